@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 
-from rlplug_core.processor import tell_openblas
+from rlplug_core.processor import configure_openblas
 
 os.environ["OMP_NUM_THREADS"] = "1"
-tell_openblas()
+configure_openblas()
 
 import argparse
 import ctypes

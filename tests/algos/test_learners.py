@@ -14,7 +14,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import fork_server
-from rlplug_core.loop.signals import mortal
+from rlplug_core.loop.signals import restore_stop_signals
 from tests.algos.halves import learned
 from tests.algos.test_options import CLASSES, SIMPLE
 
@@ -36,7 +36,7 @@ CASES: dict[str, dict[str, Any]] = {
 def test_two_learners_are_one_with_the_batches_of_both(name: str, tmp_path: Path) -> None:
     env = CONTINUOUS if name == "ddpg" else CHAIN
     options = {"seed": 3, **CASES[name]}
-    with fork_server().Pool(2, mortal) as pool:  # which it ends by a signal
+    with fork_server().Pool(2, restore_stop_signals) as pool:  # which it ends by a signal
         about = (name, env, options, str(tmp_path / "learners"))
         first, second = pool.starmap(learned, [(0, 2, *about), (1, 2, *about)], chunksize=1)
     alone = learned(0, 1, name, env, options, "")

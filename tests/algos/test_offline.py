@@ -289,7 +289,7 @@ def test_a_recording_knows_the_environment_s_file_wherever_its_copies_lie(
 @pytest.mark.parametrize(
     ("algorithm", "options", "sentence"),
     [
-        ("iql", {"offline": True}, "an offline run learns from a data set alone; name it: --dataset"),
+        ("iql", {"offline": True}, "an offline run learns only from a data set; name it: --dataset"),
         ("iql", {"dataset": "none.npz"}, "there is no data set none.npz"),
         ("iql", {"dataset": "DATA", "offline": True, "max_episodes": 3}, "no training episodes to count"),
         ("iql", {"dataset": "DATA", "runner": "decoupled"}, "--dataset works only with --runner sync"),

@@ -208,7 +208,7 @@ def test_bends_that_no_chance_can_follow_are_refused(learner: Callable[..., Any]
         learner(name, "Chain", exploration_points=list(map(float, bends.split(","))), exploration_fraction=0.6)
     assert str(caught.value) == (
         f"{name}: exploration_points needs pairs, a share of the run between 0 and exploration_fraction (0.6) "
-        f"and the chance there from 0 to 1, in the order of the shares, such as 0.3,0.5; it is {bends}"
+        f"and the probability there from 0 to 1, in the order of the shares, such as 0.3,0.5; it is {bends}"
     )
     learner(name, "Chain", exploration_points=[0.3, 0.5], exploration_fraction=0.6)
 

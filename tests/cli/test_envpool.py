@@ -37,7 +37,7 @@ def test_ppo_learns_and_a_run_goes_on_with_new_episodes(rlplug: Callable[..., Do
     assert run.evaluate(10).mean > 250
     manifest = json.loads(next(Path("runs/one/checkpoints").glob("final-*/manifest.json")).read_text("utf-8"))
     assert not manifest["exact"]
-    assert manifest["inexact"] == f"{CART}: its state lies in EnvPool, which gives it to nobody"
+    assert manifest["inexact"] == f"{CART}: EnvPool does not expose its state"
     assert rlplug("resume", "one", "--total-timesteps", "32000").code == 0
     assert rlplug_core.open_run("one").curve()[0][-1] > 31_000
 

@@ -157,7 +157,7 @@ def test_a_strangers_run_stops_without_trust(rlplug: Callable[..., Done], place:
         assert done.code == 2, words
         assert "sources/own-" in done.err
         assert done.err.endswith(
-            "which this account did not write here; read it, then say --trust (trust=True in Python)\n"
+            "which this account did not write here; read it, then add --trust (trust=True in Python)\n"
         )
     assert rlplug("evaluate", "one", "--episodes", "1", "--trust").code == 0
 

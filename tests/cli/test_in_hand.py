@@ -91,7 +91,7 @@ def test_evaluations_under_other_conditions(run: Run) -> None:
 def test_impossible_evaluations_are_refused(run: Run) -> None:
     with pytest.raises(UsageError, match=r"no checkpoint 'bst'; did you mean 'best'.*there is best, final, latest, "):
         run.evaluate(1, checkpoint="bst")
-    with pytest.raises(UsageError, match="epsilon is 2; it is a chance from 0 to 1"):
+    with pytest.raises(UsageError, match="epsilon is 2; it is a probability from 0 to 1"):
         run.evaluate(1, epsilon=2)
     differ = r"do not fit .*Bandit: its observations are Box\(1\) .* instead of .*; play them in the run's own"
     with pytest.raises(UsageError, match=differ):

@@ -66,7 +66,7 @@ def test_episodes_without_an_end_are_cut_with_one_warning(place: Path, capsys: p
     brief = {"total_timesteps": 64, "n_steps": 8, "num_envs": 1, "eval_every": 32, "final_eval_episodes": 0}
     train("a2c", Endless, brief, hooks=False)
     told = capsys.readouterr().err
-    assert told.count("10 of 10 episodes had not ended after 1,000 steps and count as they stood") == 1
+    assert told.count("10 of 10 episodes had not ended after 1,000 steps and count with their rewards so far") == 1
 
 
 def test_time_limits_are_known() -> None:

@@ -233,7 +233,7 @@ def test_play_says_which_episodes_did_not_end(
     monkeypatch.setattr(evaluation, "LONGEST", 4)
     done = rlplug("play", str(run.path), "--episodes", "3", "--video", str(tmp_path / "film.webp"))
     assert (done.code, done.err) == (0, "")
-    said = "3 of 3 episodes had not ended after 4 steps and count as they stood; the wrapper time-limit:steps=…"
+    said = "3 of 3 episodes had not ended after 4 steps and count with their rewards so far; the wrapper "
     assert said in done.out
     assert said in rlplug("evaluate", str(run.path), "--episodes", "3").out
 

@@ -97,7 +97,7 @@ def test_one_that_is_switched_off_says_by_what(rlplug: Callable[..., Any], monke
 def test_info_shows_a_wrapper_s_options(rlplug: Callable[..., Any]) -> None:
     text = rlplug("info", "frame-stack").out
     assert f"plugin     rlplug-envs {__version__}" in text
-    assert "how many observations an agent sees at once" in text
+    assert "number of observations that an agent sees at once" in text
     assert text.splitlines()[-1] == "rlplug run ALGORITHM ENV --wrap frame-stack:frames=4"
     data = json.loads(rlplug("info", "rlplug-envs/clip-reward", "--json").out)
     assert data["wrapper"] == "clip-reward"

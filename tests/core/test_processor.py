@@ -23,7 +23,7 @@ GENOA = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nflags\t\t: fpu avx2 avx512
 def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str | None], None]]:
     """A function that sets what Linux tells of the processors; None where it tells nothing."""
     path = tmp_path / "cpuinfo"
-    monkeypatch.setattr(processor, "TOLD", path)
+    monkeypatch.setattr(processor, "CPUINFO", path)
 
     def told(text: str | None) -> None:
         if text is not None:

@@ -461,7 +461,7 @@ def test_a_game_against_opponents_goes_on_to_the_same_bits() -> None:
 
 
 def test_opponents_need_others() -> None:
-    with pytest.raises(UsageError, match="has not several agents with the same spaces"):
+    with pytest.raises(UsageError, match="does not have several agents with the same spaces"):
         RandomOpponents(make_env("CartPole-v1", 1))
 
 

@@ -163,7 +163,7 @@ def test_games_are_scored_whole_and_lose_lives_above_the_score() -> None:
 def test_it_says_why_it_cannot_resume_and_that_it_has_threads() -> None:
     env = made("CartPole-v1", 4, num_threads=3)
     assert complete(env).threads == 3
-    assert env.spec.inexact == "envpool:CartPole-v1: its state lies in EnvPool, which gives it to nobody"
+    assert env.spec.inexact == "envpool:CartPole-v1: EnvPool does not expose its state"
     assert env.state_dict() == {"inexact": env.spec.inexact}
     with pytest.raises(BadEnv, match="was not saved"):
         env.load_state_dict(env.state_dict())

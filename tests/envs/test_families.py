@@ -63,7 +63,7 @@ def test_pybullet_runs_and_says_why_it_is_not_exact(capfd: pytest.CaptureFixture
     env = Gymnasium().make("InvertedPendulumBulletEnv-v0", 2)
     env.reset(0)
     env.step(np.zeros((2, 1), np.float32))
-    assert env.spec.inexact == "InvertedPendulumBulletEnv-v0: its simulation lies in PyBullet, which gives it to nobody"
+    assert env.spec.inexact == "InvertedPendulumBulletEnv-v0: PyBullet does not expose the state of its simulation"
     assert capfd.readouterr().out == ""
 
 

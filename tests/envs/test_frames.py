@@ -51,7 +51,7 @@ def test_gray_is_repeated_and_a_fourth_channel_is_dropped() -> None:
     ],
 )
 def test_other_things_are_no_frame(wrong: Any) -> None:
-    with pytest.raises(BadEnv, match=r"Env.render\(\) gave no frame"):
+    with pytest.raises(BadEnv, match=r"Env.render\(\) returned .* instead of a frame"):
         picture(wrong, "Env")
 
 

@@ -180,7 +180,7 @@ def test_goals_that_need_more_than_goals_are_named_where_they_are_asked_for(env:
     rows = wrap_env(SerialEnvs(env, 2, "P"), [WrapperSpec.parse("action-repeat")])
     rows.reset(0)
     assert rows.spec.goals is None
-    with pytest.raises(UsageError, match=f"^her replays other goals, and {said}.*; let it depend on the goals alone, "):
+    with pytest.raises(UsageError, match=f"^her replays other goals, and {said}.*; let it depend only on the goals, "):
         goals_of(rows.spec)
 
 

@@ -183,7 +183,7 @@ def test_floats_are_not_cut_to_whole_numbers(make: Any, nested: bool) -> None:
     place = "Gives: " if make is vector else PLACES[make]
     assert refused(make(env)) == (
         f"{place}the observation{name} is an array of float32, its observation space says uint8; give uint8, or "
-        "declare the space with the bounds and the dtype of what is given"
+        "declare the space with the bounds and the dtype of these observations"
     )
 
 
@@ -326,7 +326,7 @@ def test_a_mask_that_comes_after_the_first_reset_is_said(make: Any, nested: bool
     env = make(Gives(space, good, good, info=told))
     assert refused(env) == (
         f"{PLACES[make]}info has an 'action_mask', and that of the first reset had none; give it in the info of every "
-        "reset and step, or put it beside the observation"
+        "reset and step, or make it part of the observation"
     )
 
 
@@ -434,7 +434,7 @@ def test_a_step_without_arguments_is_its_own_error() -> None:
         env.step(np.zeros(1, np.int64))
     env = SerialEnvs(lambda: Nothing(SMALL, 1, 1), 1, "Gives", inexact="")
     env.reset(0)
-    with pytest.raises(BadEnv, match=r"step\(\) returned something else than \(observation, reward, terminated, trunc"):
+    with pytest.raises(BadEnv, match=r"step\(\) did not return \(observation, reward, terminated, trunc"):
         env.step(np.zeros(1, np.int64))
 
 

@@ -328,7 +328,7 @@ SEVEN_MOVES = spaces.Discrete(7)
         ((np.zeros(2), np.ones(1)), r"the reward is array\(\[1\.\]\); give a number"),
         (
             (np.zeros(2), [0, 1]),
-            r"the reward is \[0, 1\]; give a number: for several objectives add them up .*",
+            r"the reward is \[0, 1\]; give a number: for several objectives add them .*",
         ),
         ((np.zeros(2), 1.0, "False"), "terminated is 'False'; give True or False"),
         ((np.zeros(2), 1.0, False, "yes"), "truncated is 'yes'; give True or False"),
@@ -418,9 +418,7 @@ def test_an_interface_from_before_is_answered_with_what_to_return() -> None:
 
     rows = SerialEnvs(Newer, 2, "Old-v0", inexact="")
     rows.reset(0)
-    message = (
-        r"^Old-v0, environment 0, step 1 of its episode: step\(\) returned something else than \(observation, reward,"
-    )
+    message = r"^Old-v0, environment 0, step 1 of its episode: step\(\) did not return \(observation, reward,"
     with pytest.raises(BadEnv, match=message):
         rows.step(np.zeros(2, np.int64))
 
@@ -560,7 +558,7 @@ def test_values_far_outside_their_bounds_are_reported_once(capsys: pytest.Captur
             rows.step(np.zeros(1, np.int64))
     assert capsys.readouterr().err == (
         "rlplug: Far-v0, environment 0, step 2 of its episode: an observation holds 1e+06, far outside its space's "
-        "bounds; training goes on, and this warning is not repeated\n"
+        "bounds; training continues, and this warning is not repeated\n"
     )
 
 

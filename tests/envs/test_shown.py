@@ -25,7 +25,7 @@ def test_floats_up_to_one_are_colors() -> None:
 
 @pytest.mark.parametrize("drawn", [np.full((2, 2, 3), -7.0), np.zeros((2, 2, 2)), np.full((2, 2, 3), np.nan), None])
 def test_invalid_frames_are_refused(drawn: object) -> None:
-    with pytest.raises(BadEnv, match=r"Game\.render\(\) gave no frame \[height, width, 3\] of uint8 but"):
+    with pytest.raises(BadEnv, match=r"Game\.render\(\) returned .* instead of a frame \[height, width, 3\] of uint8"):
         picture(drawn, "Game")
 
 
@@ -49,7 +49,7 @@ class Asleep(Blind):
     ("kind", "sentence"),
     [
         (Blind, "Blind has no frames; give it a method render, which returns [height, width, 3] of uint8"),
-        (Asleep, "let what makes it take the argument render_mode, which is 'rgb_array' where frames are wanted"),
+        (Asleep, "let its constructor take render_mode, which is 'rgb_array' if frames are wanted"),
     ],
 )
 def test_environments_without_rendering_name_the_option(kind: type[Blind], sentence: str) -> None:

@@ -227,7 +227,7 @@ def test_a_wrapper_that_learns_inside_an_environment_is_said_once(capsys: pytest
     for _ in range(2):
         Gymnasium().adopt(made, 2, "Mine")
         Gymnasium().hold(made(), "Yours")
-    said = "holds Scaled, and what it learns reaches no evaluation and no loaded policy: leave it out"
+    said = "holds Scaled, and evaluations and loaded policies would not get what it learns: leave it out"
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(";")[0] for line in lines] == [f"rlplug: {of} {said}" for of in ("Mine", "Yours")]
     Gymnasium().adopt(lambda: Doubled(gymnasium.make("Pendulum-v1")), 2, "Other")

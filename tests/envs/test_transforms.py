@@ -487,7 +487,7 @@ def test_actions_are_translated_through_wrappers() -> None:
     ("words", "error", "said"),
     [
         ("clip-reward:low=2", BadConfig, "low is 2, which is not below high, 1"),
-        ("time-feature", UsageError, "no vectors of floats; put flatten before it"),
+        ("time-feature", UsageError, "not vectors of floats; put flatten before it"),
         ("normalize-obs", UsageError, "hold an action_mask, which it does not support"),
         ("frame-stack", UsageError, "hold a Discrete; put flatten before it"),
     ],

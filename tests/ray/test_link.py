@@ -220,7 +220,7 @@ def test_missing_parts_of_a_cluster_are_named_at_the_start(three_nodes: Any, mon
         monkeypatch.setattr(ray_cluster, "ASKING", 10.0)
         with pytest.raises(UsageError, match="no 1 free on this machine"):
             ray_cluster.reserve(1)
-        with pytest.raises(UsageError, match="has joined a Ray cluster already"):
+        with pytest.raises(UsageError, match="has already joined a Ray cluster"):
             ray_cluster.join("ray", 1)
     finally:
         ray_cluster.leave()

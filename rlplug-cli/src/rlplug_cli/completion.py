@@ -42,17 +42,14 @@ def checkpoints(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete checkpoints of the run that earlier words name."""
-    named = [
-        ctx.params.get("run"),
-        *ctx.args,
-    ]  # an option without its value leaves earlier words here
+    # If an option lacks its value, `ctx.args` has the words before it.
+    named = [ctx.params.get("run"), *ctx.args]
     places = [path / "checkpoints" for word in named if word for path in (Path(word), OUT / word)]
-    kept = (
-        sorted(path.name for path in place.iterdir() if path.is_dir())
-        for place in places
-        if place.is_dir()
-    )
-    return _beginning([*KINDS, *next(kept, [])], incomplete)
+    kept: list[str] = []
+    folder = next((place for place in places if place.is_dir()), None)
+    if folder is not None:
+        kept = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    return _beginning([*KINDS, *kept], incomplete)
 
 
 def environments(

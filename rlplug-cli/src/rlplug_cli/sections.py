@@ -127,9 +127,7 @@ def title(option: str, algorithm: str, own: bool) -> str:
 
 
 def _section(option: str, sections: Mapping[str, Sequence[str]]) -> str:
-    found = (
-        title
-        for title, patterns in sections.items()
-        if any(fnmatchcase(option, one) for one in patterns)
-    )
-    return next(found, "")
+    for title, patterns in sections.items():
+        if any(fnmatchcase(option, pattern) for pattern in patterns):
+            return title
+    return ""

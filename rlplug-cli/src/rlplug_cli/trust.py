@@ -27,9 +27,8 @@ def confirm_trust(run: Path, trust: bool) -> bool:
     from rlplug_core.runs import RunDirectory, doubts
 
     directory = RunDirectory.open(run)
-    if (
-        directory.is_export
-    ):  # it holds no code, and an own environment is the user's to trust by the option
+    # An export contains no code; its environment may be code, which the option trusts.
+    if directory.is_export:
         return trust
     unknown_code = doubts(run, directory.config)
     return bool(unknown_code) and click.confirm(

@@ -11,9 +11,9 @@ Front ends, such as the command line, import the names of a room from the room: 
 from __future__ import annotations
 
 from rlplug_core.doors import open_door
-from rlplug_core.processor import tell_openblas
+from rlplug_core.processor import configure_openblas
 
 __version__ = "0.1.0"
 __getattr__, __dir__, __all__ = open_door(__name__)
 
-tell_openblas()
+configure_openblas()

@@ -68,7 +68,7 @@ class NonFinite(RlplugError):
 
 
 class NotWritten(RlplugError):
-    """A file of a run cannot be written; `what` names it and the reason, `remedy` is what helps."""
+    """A file of a run cannot be written; `what` names it and the reason, `remedy` says what to do."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what}; {remedy}")

@@ -115,9 +115,12 @@ class Agents:
             count=0,
         )
         for number, (game, at) in enumerate(zip(self._games, self._rows, strict=True)):
-            seen = game.step(
-                {agent: _plain(one_of(self._own(choices, agent), at[agent])) for agent in game.turn}
-            )
+            actions = {}
+            for agent in game.turn:
+                own = one_of(self._own(choices, agent), at[agent])
+                # Environments expect a number of Python's.
+                actions[agent] = own.item() if isinstance(own, np.generic) else own
+            seen = game.step(actions)
             for agent, one in seen.items():
                 self._take(now, at[agent], one, episodes)
             self._see(number, False)
@@ -368,8 +371,3 @@ def _view(
     return actions, View(
         spaces.Dict({kind: obs for kind, (obs, _) in pairs.items()}), actions, {}, id
     )
-
-
-def _plain(action: object) -> object:
-    """Return an action as environments like it: a single number is a Python one."""
-    return action.item() if isinstance(action, np.generic) else action

@@ -43,7 +43,7 @@ class Game(Protocol):
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """Return the names of all that may ever be there."""
+        """Return the names of all agents that the world may contain."""
         ...
 
     @property
@@ -98,7 +98,7 @@ class Parallel:
                 opens=False,
             )
         for agent in self.env.agents:
-            if agent not in seen:  # it has come into the world
+            if agent not in seen:  # a new agent in the world
                 seen[agent] = Seen.opening(obs[agent], infos.get(agent, {}))
         self.turn = [
             agent
@@ -136,7 +136,7 @@ class Turns:
         return self._collect_news()
 
     def _collect_news(self) -> dict[str, Seen]:
-        """Ask those who have ended, and the one who is in turn."""
+        """Collect the news of agents that have ended, and of the agent in turn."""
         seen = {}
         self.turn = []
         while self.env.agents and not self.turn:

@@ -1,4 +1,4 @@
-"""The rewards of goals that were not aimed at, as hindsight replay asks for them."""
+"""Rewards of other goals than the desired one, for hindsight replay."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Each:
         self.whole = self._takes_whole_batches()
 
     def _takes_whole_batches(self) -> bool:
-        # More copies than any side of a goal is long, so results of a function for one pair have another shape.
+        # More copies than the largest dimension of a goal, so a function for one pair returns another shape.
         times = max((*self.achieved.shape, *self.desired.shape, 1)) + 1
         several = [np.stack([goal] * times) for goal in (self.achieved, self.desired)]
         try:
@@ -109,9 +109,8 @@ def _unknown_wrapper(env: GymEnv) -> str:
 
 def _shows_goals(env: gymnasium.ObservationWrapper[Any, Any, Any]) -> bool:
     """Return whether goals pass an observation wrapper unchanged, tried with one observation."""
-    space = deepcopy(
-        env.env.observation_space
-    )  # a draw from the environment's own would move its generator
+    # A copy, because a draw from the environment's own space would advance its generator.
+    space = deepcopy(env.env.observation_space)
     if not isinstance(space, spaces.Dict) or not space.spaces.keys() >= GOALS:
         return True
     space.seed(0)
@@ -151,7 +150,7 @@ def _with_own(spec: Spec, env: GymEnv) -> Spec:
         )
     except Exception as error:  # noqa: BLE001 - an environment may raise anything, and most runs ask for no other goals
         why = f"{tried} of {spec.id} fails with zeros and an empty info ({describe(error)})"
-        return replace(spec, no_goals=f"{why}; let it depend on the goals alone")
+        return replace(spec, no_goals=f"{why}; let it depend only on the goals")
     return replace(spec, goals=Goals(reward, ends))
 
 

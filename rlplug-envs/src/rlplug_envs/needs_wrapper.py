@@ -1,4 +1,4 @@
-"""Environments that are not valid until a wrapper is around them: they are judged inside the wrapper that is named."""
+"""Environments that are only valid inside a wrapper: the check waits until the wrapper is known."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Build = Callable[[Make], Env]
 
 
 class NeedsWrapper(EnvBase):
-    """Stands for an environment that was refused, until it is inside a wrapper; everything else raises the refusal.
+    """Replaces an environment that was refused, until it is inside a wrapper; all other methods raise the refusal.
 
     Args:
         make: makes one environment.
-        build: makes the vector of what `make` makes.
+        build: makes the vector from `make`.
         limit: truncate episodes after this many of the environment's own steps; 0 leaves that to the environment.
         refusal: why the environment is not valid.
     """
@@ -78,11 +78,11 @@ class NeedsWrapper(EnvBase):
 def build_or_defer(
     make: Make, build: Build, bare: Callable[[], Env] | None = None, limit: int = 0
 ) -> Env:
-    """Return the vector of what `make` makes; if it is refused, a `NeedsWrapper` in its place.
+    """Return the vector of environments; if it is refused, a `NeedsWrapper` instead.
 
     Args:
         make: makes one environment.
-        build: makes the vector of what `make` makes, without a time limit.
+        build: makes the vector from `make`, without a time limit.
         bare: makes the vector without a wrapper, with its time limit; None if that is the same.
         limit: the time limit that wrappers go around; 0 for none.
     """

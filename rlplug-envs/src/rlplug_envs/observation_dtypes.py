@@ -1,4 +1,5 @@
-"""Observations keep their values in arrays of their space's type, or are refused: numpy wraps and truncates silently.
+"""Writes observations into arrays of their space's type, and refuses numbers that would change there: numpy wraps and
+truncates silently.
 
 Callers compare classes, shapes and types first, and call `fit` only if one differs.
 """
@@ -19,8 +20,8 @@ Dtype: TypeAlias = np.dtype[Any]
 #: The largest number that float32 holds.
 LARGEST = float(np.finfo(np.float32).max)
 LEAST = -LARGEST
-#: Where a sum of squares is no more, no number is NaN, infinite or larger than float32 holds: one product shows it.
-#: A float64 of numpy's own, which is not made a float32 to be compared with one.
+#: If a sum of squares is at most this, no number is NaN, infinite or larger than float32 holds: one product checks all.
+#: It is a float64 of numpy, so that a comparison with a float32 does not round it.
 SQUARES = np.float64(LARGEST) ** 2
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
@@ -29,10 +30,10 @@ WHOLE = frozenset({int, np.int64, np.int32})
 
 
 class DtypeMismatch(ValueError):
-    """An observation does not fit its space; `index` is that of the number which does not, () for all of it."""
+    """An observation does not fit its space; `index` is that of the wrong number, () for the whole observation."""
 
-    def __init__(self, told: str, index: tuple[int, ...] = ()) -> None:
-        super().__init__(told)
+    def __init__(self, message: str, index: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
         self.index = index
 
 
@@ -89,7 +90,7 @@ def _check_numbers(value: Any, array: Array, dtype: Dtype, name: str) -> None:
         said = f"an array of {array.dtype}" if shape else plain(repr(value), 60)
         raise DtypeMismatch(
             f"the observation{name} is {said}, its observation space says {dtype}; give {dtype}, or declare the space "
-            "with the bounds and the dtype of what is given"
+            "with the bounds and the dtype of these observations"
         )
 
 

@@ -16,7 +16,7 @@ class RawReturn(GymWrapper):
 
     Attributes:
         total: the sum of rewards since then.
-        is_sum: whether all rewards were numbers; if not, a wrapper above makes numbers of them, and they count.
+        is_sum: whether all rewards were numbers; if not, the rewards of the wrapper above count.
     """
 
     def __init__(self, env: GymEnv) -> None:

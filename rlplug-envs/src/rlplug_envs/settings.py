@@ -9,7 +9,7 @@ from rlplug_core.types import GymEnv, State
 
 
 class Settings:
-    """The attributes that each environment shall have from its next reset on, and those that it has."""
+    """The attributes that each environment gets at its next reset, and its current ones."""
 
     def __init__(self, num_envs: int) -> None:
         self.wanted: dict[str, object] = {}

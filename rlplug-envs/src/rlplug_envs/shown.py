@@ -12,10 +12,10 @@ from rlplug_core.errors import BadEnv, quote_all
 from rlplug_core.protocols import Show
 from rlplug_core.types import Array, GymEnv, GymWrapper
 
-#: What counts as a number in `info`, and how many of them are kept of an episode.
+#: The types of numbers in `info`, and the most numbers that are kept for an episode.
 NUMBER = (bool, int, float, np.bool_, np.integer, np.floating)
 MOST = 32
-#: Where environments say in `info` whether an episode succeeded.
+#: The keys of `info` for the success of an episode.
 SUCCESS = ("is_success", "success")
 #: Render modes that give frames.
 FRAMES = {"rgb_array", "rgb_array_list"}
@@ -72,13 +72,15 @@ def picture(drawn: object, name: str) -> Array:
     """
     if drawn is None:
         raise BadEnv(
-            f"{name}.render() gave no frame {FRAME} but None; let what makes it take the argument render_mode, "
-            "which is 'rgb_array' where frames are wanted"
+            f"{name}.render() returned None instead of a frame {FRAME}; let its constructor take render_mode, "
+            "which is 'rgb_array' if frames are wanted"
         )
     frame = np.asarray(drawn[-1] if isinstance(drawn, list) and drawn else drawn)
     colors = to_colors(frame)
     if colors is None:
-        raise BadEnv(f"{name}.render() gave no frame {FRAME} but {frame.dtype} {frame.shape}")
+        raise BadEnv(
+            f"{name}.render() returned {frame.dtype} {frame.shape} instead of a frame {FRAME}"
+        )
     return colors
 
 
@@ -136,7 +138,7 @@ def _finite(value: Any) -> bool:
 def of_rows(info: object, rows: Array, count: int) -> list[Mapping[str, object]]:
     """Return the parts of a vector's `info` that belong to some of its rows.
 
-    Gymnasium marks under `_key` which rows have said `key`. Values without one entry for each row are left out. Some
+    Gymnasium marks under `_key` which rows have `key`. Values without one entry for each row are left out. Some
     vectors have a dictionary for each row. Columns are read at once, because thousands of episodes may end in a step.
 
     Args:

@@ -30,14 +30,14 @@ class View:
 
     Args:
         obs, action: the environment's spaces.
-        info: the `info` of its first reset; a mask of allowed actions in it moves into the observation, which becomes a
-            dictionary, `{"obs": …, "action_mask": …}` if it was an array.
-        batched: whether `info` speaks of all rows at once.
+        info: the `info` of its first reset; a mask of allowed actions in it is added to the observation, which becomes
+            a dictionary, `{"obs": …, "action_mask": …}` if it was an array.
+        batched: whether `info` is that of all rows.
         id: the environment's name in messages.
 
     Attributes:
         obs, action: the canonical spaces.
-        to_env: makes the environment's actions of canonical ones [N, ...]; None if they are the same.
+        to_env: converts canonical actions [N, ...] to the environment's; None if they are the same.
         masked: whether the mask comes from `info`.
     """
 
@@ -83,7 +83,7 @@ class View:
         return (num_envs, *shape_of(self.action))
 
     def body(self, obs: Obs) -> Obs:
-        """Return the part of a canonical observation that the environment itself calls its observation."""
+        """Return the part of a canonical observation that is the environment's own observation."""
         if self._wrapped:
             return obs["obs"]
         return {name: inner for name, inner in obs.items() if name != MASK} if self.masked else obs
@@ -199,7 +199,7 @@ def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], ob
 
 
 def canonical_integers(space: spaces.Box, id: str) -> tuple[Space, Callable[[Array], object]]:
-    """Return the choices of each place of a Box of integers, and a function that makes its actions of them.
+    """Return the number of choices of each place of a Box of integers, and a function from choices to its actions.
 
     Raises:
         BadEnv: a place has more choices than a network can tell apart.
@@ -267,7 +267,7 @@ class Rescale:
         self.shifted = bool(self.shift.any())
         self.identity = bool((self.scale == 1).all()) and not self.shifted
         self.bounds = self.low[None], self.high[None]
-        # Beyond these a bound is none; Gymnasium cannot draw from a range that its type does not hold.
+        # Larger bounds count as none; Gymnasium cannot draw from a range that its type does not hold.
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
         bottom = np.where(bounded, -1, np.where(low > -UNBOUNDED, low, -np.inf))
         top = np.where(bounded, 1, np.where(high < UNBOUNDED, high, np.inf))
@@ -280,9 +280,8 @@ class Rescale:
         if action.dtype != self.dtype:
             action = action.astype(self.dtype)
         low, high = self.bounds
-        if len(action) != len(
-            low
-        ):  # to broadcast the bounds of one row takes as long as to compare with them
+        # Broadcasting the bounds of one row takes as long as the comparison.
+        if len(action) != len(low):
             rows = np.ones((len(action), *(1,) * self.low.ndim), self.dtype)
             low, high = self.bounds = rows * self.low, rows * self.high
         if self.identity:

@@ -62,8 +62,7 @@ from rlplug_envs.watch import (
 Make: TypeAlias = Callable[[], GymEnv]
 Wrap: TypeAlias = Callable[[GymEnv], GymEnv]
 
-#: Why environments inside wrappers cannot be captured, by their entry in the registry or by the function that makes
-#: them (not by its name, which another function may get); tested once per process.
+#: Why environments inside wrappers cannot be captured, by registry entry or function; tested once per process.
 _TESTED: dict[tuple[object, Wrap], str] = {}
 
 
@@ -292,7 +291,7 @@ class SerialEnvs:
         self._settings.want(settings, self.envs[0], self.spec.id)
 
     def part(self, first: int) -> None:
-        """Say that its first environment is number `first` of a larger vector, and use that vector's seeds."""
+        """Use the seeds of a larger vector, in which its first environment has the number `first`."""
         self._first_row = first
         for *_, watch in (self._now, self._next):
             watch.first = first
@@ -316,7 +315,7 @@ class SerialEnvs:
         return rows
 
     def around(self, wrap: Wrap) -> Wrap:
-        """Return what puts an environment inside `wrap`, with the time limit of its own steps.
+        """Return a function that puts an environment inside `wrap`, with the time limit of its own steps.
 
         Raises:
             UsageError: it would take actions that a mask forbids.
@@ -354,7 +353,7 @@ class SerialEnvs:
         self.envs[0], self._steps[0] = shown, shown.step
 
     def running_returns(self) -> Array:
-        """Return the sum of rewards of each running episode [N], below the wrappers that were put inside by name."""
+        """Return the sum of rewards of each running episode [N], below the wrappers that `--wrap` put inside."""
         own = self._own_returns
         if own and all(one.is_sum for one in own):
             return np.array([one.total for one in own])
@@ -386,7 +385,8 @@ class SerialEnvs:
         Raises BadEnv for a state that was not captured ("inexact"): such an environment can only be reset.
         """
         check_state(state, len(state.get("lengths", ())), self.spec)
-        self.reset(0)  # what environments make on their first reset must exist before it is filled
+        # Attributes that environments create in their first reset must exist before they are restored.
+        self.reset(0)
         self._settings.load_state_dict(state, self.envs)
         restore(self.envs, state["envs"])
         self._begin(list(state["lengths"]), list(state["totals"]))

@@ -1,4 +1,4 @@
-"""Watch what environments return at every step: a test of half a microsecond, and a full one if that fails."""
+"""Check the results of environments at every step: a test of half a microsecond, and a full one if that fails."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from rlplug_envs.observation_dtypes import (
 
 #: The interface before Gymnasium.
 OLD_GYM = "the old package gym"
-#: An observation further out than this many times its bounds is said to be so.
+#: An observation outside more than this many times its bounds causes a warning.
 FAR = 10.0
 #: Warnings that this process has given.
 _said: set[str] = set()
 
 
-#: What measures a part, the part, and the most that raises no suspicion.
+#: A function that measures a part, the part, and the largest result that is not suspicious.
 Watched: TypeAlias = tuple[Callable[[Array], Any], Array, float]
 
 
 class Watch:
-    """The parts of one set of observations [N, ...] that can be wrong, with the most of each.
+    """The parts of one set of observations [N, ...] that can be wrong, with a limit for each.
 
     A sum of squares tells in one product whether a part of floats may hold a NaN or an infinity, or is far outside
     finite bounds. Of Discrete, MultiDiscrete and MultiBinary parts the numbers outside their space are counted.
@@ -78,7 +78,7 @@ class Watch:
         return False
 
     def examine(self, lengths: Any) -> None:
-        """Look at each environment; `lengths` [N] says how many steps its episode has.
+        """Check each environment; `lengths` [N] has the lengths of its episodes.
 
         Raises:
             BadEnv: a number is NaN or infinite, or an observation of integers is not in its space. A number far
@@ -114,11 +114,11 @@ class Watch:
             _said.add(self.id)
             warn(
                 f"{self.id}, {when}: an observation{where} holds {value:g}, far outside its space's bounds; training "
-                "goes on, and this warning is not repeated"
+                "continues, and this warning is not repeated"
             )
 
 
-#: Types that need no second look: of rewards, and of what says that an episode is over.
+#: Types that need no further check: of rewards, and of the flags of an episode's end.
 NUMBERS: frozenset[Any] = frozenset(
     {float, int, bool, np.bool_, np.float64, np.float32, np.int64, np.int32}
 )
@@ -126,12 +126,12 @@ FLAGS = frozenset({bool, np.bool_})
 
 
 def say_learning(env: GymEnv, id: str) -> None:
-    """Say of an environment that was handed over that a wrapper inside it learns; once, and not in each worker."""
+    """Warn if a wrapper inside a user's environment learns; once, and not in each worker."""
     while isinstance(env, gymnasium.Wrapper):
         if learns(type(env)) and parent_process() is None and f"{id} learns" not in _said:
             _said.add(f"{id} learns")
             warn(
-                f"{id} holds {type(env).__name__}, and what it learns reaches no evaluation and no loaded policy: "
+                f"{id} holds {type(env).__name__}, and evaluations and loaded policies would not get what it learns: "
                 f"leave it out; {INSTEAD}"
             )
         env = env.env
@@ -165,7 +165,7 @@ def check_counted(when: Callable[[int], str], space: Space, obs: Obs, name: str 
 
 
 def check_reset(where: str, result: Any) -> Any:
-    """Return what `reset` returned; raise BadEnv unless it is an observation and an info."""
+    """Return the result of `reset`; raise BadEnv unless it is an observation and an info."""
     if isinstance(result, tuple) and len(result) == 2:
         check_info(where, result[1], "reset")
         return result
@@ -181,7 +181,7 @@ def check_signature(id: str, env: GymEnv) -> None:
     bare: object = env.unwrapped
     try:
         parameters = inspect.signature(type(bare).reset).parameters  # type: ignore[attr-defined]
-    except (AttributeError, TypeError, ValueError):  # written in C, or in another odd way
+    except (AttributeError, TypeError, ValueError):  # its signature is unknown, as of code in C
         return
     kinds = {one.kind for one in parameters.values()}
     if "seed" not in parameters and inspect.Parameter.VAR_KEYWORD not in kinds:
@@ -191,7 +191,7 @@ def check_signature(id: str, env: GymEnv) -> None:
 
 
 def check_info(where: str, info: Any, method: str) -> None:
-    """Raise BadEnv unless what `method` returned as its info is a dictionary."""
+    """Raise BadEnv unless the info that `method` returned is a dictionary."""
     if not isinstance(info, Mapping):
         raise BadEnv(
             f"{where}: {method}() returned {plain(repr(info), 60)} as info; give a dictionary"
@@ -203,13 +203,13 @@ def check_late_mask(where: str, info: Mapping[str, object]) -> None:
     if MASK in info:
         raise BadEnv(
             f"{where}: info has an '{MASK}', and that of the first reset had none; give it in the info of every reset "
-            "and step, or put it beside the observation"
+            "and step, or make it part of the observation"
         )
 
 
 #: The remedies for a reward that is several numbers, as of several objectives or agents.
 SEVERAL_REWARDS = (
-    ": for several objectives add them up in a wrapper, --wrap ./file.py:Name, "
+    ": for several objectives add them in a wrapper, --wrap ./file.py:Name, "
     "and for several agents give a ParallelEnv of PettingZoo"
 )
 
@@ -236,9 +236,9 @@ def refuse_reward(where: str, gain: Any) -> BadEnv:
 
 
 def check_reward(where: str, gain: Any, terminated: Any, truncated: Any) -> Any:
-    """Return a reward as a number of Python's; raise BadEnv unless it is one that float32 holds.
+    """Return a reward as a Python number; raise BadEnv unless float32 holds it.
 
-    The ends of the episode are looked at with it.
+    The flags of the episode's end are checked, too.
     """
     check_result(where, gain, terminated, truncated)
     paid = gain if isinstance(gain, int) else np.asarray(gain).item()
@@ -249,15 +249,14 @@ def check_reward(where: str, gain: Any, terminated: Any, truncated: Any) -> Any:
 
 def check_rewards(when: Callable[[int], str], gain: Array) -> None:
     """Raise BadEnv for a reward [N] that float32 does not hold; `when` names a row and its step."""
-    for row, paid in enumerate(
-        gain.tolist()
-    ):  # as Python's own numbers, which may be longer than any of numpy's
+    # Python's numbers, because integers may be larger than any of numpy's.
+    for row, paid in enumerate(gain.tolist()):
         if not LEAST <= paid <= LARGEST:
             raise refuse_reward(when(row), paid)
 
 
 def check_results(id: str, lengths: Array, *results: Any) -> None:
-    """Raise BadEnv unless a vector's rewards, terminations and truncations are what `check_result` wants, one a row."""
+    """Raise BadEnv unless a vector's rewards and flags are arrays that `check_result` accepts, one number per row."""
     for name, value in zip(("reward", "terminated", "truncated"), results, strict=True):
         if np.shape(value) != lengths.shape:
             expected = f"give an array of shape {lengths.shape}"
@@ -291,16 +290,16 @@ def _largest(space: spaces.Box, rows: int) -> float:
 
 
 def _raise_limit(watched: Watched) -> Watched:
-    """Return what to watch of a part after its examination, so that its size causes no second warning."""
+    """Return a part with a new limit after its examination, so that its size causes no second warning."""
     measure, part, most = watched
     if not most or measure(part) <= most:
         return watched
-    # Squares of large finite numbers overflow, and tell nothing of infinity any more.
+    # Squares of large finite numbers overflow, so they no longer show an infinity.
     return (measure, part, LARGEST) if measure(part) <= LARGEST else (count_unusable, part, 0)
 
 
 def explain(where: str, obs: Obs, error: Exception, result: Any) -> None:
-    """Raise BadEnv if an error of `step` is not the environment's own, but due to its result.
+    """Raise BadEnv if an error in `step` is due to the result of the environment.
 
     Args:
         where: name of the environment, and its step.
@@ -314,13 +313,10 @@ def explain(where: str, obs: Obs, error: Exception, result: Any) -> None:
         return
     if isinstance(error, OverflowError) and result and (told := misfit(obs, result[0])):
         raise BadEnv(f"{where}: {told}") from None  # an integer too large for any array
-    if isinstance(error, ValueError) or not isinstance(
-        result, tuple
-    ):  # a TypeError may come of its arguments
+    # A TypeError may come from its arguments.
+    if isinstance(error, ValueError) or not isinstance(result, tuple):
         five = "(observation, reward, terminated, truncated, info)"
         old = ""
         if isinstance(result, tuple) and len(result) == 4:
             old = f", but four values, as in {OLD_GYM}: split its 'done' into terminated and truncated"
-        raise BadEnv(
-            f"{where}: step() returned something else than {five}{old or f': {error}'}"
-        ) from error
+        raise BadEnv(f"{where}: step() did not return {five}{old or f': {error}'}") from error

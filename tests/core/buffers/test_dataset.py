@@ -253,7 +253,7 @@ def test_rewards_of_a_data_set_are_those_of_the_runs_wrappers() -> None:
 
 
 def test_sampled_eviction_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"a data set loses nothing; leave priority\.eviction at oldest"):
+    with pytest.raises(UsageError, match=r"a data set evicts nothing; leave priority\.eviction at oldest"):
         RecordedReplay(made(alpha=0.6, eviction="sampled"), Dataset("x", arrays()).fit(SPEC, OWN))
 
 

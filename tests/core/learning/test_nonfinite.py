@@ -226,7 +226,7 @@ def test_the_run_says_where_it_was_and_what_to_do(runner: dict[str, Any], tmp_pa
         "Failing.actor_critic met the loss nan and a gradient of norm nan at step 64, update 7; "
         f"the last good checkpoint is {good}; look at the size of rewards and observations, clip gradients or take "
     )
-    assert f" --set learning_rate=0.005 --init {good}' with your other options begins there" in sentence
+    assert f" --set learning_rate=0.005 --init {good}' with your other options starts from there" in sentence
     assert caught.value.exit_code == 1
     assert good.is_dir()
     kinds = [(record.kind, record.data) for record in read(tmp_path / "r" / "journal.jsonl")]

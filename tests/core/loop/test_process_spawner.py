@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rlplug_core.loop import process_spawner
-from rlplug_core.loop.worker import attend, post
+from rlplug_core.loop.worker import post, run_child
 from tests.core.fakes import BESIDE
 from tests.core.loop.test_async_processes import group
 from tests.waiting import until
@@ -37,7 +37,7 @@ def tell(rank: int, parent: Connection, lifeline: Connection) -> None:
         post(parent, os.getppid())
         threading.Event().wait()
 
-    attend(run, parent, lifeline)
+    run_child(run, parent, lifeline)
 
 
 @pytest.mark.parametrize("forked", [True, False], ids=["the run", "a server"])

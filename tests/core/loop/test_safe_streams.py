@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from rlplug_core.errors import RlplugError
-from rlplug_core.loop.safe_streams import SafeStream, lasting
+from rlplug_core.loop.safe_streams import SafeStream, safe_stream
 from rlplug_core.loop.shared_memory import reserve_file, share_tensor
 from tests.cli.warm import Fork
 from tests.waiting import PATIENCE
@@ -42,7 +42,7 @@ def test_a_stream_writes_until_its_reader_has_gone_and_then_takes_everything() -
     reader, writer = os.pipe()
     before = os.fdopen(writer, "w", encoding="utf-8")
     before.write("one ")
-    stream = lasting(before)
+    stream = safe_stream(before)
     print("two", file=stream, flush=True)
     assert os.read(reader, 100) == b"one two\n"  # in order
     os.close(reader)
@@ -59,7 +59,7 @@ def test_a_stream_writes_until_its_reader_has_gone_and_then_takes_everything() -
 def test_a_stream_without_a_buffer_has_none_either() -> None:
     reader, writer = os.pipe()
     with io.TextIOWrapper(io.FileIO(writer, "w"), write_through=True) as before:  # type: ignore[type-var]
-        stream = lasting(before)
+        stream = safe_stream(before)
         stream.write("at once")
         assert os.read(reader, 100) == b"at once"
         os.close(reader)
@@ -68,14 +68,14 @@ def test_a_stream_without_a_buffer_has_none_either() -> None:
 
 def test_streams_that_are_no_files_of_the_system_stay() -> None:
     for stream in (io.StringIO(), io.TextIOWrapper(io.BytesIO()), sys.stdout):  # pytest's own is a subclass
-        assert lasting(stream) is stream
+        assert safe_stream(stream) is stream
 
 
 def test_no_stream_is_wrapped_twice() -> None:
     with open(os.devnull, "w", encoding="utf-8") as file:
-        stream = lasting(file)
+        stream = safe_stream(file)
         assert stream is not file
-        assert lasting(stream) is stream
+        assert safe_stream(stream) is stream
 
 
 @pytest.mark.parametrize("env_workers", [1, 2])
@@ -96,7 +96,7 @@ def test_an_environment_that_prints_to_nobody_ends_no_run(
 def test_foreign_code_cannot_close_a_stream() -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "w", encoding="utf-8") as before:
-        stream = lasting(before)
+        stream = safe_stream(before)
         stream.close()
         print("after", file=stream, flush=True)
     assert os.read(reader, 100) == b"after\n"

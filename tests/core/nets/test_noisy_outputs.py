@@ -108,5 +108,7 @@ def test_policy_and_critic_take_the_noise_of_the_policy(shared: bool) -> None:
 
 
 def test_an_output_gain_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"noisy layers begin as their paper says; leave net\.output_gain at none"):
+    with pytest.raises(
+        UsageError, match=r"noisy layers have the initial weights of their paper; leave net\.output_gain at none"
+    ):
         policy(output_gain=0.5)

@@ -92,7 +92,9 @@ def other(site: Path) -> None:
 
 def test_a_full_name_says_which_of_two_providers(site: Path) -> None:
     other(site)
-    with pytest.raises(UsageError, match="'grid' is in several plugins; say 'rlplug-grid/grid' or 'rlplug-other/grid'"):
+    with pytest.raises(
+        UsageError, match="'grid' is in several plugins; write 'rlplug-grid/grid' or 'rlplug-other/grid'"
+    ):
         spec("Grid/Big-v0", 3)
     full = "rlplug-grid/Grid/Big-v0"
     assert plugins.make_env(full, 3).spec == ("Grid/Big-v0", 3)

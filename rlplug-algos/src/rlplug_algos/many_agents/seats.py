@@ -39,9 +39,8 @@ class SeatBuffer:
         self.league = league
         self.totals = np.zeros(len(seats.mine))
         self.playing = np.zeros(seats.worlds, np.bool_)
-        self.theirs = np.full(
-            seats.worlds, np.nan
-        )  # the opponent's rating at the start of each world's game
+        # The opponent's rating at the start of each world's game.
+        self.theirs = np.full(seats.worlds, np.nan)
         league.open = seats.agents > 1
 
     def add(self, step: rl.Step, source: int = 0) -> None:

@@ -39,9 +39,8 @@ class CrossQConfig(rl.Config):
     # number of first gradient steps, which use plain batch normalization
     renorm_warmup: rl.Natural = 100_000
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
-    critic_net: rl.Net = rl.Net(
-        hidden=(256, 256), activation="relu"
-    )  # network of the critics; the paper has layers of 2048
+    # network of the critics; the paper has layers of 2048
+    critic_net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     # learning rate of the policy and the entropy weight
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3
     critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the critics
@@ -131,9 +130,8 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
             action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         obs = rl.tree_map(lambda now, then: torch.cat([now, then]), batch.obs, batch.next_obs)
         actions = torch.cat([batch.action.reshape(action.shape), action])
-        weight = torch.cat(
-            [batch.weight, batch.weight * (batch.discount > 0)]
-        )  # a terminal state has no values
+        # A terminal state has no values.
+        weight = torch.cat([batch.weight, batch.weight * (batch.discount > 0)])
         moments: rl.Moments = []
         q, next_q = self.critics(obs, actions, weight, moments).chunk(2, 1)
         target = batch.reward + batch.discount * (

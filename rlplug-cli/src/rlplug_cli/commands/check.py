@@ -222,9 +222,11 @@ def _expectations(texts: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(
                 f"--expect {text}: write NAME=REASON, as in --expect 'pauses=it has one environment'"
             )
-    return {
-        name.strip(): reason.strip() for name, _, reason in (text.partition("=") for text in texts)
-    }
+    reasons = {}
+    for text in texts:
+        name, _, reason = text.partition("=")
+        reasons[name.strip()] = reason.strip()
+    return reasons
 
 
 def _with_tracebacks(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Outcome]]:

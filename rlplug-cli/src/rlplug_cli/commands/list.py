@@ -59,9 +59,8 @@ def command(
         _environments(names, as_json, actions)
         return
     if actions is not None:
-        _taking(
-            "Dict" if actions.lower() == "tuple" else actions, as_json
-        )  # agents know a Tuple as a Dict
+        # Agents know a Tuple as a Dict.
+        _taking("Dict" if actions.lower() == "tuple" else actions, as_json)
         return
     if as_json:
         echo_json({group: rows(group) for group in GROUPS})

@@ -87,14 +87,11 @@ def readable_options(run: History) -> dict[str, Any]:
     """Return a run's options with file names instead of paths; `versions` distinguishes their contents."""
     options = run.options
     kept = run.config.get("sources", {})
-    listed = {
-        name: [
-            join_words(file_name(target), values)
-            for target, values in map(split_word, options[name])
-        ]
-        for name in LISTS
-        if options.get(name)
-    }
+    listed = {}
+    for name in LISTS:
+        if options.get(name):
+            words = map(split_word, options[name])
+            listed[name] = [join_words(file_name(target), values) for target, values in words]
     own = {role: file_name(str(options[role])) for role in kept if role in options}
     data = {"dataset": Path(str(options["dataset"])).name} if run.config.get("dataset") else {}
     return {**options, **listed, **own, **data}
@@ -141,11 +138,12 @@ def file_remarks(arms: Sequence[Sequence[History]]) -> list[str]:
     remarks = []
     for key in sorted(files_that_differ(runs)):
         counts = ", ".join(f"{count} with {path}" for count, path in _count_versions(runs, key))
-        pooled = any(
-            key in files_that_differ([run for run in arm if run.env == env])
+        groups = (
+            [run for run in arm if run.env == env]
             for arm in arms
             for env in {run.env for run in arm}
         )
+        pooled = any(key in files_that_differ(group) for group in groups)
         how = "combined although" if pooled else "separate because"
         remarks.append(f"runs of {file_name(key[1])} are {how} its file changed: {counts}")
     return remarks

@@ -77,12 +77,11 @@ def _distinguishing_options(
     found: dict[History, tuple[str, ...]] = {}
     for algorithm in {values[run]["algorithm"] for run in runs}:
         mine = [run for run in runs if values[run]["algorithm"] == algorithm]
-        told = dict.fromkeys(
-            name
-            for env in {run.env for run in mine}
-            for name in _differing({run: values[run] for run in mine if run.env == env})
-        )
-        found.update(dict.fromkeys(mine, ("algorithm", *sorted(told))))
+        names: set[str] = set()
+        for env in {run.env for run in mine}:
+            of_env = {run: values[run] for run in mine if run.env == env}
+            names.update(_differing(of_env))
+        found.update(dict.fromkeys(mine, ("algorithm", *sorted(names))))
     return found
 
 
@@ -94,12 +93,15 @@ def _differing(values: Mapping[History, Values]) -> list[str]:
     names = [name for name in known if any(one.get(name) != every[0].get(name) for one in every)]
     further = [name for name in names if name == EXTENDED or name.startswith(SOURCES)]
     options = [name for name in names if name not in further]
-    chosen = [
+    by_hand = {
         name
-        for name in options
-        if any(run.config.get("origins", {}).get(name) in CHOSEN for run in values)
-        or (name == "total_timesteps" and any(run.options[EXTENDED] != "none" for run in values))
-    ]
+        for run in values
+        for name, origin in run.config.get("origins", {}).items()
+        if origin in CHOSEN
+    }
+    if any(run.options[EXTENDED] != "none" for run in values):
+        by_hand.add("total_timesteps")
+    chosen = [name for name in options if name in by_hand]
     apart = _distinct(every, names)
     for found in (chosen, [*chosen, *further], options):
         if _distinct(every, found) == apart:
@@ -109,7 +111,8 @@ def _differing(values: Mapping[History, Values]) -> list[str]:
 
 def _distinct(values: Sequence[Values], names: Sequence[str]) -> int:
     """Return the number of configurations that these values distinguish."""
-    return len({json.dumps([one.get(name) for name in names]) for one in values})
+    rows = ([one.get(name) for name in names] for one in values)
+    return len({json.dumps(row) for row in rows})
 
 
 def _value_label(name: str, value: object, digits: int) -> str:
@@ -156,8 +159,9 @@ def _algorithm_names(runs: Sequence[History], changed: set[tuple[str, str]]) -> 
 def _ending(place: str, others: Sequence[str]) -> str:
     """Return the shortest end of a path, in whole names, that no other path has."""
     parts = Path(place).parts
-    ends = (parts[-count:] for count in range(1, len(parts)))
-    apart = (
-        end for end in ends if sum(Path(other).parts[-len(end) :] == end for other in others) == 1
-    )
-    return str(Path(*next(apart, parts)))
+    for count in range(1, len(parts)):
+        end = parts[-count:]
+        alike = [other for other in others if Path(other).parts[-count:] == end]
+        if len(alike) == 1:
+            return str(Path(*end))
+    return place and str(Path(*parts))

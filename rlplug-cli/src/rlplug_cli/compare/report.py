@@ -217,13 +217,9 @@ def _finite(value: object) -> object:
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
-    return (
-        float(value)
-        if isinstance(value, float) and math.isfinite(value)
-        else None
-        if isinstance(value, float)
-        else value
-    )
+    if not isinstance(value, float):
+        return value
+    return float(value) if math.isfinite(value) else None
 
 
 def as_csv(found: Report) -> str:

@@ -152,17 +152,12 @@ class Evolution:
 
     def members(self, history: History) -> list[Member]:
         """Return the members with their scores and present options."""
-        return [
-            Member(
-                number,
-                tuple(
-                    math.nan if (score := chunk.scores[number]) is None else score
-                    for chunk in history.chunks
-                ),
-                history.options(number),
-            )
-            for number in range(len(self.plan.goal.seeds))
-        ]
+        members = []
+        for number in range(len(self.plan.goal.seeds)):
+            scores = [chunk.scores[number] for chunk in history.chunks]
+            known = tuple(math.nan if score is None else score for score in scores)
+            members.append(Member(number, known, history.options(number)))
+        return members
 
     def _change(self, one: Exchange) -> Change:
         """Return a decision with the name of its checkpoint."""

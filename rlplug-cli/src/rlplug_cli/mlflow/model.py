@@ -31,9 +31,8 @@ def save(export: Path) -> Path:
     policy = load(export)
     beside = export.with_name(f".{export.name}.{NAME}")
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # on its own type hints, and on a missing example
+        # MLflow warns about its own type hints and about a missing example.
+        warnings.simplefilter("ignore", UserWarning)
         from mlflow.pyfunc import save_model
 
         save_model(
@@ -43,9 +42,8 @@ def save(export: Path) -> Path:
             signature=signature(policy),
             pip_requirements=["rlplug-cli"],
         )
-    return beside.rename(
-        export / NAME
-    )  # it holds a copy of the export, so it was not made in there
+    # The model contains a copy of the export, so it was not made inside of the export.
+    return beside.rename(export / NAME)
 
 
 def signature(policy: Policy) -> ModelSignature:

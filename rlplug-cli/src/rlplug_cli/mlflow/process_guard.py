@@ -29,9 +29,8 @@ def main(command: list[str], patience: float) -> int:
     if not hasattr(os, "fork"):
         return _run_without_groups(command, patience)
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    signal.signal(
-        signal.SIGTERM, lambda number, frame: None
-    )  # the group's signal reaches these processes too
+    # The group's signal reaches these processes too.
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
     watcher = os.fork()
     if not watcher:
         _end_with_parent(child.pid, patience)

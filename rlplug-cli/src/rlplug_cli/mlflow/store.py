@@ -114,9 +114,8 @@ def prepare(uri: str) -> None:
     with _lock(path.with_name(f"{path.name}.lock")):
         if path.exists():
             return
-        for stale in path.parent.glob(
-            f"{path.name}.creating-*"
-        ):  # the lock is held, so these are from dead processes
+        # The lock is held, so these are from dead processes.
+        for stale in path.parent.glob(f"{path.name}.creating-*"):
             stale.unlink(missing_ok=True)
         temporary = path.with_name(f"{path.name}.creating-{os.getpid()}")
         _create(temporary, str(artifact_root(uri)))

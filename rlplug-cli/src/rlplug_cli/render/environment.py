@@ -142,26 +142,20 @@ def text(found: Found) -> str:
 
 def results_table(results: list[dict[str, Any]]) -> str:
     """Return the table of the final returns of presets, or ""."""
-    lines = [
-        (
-            one["algorithm"],
-            _trained(one["steps"], one["preset_steps"]),
-            f"{figures(one['result'])} ({_of_seeds(one['of'], one['seeds'])})",
-            "-" if one["last"] is None else figures(one["last"]),
-        )
-        for one in results
-    ]
+    lines = []
+    for one in results:
+        steps = f"{one['steps']:,}"
+        if one["steps"] != one["preset_steps"]:
+            steps += f" (preset: {one['preset_steps']:,})"
+        result = f"{figures(one['result'])} ({_of_seeds(one['of'], one['seeds'])})"
+        last = "-" if one["last"] is None else figures(one["last"])
+        lines.append((one["algorithm"], steps, result, last))
     if not lines:
         return ""
     shown = table(("PRESET OF", "ENV STEPS", "FINAL RETURN", "OF LAST WEIGHTS"), lines)
     single = any(one["seeds"] == 1 for one in results)
     note = "\n\none seed: other seeds may reach less or more" if single else ""
     return f"\n\n{shown}{note}"
-
-
-def _trained(steps: int, usual: int) -> str:
-    """Return the length of the runs, with the preset's if it differs."""
-    return f"{steps:,}" if steps == usual else f"{steps:,} (preset: {usual:,})"
 
 
 def _of_seeds(how: str, seeds: int) -> str:

@@ -105,16 +105,19 @@ def _matrix(offers: Sequence[Offer]) -> str:
 
 
 def _row(offer: Offer) -> str:
-    supported = OLDEST_CONTRACT <= offer.contract <= CONTRACT
     paper = offer.paper if offer.paper not in offer.summary else ""
     about = " ".join(text for text in (offer.summary, paper) if text)
+    if not offer.contract:
+        works = "unknown"
+    else:
+        works = "yes" if OLDEST_CONTRACT <= offer.contract <= CONTRACT else "no"
     cells = (
         f"`{offer.id}`",
         f"`python -m pip install {offer.distribution}` {_escape(offer.version)}",
         _escape(about),
         _learned(offer),
         str(offer.contract or "unknown"),
-        "yes" if supported else "unknown" if not offer.contract else "no",
+        works,
     )
     return f"| {' | '.join(cells)} |\n"
 

@@ -238,9 +238,8 @@ def short_names(names: Sequence[str]) -> list[str]:
     """Return the names without the words that all of them start with; the title shows those."""
     if len(names) < 2:
         return list(names)
-    pairs = zip(
-        min(names), max(names), strict=False
-    )  # all names share the start that these two share
+    # The common start of these two is the common start of all names.
+    pairs = zip(min(names), max(names), strict=False)
     length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     start = names[0][:length].rfind("-") + 1
     return [name[start:] for name in names]

@@ -122,4 +122,6 @@ def choice_value(value: object) -> bool | int | float | str:
     """Return a choice as Optuna can store it: lists and None become strings."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
-    return value if isinstance(value, bool | int | float) else NONE if value is None else str(value)
+    if value is None:
+        return NONE
+    return value if isinstance(value, bool | int | float) else str(value)

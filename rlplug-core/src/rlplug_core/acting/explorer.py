@@ -139,13 +139,12 @@ def check_exploration(
         )
     shares = list(points[::2])
     chances = points[1::2]
-    on_its_way = all(0 < share < fraction for share in shares) and all(
-        0 <= chance <= 1 for chance in chances
-    )
-    if len(shares) != len(chances) or not on_its_way or shares != sorted(shares):
+    in_order = shares == sorted(shares) and all(0 < share < fraction for share in shares)
+    probable = all(0 <= chance <= 1 for chance in chances)
+    if len(shares) != len(chances) or not in_order or not probable:
         raise ValueError(
             f"exploration_points needs pairs, a share of the run between 0 and exploration_fraction ({fraction:g}) and "
-            f"the chance there from 0 to 1, in the order of the shares, such as {fraction / 2:g},0.5; it is "
+            f"the probability there from 0 to 1, in the order of the shares, such as {fraction / 2:g},0.5; it is "
             f"{','.join(f'{number:g}' for number in points)}"
         )
 

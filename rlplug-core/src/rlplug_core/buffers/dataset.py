@@ -76,7 +76,7 @@ class Dataset:
             action_space,
         )
         if actions is None:
-            raise self._unfit(f"its actions lie outside {action_space}")
+            raise self._unfit(f"its actions are outside {action_space}")
         terminated, truncated = (
             _numbers(self.arrays[name], name, (), self.place) != 0 for name in FIELDS[-2:]
         )
@@ -199,7 +199,7 @@ def nest(arrays: Mapping[str, Array]) -> dict[str, object]:
         for key in outer:
             inside = inside.setdefault(key, {})
             if not isinstance(inside, dict):
-                raise ValueError(f"'{name}' lies in an array")
+                raise ValueError(f"'{name}' is inside an array")
         inside[last] = array
     return found
 

@@ -70,7 +70,7 @@ def _unpack(path: Path, file: Any) -> tuple[dict[str, object], str]:
     arrays = {name: found[name] for name in FIELDS}
     leaves = flat(arrays)
     if any(array.ndim == 0 for array in leaves.values()) or not len(leaves.get("rewards", ())):
-        raise BadFile(path, "it holds no transitions")
+        raise BadFile(path, "it has no transitions")
     return arrays, str(found.get(ABOUT, "{}"))
 
 

@@ -25,9 +25,8 @@ class EpisodeBuffer:
             None  # fields [slots, N, ...] of the steps since the start of the oldest unfinished episode
         )
         self.length = 0
-        self.begin: Array = np.zeros(
-            0, dtype=np.int64
-        )  # the position in `open` of the start of each row's unfinished episode
+        # The position in `open` of the start of each row's unfinished episode.
+        self.begin: Array = np.zeros(0, dtype=np.int64)
         self.finished: list[State] = []
 
     def add(self, step: Step, source: int = 0) -> None:

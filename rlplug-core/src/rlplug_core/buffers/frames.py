@@ -36,9 +36,8 @@ def frame_channels(now: Array, after: Array) -> tuple[int, bool]:
     """
     if now.dtype != np.uint8 or now.ndim not in (4, 5):
         return 0, False
-    likely = now.ndim == 4 and channels_last(
-        now.shape[1:]
-    )  # if nothing moves, it could be any axis
+    # If nothing moves, every axis could hold the frames.
+    likely = now.ndim == 4 and channels_last(now.shape[1:])
     for last in (likely, not likely) if now.ndim == 4 else (False,):
         channels = _frame_channels(_first(now, last), _first(after, last))
         if channels:

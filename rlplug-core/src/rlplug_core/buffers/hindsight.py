@@ -48,12 +48,10 @@ class HindsightReplay(ReplayBuffer):
         )
         self.goals = goals
         self.share = k / (k + 1)
-        self.begins = np.zeros(
-            0, np.int64
-        )  # [N] the number of the first step of each row's running episode
-        self.ends = np.zeros(
-            0, np.int64
-        )  # [slots * N] the number of the step that ended each step's episode
+        # [N] the number of the first step of each row's running episode.
+        self.begins = np.zeros(0, np.int64)
+        # [slots * N] the number of the step that ended each step's episode.
+        self.ends = np.zeros(0, np.int64)
 
     def add(self, step: Step, source: int = 0) -> None:
         super().add(step, source)

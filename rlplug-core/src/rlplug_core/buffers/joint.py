@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from rlplug_core.arrays import Either
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import ReplayBuffer
 from rlplug_core.clock import Clock
@@ -121,16 +120,13 @@ class Joint:
         for each, part in self.given:
             own = slice(begin, begin + len(part.index))
             priority = None if result.priority is None else result.priority[own]
-            extras = {
-                name: _columns(value, rows, own) for name, value in (result.extras or {}).items()
-            }
+            extras = {}
+            for name, value in (result.extras or {}).items():
+                # The steps [T * B, ...] of a batch are ordered by time first.
+                steps = value.reshape(-1, rows, *value.shape[1:])[:, own]
+                extras[name] = steps.reshape(-1, *value.shape[1:])
             each.feedback(part, replace(result, priority=priority, extras=extras))
             begin = own.stop
         largest = max(each.largest for each in self.replays)
         for each in self.replays:
             each.largest = largest
-
-
-def _columns(value: Either, rows: int, own: slice) -> Either:
-    """Return the rows of one replay: steps [T * B, ...] are ordered by time first."""
-    return value.reshape(-1, rows, *value.shape[1:])[:, own].reshape(-1, *value.shape[1:])

@@ -26,16 +26,14 @@ def from_minari(place: str) -> Dataset:
         raise MissingPackage(
             f"{place} needs minari; install it with: python -m pip install 'rlplug-core[minari]'"
         ) from error
-    except (
-        FileNotFoundError,
-        ValueError,
-    ) as error:  # ValueError: Minari refuses the name
+    # ValueError: Minari refuses the name.
+    except (FileNotFoundError, ValueError) as error:
         raise UsageError(
             f"there is no data set {place} here: {plain(str(error), 100)}; `minari download {name}` fetches it"
         ) from error
     episodes = [_transitions(episode) for episode in found.iterate_episodes()]
     if not episodes:
-        raise UsageError(f"the data set {place} holds no transitions")
+        raise UsageError(f"the data set {place} has no transitions")
     env = found.env_spec.id if found.env_spec is not None else ""
     arrays = {
         name: tree_map(lambda *parts: np.concatenate(parts), *(one[name] for one in episodes))

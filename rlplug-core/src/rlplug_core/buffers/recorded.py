@@ -29,19 +29,17 @@ class RecordedReplay:
 
     def __init__(self, replay: ReplayBuffer, data: Fitted) -> None:
         if isinstance(replay, SampledReplay):
-            raise UsageError("a data set loses nothing; leave priority.eviction at oldest")
+            raise UsageError("a data set evicts nothing; leave priority.eviction at oldest")
         self.replay = replay
         self.sha256 = data.sha256
         behind = replay.span - 1
         replay.capacity = len(data) + behind
-        replay.pace = replace(
-            replay.pace, learning_starts=replay.capacity
-        )  # there is nothing to wait for
+        # The data set is complete, so learning starts at once.
+        replay.pace = replace(replay.pace, learning_starts=replay.capacity)
         for step in data.steps():
             replay.add(step)
-        for _ in range(
-            behind
-        ):  # the last step ends its episode, so windows that start at it stop there
+        # The last step ends its episode, so windows that start at it stop there.
+        for _ in range(behind):
             replay.add(step)
         replay.owed = 0
 

@@ -31,14 +31,12 @@ ALIGNED = 16
 
 def allocate(shape: tuple[int, ...], dtype: npt.DTypeLike, store: Store) -> Either:
     """Allocate an array, or a tensor on a device; the system gives pages of memory and disk at their first write."""
-    if store == "memory" or (
-        store == "disk" and 0 in shape
-    ):  # a file cannot be mapped without bytes
+    # A file cannot be mapped without bytes.
+    if store == "memory" or (store == "disk" and 0 in shape):
         return np.zeros(shape, dtype)
     if store == "disk":
-        with tempfile.TemporaryFile(
-            prefix="rlplug-replay-"
-        ) as file:  # it has no name, so the system deletes it with the process
+        # The file has no name, so the system deletes it with the process.
+        with tempfile.TemporaryFile(prefix="rlplug-replay-") as file:
             return np.asarray(np.memmap(file, dtype, "w+", shape=shape))
     return torch.empty(shape, dtype=of_torch(np.dtype(dtype)), device=store)
 
@@ -137,14 +135,10 @@ def at_once(arrays: Sequence[Array], device: torch.device) -> list[Tensor]:
         flat = [array.reshape(-1) for array in group]
         np.concatenate(flat, out=whole[start : start + sizes[kind]].view(kind))
     there = staged.to(device, non_blocking=True)
-    came = {
-        kind: iter(
-            there[start : start + sizes[kind]]
-            .view(of_torch(kind))
-            .split([array.size for array in group])
-        )
-        for (kind, group), start in zip(groups.items(), starts, strict=False)
-    }
+    came = {}
+    for (kind, group), start in zip(groups.items(), starts, strict=False):
+        part = there[start : start + sizes[kind]].view(of_torch(kind))
+        came[kind] = iter(part.split([array.size for array in group]))
     return [
         next(came[a.dtype]) if a.ndim == 1 else next(came[a.dtype]).view(a.shape) for a in arrays
     ]

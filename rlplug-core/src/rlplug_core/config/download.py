@@ -62,7 +62,7 @@ def upload(address: str, content: bytes, noun: str) -> None:
 
 
 def check_encrypted(noun: str, before: str, address: str) -> None:
-    """Refuse an address that anyone on the way could change: only https is accepted, and http on this machine.
+    """Refuse an address with content that others could change in transit: accept https, and http only on this machine.
 
     Args:
         before: the address that redirected to it, or ""; only one on this machine may lead to this machine by http.

@@ -68,13 +68,9 @@ def open_regular(
     Raises:
         BadFile: it is not a regular file, or larger. OSError: it is missing or cannot be opened.
     """
-    kind = (
-        os.O_RDONLY
-        if mode == "rb"
-        else os.O_RDWR
-        if mode == "rb+"
-        else os.O_RDWR | os.O_CREAT | os.O_APPEND
-    )
+    kind = os.O_RDONLY if mode == "rb" else os.O_RDWR
+    if mode.startswith("a"):
+        kind |= os.O_CREAT | os.O_APPEND
     if not follow and not hasattr(os, "O_NOFOLLOW") and path.is_symlink():
         raise BadFile(path, "it is not a regular file; delete it")
     try:
@@ -115,9 +111,8 @@ def content(path: Path, limit: int = TEXT, follow: bool = False) -> bytes:
         BadFile: as `open_regular`. OSError: it cannot be read.
     """
     with open_regular(path, limit=limit, follow=follow) as file:
-        return file.read(
-            os.fstat(file.fileno()).st_size
-        )  # a read of `limit` bytes reserves as many
+        # Not `read(limit)`, which would reserve that many bytes.
+        return file.read(os.fstat(file.fileno()).st_size)
 
 
 def replace(path: Path, content: bytes | Iterable[bytes]) -> None:
@@ -147,9 +142,8 @@ def sync_file(path: Path) -> None:
     Raises:
         BadFile, OSError: as `open_regular`.
     """
-    mode: Literal["rb", "rb+"] = (
-        "rb+" if os.name == "nt" else "rb"
-    )  # Windows needs the right to write
+    # Windows needs the right to write.
+    mode: Literal["rb", "rb+"] = "rb+" if os.name == "nt" else "rb"
     with open_regular(path, mode) as file:
         os.fsync(file.fileno())
 

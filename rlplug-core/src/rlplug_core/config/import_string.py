@@ -76,10 +76,8 @@ def _from_module(module: str, target: str) -> ModuleType:
             raise UsageError(sentence) from error
         sentence = f"'{target}' needs the module '{error.name}', which is not installed{nowhere()}"
         raise MissingPackage(sentence) from error
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # a foreign module may raise anything while it is imported
+    # A foreign module may raise anything while it is imported.
+    except (Exception, SystemExit) as error:
         from rlplug_core.conflicts import explain_import  # errors are rare
 
         raise PluginError(

@@ -38,9 +38,8 @@ def whole(text: str) -> int:
         if found is None:
             raise
         try:
-            number = Decimal(found[1]) * LETTERS.get(
-                found[2], 1
-            )  # 4.1 * 10**6 is not a whole float
+            # Decimal, because 4.1 * 10**6 is not a whole float.
+            number = Decimal(found[1]) * LETTERS.get(found[2], 1)
         except ArithmeticError:  # of Decimal
             raise ValueError(f"{text} is not a number") from None
         if number.adjusted() > DIGITS or number != number.to_integral_value():

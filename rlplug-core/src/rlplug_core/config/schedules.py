@@ -15,8 +15,7 @@ from rlplug_core.errors import BadConfig
 #: A number as a function of the run's progress, from 0 to 1.
 Schedule: TypeAlias = Callable[[float], float]
 
-#: The form of a schedule in place of a number; an open bracket without an end is a schedule, too, but not
-#: that can be understood.
+#: The form of a schedule. It also matches a schedule without its closing bracket, which gets its own message.
 WRITTEN = re.compile(r"\s*(constant|linear|cosine|piecewise)\s*\((.*?)(\)?)\s*", re.S)
 FORMS = "constant(a), linear(a,b), linear(a,b,until), cosine(a,b) or piecewise(0:a,0.5:b,1:c)"
 
@@ -112,10 +111,10 @@ def _line(kind: str, inside: str) -> tuple[Schedule, tuple[float, ...]]:
 
 
 def _piecewise(inside: str) -> tuple[Schedule, tuple[float, ...]]:
-    points = [
-        (_number(at), _number(value))
-        for at, value in (point.split(":") for point in inside.split(","))
-    ]
+    points = []
+    for point in inside.split(","):
+        at, value = point.split(":")
+        points.append((_number(at), _number(value)))
     shares = [at for at, _ in points]
     if not all(0 <= at <= 1 for at in shares) or len(set(shares)) < len(shares):
         raise ValueError("shares of the run, each once")

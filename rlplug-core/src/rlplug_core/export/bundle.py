@@ -177,11 +177,11 @@ def without_unread_keys(space: Space, graph: Graph) -> Space:
     # Tracing takes the number of rows from the first key.
     steps = [step for step in graph["steps"] if not step[1].startswith("aten.sym_size")]
     words = json.dumps([steps, graph["outputs"]])
-    kept = {
-        key: part
-        for key, part in space.spaces.items()
-        if any(json.dumps(name) in words for name in leaves(valid_rows(part), f"obs.{key}"))
-    }
+    kept = {}
+    for key, part in space.spaces.items():
+        names = leaves(valid_rows(part), f"obs.{key}")
+        if any(json.dumps(name) in words for name in names):
+            kept[key] = part
     return spaces.Dict(kept) if 0 < len(kept) < len(space.spaces) else space
 
 

@@ -85,7 +85,9 @@ class Sb3Model:
                 f"its policy class is from {plain(module) or 'an unknown module'}; only the policies of "
                 "Stable-Baselines3 itself can be imported"
             )
-        return found[1] if found[1] != "common" else "ppo" if "n_epochs" in self.data else "a2c"
+        if found[1] != "common":
+            return found[1]
+        return "ppo" if "n_epochs" in self.data else "a2c"
 
     @property
     def steps(self) -> int:

@@ -41,7 +41,7 @@ def why_not_numba() -> str:
     try:  # an older numba may refuse this NumPy
         import_module("numba")
     except ImportError as error:
-        return f"numba {version('numba')} is no use here: {error}"
+        return f"numba {version('numba')} cannot be used here: {error}"
     return ""
 
 

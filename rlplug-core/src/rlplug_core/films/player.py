@@ -96,19 +96,16 @@ def play(
 
 def _merge(evaluations: list[Evaluation]) -> Evaluation:
     """Merge evaluations. If any episode reports success, an episode that was cut counts as not successful."""
-    reported = any(each.successes for each in evaluations)
+    successes: list[bool | None] = []
+    if any(each.successes for each in evaluations):
+        for each in evaluations:
+            # Without a report, an episode that was cut has failed, and the result of any other one is unknown.
+            unknown = [None] * (len(each.returns) - each.cut)
+            successes += each.successes or (*[False] * each.cut, *unknown)
     return Evaluation(
         returns=tuple(total for each in evaluations for total in each.returns),
         lengths=tuple(length for each in evaluations for length in each.lengths),
-        successes=tuple(
-            success
-            for each in evaluations
-            # Without a report a cut episode has failed, and of another one nothing is known.
-            for success in each.successes
-            or (*[False] * each.cut, *[None] * (len(each.returns) - each.cut))
-        )
-        if reported
-        else (),
+        successes=tuple(successes),
         infos=tuple(
             info for each in evaluations for info in each.infos or ({},) * len(each.returns)
         ),

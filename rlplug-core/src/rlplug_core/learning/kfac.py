@@ -162,9 +162,8 @@ class KFAC:
         for (number, inputs, _), slope in zip(capture.seen, slopes, strict=True):
             layer = self.layers[number]
             places = slope.flatten(2).transpose(1, 2) if layer.weight.ndim == 4 else slope
-            places = places.reshape(
-                len(used), -1, layer.outputs
-            )  # a row has several if a layer is used several times
+            # A row has several if a layer is used several times.
+            places = places.reshape(len(used), -1, layer.outputs)
             patches = inputs.reshape(len(used), -1, layer.inputs)
             if layer.bias:
                 patches = torch.cat([patches, torch.ones_like(patches[..., :1])], -1)

@@ -151,9 +151,8 @@ def categorical_projection(
     """
     last = len(support) - 1
     moved = reward.unsqueeze(1) + discount.unsqueeze(1) * support
-    place = ((moved - support[0]) * (last / (support[-1] - support[0]))).clamp(
-        0, last
-    )  # in units of the spacing
+    # Positions in units of the spacing of atoms.
+    place = ((moved - support[0]) * (last / (support[-1] - support[0]))).clamp(0, last)
     atoms = torch.arange(last + 1, device=support.device, dtype=support.dtype)
     shares = (1 - (place.unsqueeze(1) - atoms.unsqueeze(1)).abs()).clamp(min=0)
     # With discount 0 all atoms move to one position, so any distribution gives the result; Z would add its rounding.

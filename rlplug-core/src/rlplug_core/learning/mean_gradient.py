@@ -38,7 +38,7 @@ class Mean(Protocol):
 
 
 class LearnerLost(RlplugError):
-    """The learners of a run are out of step: one of them is gone, or takes other gradient steps."""
+    """The learners of a run do not match: one of them has ended, or takes other gradient steps."""
 
 
 class MeanGradient:

@@ -29,7 +29,7 @@ class Temperature(nn.Module):
         super().__init__()
         if autotune and scheduled:
             raise UsageError(
-                "ent_coef is learned, and a schedule would be its first value alone; give a number, or --no-autotune"
+                "ent_coef is learned, and a schedule has no effect on it; give a number, or --no-autotune"
             )
         self.autotune = autotune
         start = math.log(ent_coef) if autotune else 0.0

@@ -15,7 +15,7 @@ from rlplug_core.loop.ray_cluster import check_nodes as check_nodes
 from rlplug_core.loop.ray_cluster import join as join_cluster
 from rlplug_core.loop.ray_cluster import leave as leave_cluster
 from rlplug_core.loop.ray_cluster import room as cluster_cpus
-from rlplug_core.loop.safe_streams import lasting as safe_stream
+from rlplug_core.loop.safe_streams import safe_stream as safe_stream
 from rlplug_core.loop.safe_streams import take_any_character as take_any_character
 from rlplug_core.loop.signals import STOPPING as STOPPING
 from rlplug_core.loop.signals import URGENT as URGENT

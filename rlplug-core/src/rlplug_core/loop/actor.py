@@ -90,7 +90,7 @@ def carry_over(
 ) -> tuple[Array, RecurrentState]:
     """Return `is_first` [N] and the memory for the agents' next observation.
 
-    A row that was absent in this step has no new observation; if its episode had not started, it still has to.
+    A row that was absent in this step has no new observation; if its episode had not started, it starts later.
 
     Args:
         now: the environment's timestep.
@@ -199,6 +199,9 @@ class Actor:
 
     def state_dict(self) -> State:
         self._read()
+        held = None
+        if self.held is not None:
+            held = [self.held.action.copy(), tree_map(copy_of, self.held.extras)]
         return {
             "env": self.env.state_dict(),
             "agent": self.agent.state_dict(),
@@ -207,9 +210,7 @@ class Actor:
             "recurrent_state": tree_map(copy_of, self.recurrent_state),
             "episodes": [[steps, *episode.plain()] for steps, episode in self.episodes],
             "turn": tree_map(copy_of, self.turn),
-            "held": None
-            if self.held is None
-            else [self.held.action.copy(), tree_map(copy_of, self.held.extras)],
+            "held": held,
             **({} if self.signals is None else {"signals": self.signals.state_dict()}),
         }
 

@@ -13,7 +13,7 @@ from rlplug_core.loop.chunks import write
 from rlplug_core.loop.events import TICK
 from rlplug_core.loop.remote_actor import RemoteActor
 from rlplug_core.loop.shared_memory import SharedWeights
-from rlplug_core.loop.worker import CLOSE, attend, fetch, post
+from rlplug_core.loop.worker import CLOSE, fetch, post, run_child
 from rlplug_core.types import State, tree_map
 
 #: Values of `ActorTask.paused`: actors pause between two chunks, or drop even their current chunk.
@@ -44,7 +44,7 @@ class ActorTask:
 
 def work(task: ActorTask, parent: Connection, lifeline: Connection) -> None:
     """Build an actor, notify the parent, and follow its messages until it ends the process."""
-    attend(lambda: _Acting(task, parent).run(), parent, lifeline)
+    run_child(lambda: _Acting(task, parent).run(), parent, lifeline)
 
 
 class _Acting:

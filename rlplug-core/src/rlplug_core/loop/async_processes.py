@@ -179,9 +179,8 @@ class Processes:
         if self.began:
             for remote in self.remotes:
                 if not remote.done:
-                    with suppress(
-                        OSError
-                    ):  # it has just ended; its last message, or its exit code, comes next
+                    # The worker may have ended; its last message or its exit code comes next.
+                    with suppress(OSError):
                         post(remote.connection, ("settings", self.settings))
             self.flags[SETTINGS] += 1
 
@@ -297,9 +296,8 @@ class Processes:
         for remote in self.remotes:
             if remote.done or remote.connection.poll():
                 continue
-            if (
-                remote.process.exitcode is not None
-            ):  # its own child processes may hold its pipe open
+            # The process may have ended while its children hold its pipe open.
+            if remote.process.exitcode is not None:
                 raise self._died(remote)
             limit = patience(remote.ready, self.plan.options.worker_timeout)
             if remote.overdue(self.checked - before, limit) and not remote.waiting:

@@ -53,11 +53,10 @@ def write(store: State, t: int, step: Step) -> None:
     """Copy the step number `t` of a chunk into its arrays, after the ones before it."""
     if t == 0 or store["ended"][t - 1]:
         put(store["obs"], t, step.obs)
-    put(
-        store["final_obs"] if step.ended else store["obs"],
-        t if step.ended else t + 1,
-        step.next_obs,
-    )
+    if step.ended:
+        put(store["final_obs"], t, step.next_obs)
+    else:
+        put(store["obs"], t + 1, step.next_obs)
     store["ended"][t] = step.ended
     for name in FIELDS:
         arrays = store[name]

@@ -57,9 +57,8 @@ class Member:
         buffer = fit_device(self.learner.buffer(), env.spec)
         self.actor = Actor(env, self.learner, agent, buffer, clock)
         self.actor.learners = self.ranks
-        seeds = (
-            plan.seeds().child("env", rank) if rank else plan.seeds().child("env")
-        )  # the first has those of sync
+        # The first learner has the seeds of `sync`.
+        seeds = plan.seeds().child("env", rank) if rank else plan.seeds().child("env")
         self.actor.reset(seeds.integer())
         self.meter = Meter()
 

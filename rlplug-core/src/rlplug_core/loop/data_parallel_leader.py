@@ -75,9 +75,8 @@ class LearnerProcesses:
             raise self._why(error) from error
 
     def start_step(self) -> None:
-        self.scaled[0] = (
-            self.clock.scale
-        )  # first, so that a reader of the count sees the right scale
+        # Set before the count, so that a reader of the count sees the right scale.
+        self.scaled[0] = self.clock.scale
         self.counted[0] += 1
 
     def should_continue(self) -> bool:
@@ -190,9 +189,8 @@ class LearnerProcesses:
             looked = time.monotonic()
             if leaves and self.clock.stop:
                 return False
-            if (
-                remote.process.exitcode is not None and not remote.connection.poll()
-            ):  # its children may hold the pipe
+            # The learner's children may hold its pipe open.
+            if remote.process.exitcode is not None and not remote.connection.poll():
                 raise self._died(remote)
             if remote.overdue(looked - before, limit):
                 raise self._fail(
@@ -205,9 +203,8 @@ class LearnerProcesses:
         said = [each.connection for each in self.remotes]
         deadline = time.monotonic() + CLOSING
         while time.monotonic() < deadline:
-            for remote in sorted(
-                self.remotes, key=lambda each: each.process.exitcode or 0
-            ):  # killed ones first
+            # Learners that were killed come first.
+            for remote in sorted(self.remotes, key=lambda each: each.process.exitcode or 0):
                 if remote.connection.poll() or remote.process.exitcode is not None:
                     try:
                         self._listen(remote, "nothing", 0.0)

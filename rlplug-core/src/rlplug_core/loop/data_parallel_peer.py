@@ -13,7 +13,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.loop.data_parallel import Member
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import set_torch
-from rlplug_core.loop.worker import CLOSE, attend, fetch, post
+from rlplug_core.loop.worker import CLOSE, fetch, post, run_child
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.seeds import seed_globals
 from rlplug_core.types import State
@@ -47,7 +47,7 @@ class FellowTask:
 
 def work(task: FellowTask, parent: Connection, lifeline: Connection) -> None:
     """Build a peer, notify the leader, and follow it until it ends the process."""
-    attend(lambda: Peer(task, parent).run(), parent, lifeline)
+    run_child(lambda: Peer(task, parent).run(), parent, lifeline)
 
 
 class Peer:
@@ -92,9 +92,8 @@ class Peer:
                 self.question = fetch(self.parent)
             if self.question == CLOSE:
                 return False
-            if (
-                self.question is not None and self.leader[0] == self.began
-            ):  # the leader may have started more steps before its request
+            # The leader may have started more steps before its request.
+            if self.question is not None and self.leader[0] == self.began:
                 question = self.question
                 self.question = None
                 self._answer(*question)

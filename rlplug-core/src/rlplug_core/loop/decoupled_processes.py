@@ -138,9 +138,8 @@ class ActorProcesses:
             self.seats, state.get("generations", [0] * len(self.seats)), strict=True
         ):
             seat.generation = generation
-            if (
-                generation and self.saved[seat.remote.rank] is None
-            ):  # its place was taken, and its new process had not started
+            # The process was replaced, and the new one had not started.
+            if generation and self.saved[seat.remote.rank] is None:
                 seat.remote.end()
                 seat.remote = self._start(seat.remote.rank, generation)
         self.traffic.load_state_dict(state)

@@ -248,9 +248,8 @@ class RayActors:
             seat.state = content
         elif kind == "ready":
             seat.ready = True
-            self._call(
-                seat, "configure", settings=self.settings
-            )  # which may have changed since it started
+            # The settings may have changed since the actor started.
+            self._call(seat, "configure", settings=self.settings)
         elif kind == "error":
             raise WorkerFailed(f"actor {seat.rank} failed: {content[0]}", content[1])
         elif kind == "not finite":
@@ -265,9 +264,8 @@ class RayActors:
         if not waited_for or (seat.delivered and not seat.ready):
             return
         limit = patience(seat.ready, self.plan.options.worker_timeout)
-        seat.silent += min(
-            elapsed, limit / 10
-        )  # a late check means that this process was stopped itself
+        # A late check means that this process was stopped.
+        seat.silent += min(elapsed, limit / 10)
         if seat.silent > limit:
             self._replace(seat, silence(seat.ready, limit), " (--worker-timeout waits longer)")
         elif (

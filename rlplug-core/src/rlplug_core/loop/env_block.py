@@ -69,9 +69,8 @@ class Block:
 
 
 def _map(path: str, size: int) -> mmap.mmap:
-    if (
-        os.name == "nt"
-    ):  # memory with a name and no file, since an open file cannot be deleted there
+    # Windows: memory with a name, because an open file cannot be deleted.
+    if os.name == "nt":
         return mmap.mmap(-1, size, tagname=path)  # type: ignore[call-arg]
     with open(path, "r+b") as file:
         return mmap.mmap(file.fileno(), 0)

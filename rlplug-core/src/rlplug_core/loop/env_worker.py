@@ -14,7 +14,7 @@ from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.loop.env_block import Block
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import set_torch
-from rlplug_core.loop.worker import attend, post
+from rlplug_core.loop.worker import post, run_child
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import (
     Env,
@@ -66,7 +66,7 @@ class Ended:
 
 def serve(part: Part, parent: Connection, lifeline: Connection) -> None:
     """Step the environments of a part until the parent is gone."""
-    attend(lambda: _Server(part, parent).run(), parent, lifeline)
+    run_child(lambda: _Server(part, parent).run(), parent, lifeline)
 
 
 class _Server:

@@ -244,7 +244,7 @@ class EnvWorkers:
         """Return a worker's answer; an exception in it ends the run."""
         remote.silent, now = 0.0, time.monotonic()
         while not remote.connection.poll(GLANCE):
-            # Its own child processes may hold its pipe open.
+            # The process may have ended while its children hold its pipe open.
             if remote.process.exitcode is not None and not remote.connection.poll():
                 raise self._fail(remote, remote.how_it_ended())
             before = now

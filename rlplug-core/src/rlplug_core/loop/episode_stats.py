@@ -66,30 +66,28 @@ class EpisodeStats:
         return sum(self.returns) / len(self.returns) if self.returns else None
 
     def metrics(self) -> dict[str, float]:
-        """Return means over the episodes; of what `info` said, over those that said it.
+        """Return means over the episodes; a number in `info` is averaged over the episodes that have it.
 
-        Of the return it has the population standard deviation, the smallest and the largest, too.
+        Also returns the population standard deviation, the minimum and the maximum of the returns.
         """
         mean = self.return_mean
         if mean is None:
             return {}
+        distances = [one - mean for one in self.returns]
         found = {
             "rollout/return_mean": mean,
-            "rollout/return_std": math.hypot(*(one - mean for one in self.returns))
-            / math.sqrt(len(self.returns)),
+            "rollout/return_std": math.hypot(*distances) / math.sqrt(len(distances)),
             "rollout/return_min": min(self.returns),
             "rollout/return_max": max(self.returns),
             "rollout/length_mean": sum(self.lengths) / len(self.lengths),
-            **{
-                f"rollout/return_mean/{agent}": sum(each) / len(each)
-                for agent, each in self.by_agent.items()
-            },
         }
-        if said := [success for success, _ in self.said if success is not None]:
-            found["rollout/success_rate"] = sum(said) / len(said)
-        return found | {
-            INFO + name: value for name, value in means([info for _, info in self.said]).items()
-        }
+        for agent, each in self.by_agent.items():
+            found[f"rollout/return_mean/{agent}"] = sum(each) / len(each)
+        successes = [success for success, _ in self.said if success is not None]
+        if successes:
+            found["rollout/success_rate"] = sum(successes) / len(successes)
+        infos = means([info for _, info in self.said])
+        return found | {INFO + name: value for name, value in infos.items()}
 
     def state_dict(self) -> State:
         said = [[success, dict(info)] for success, info in self.said]
@@ -122,7 +120,7 @@ def means(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def columns(episodes: Sequence[tuple[int, int, Episode]]) -> dict[str, list[float | None]]:
-    """Episodes (steps, worker, episode) as columns of one length; None if its `info` lacks a number."""
+    """Return episodes (steps, worker, episode) as columns of one length; None if an `info` lacks a number."""
     each = [one for _, _, one in episodes]
     names = dict.fromkeys(name for one in each for name in one.info)
     return {

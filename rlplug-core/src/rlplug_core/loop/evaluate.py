@@ -59,11 +59,10 @@ class Evaluation:
     @property
     def by_agent(self) -> dict[str, float]:
         """Return the mean return of each agent, if there are many."""
-        pairs = list(zip(self.agents, self.returns, strict=bool(self.agents)))
-        return {
-            agent: float(np.mean([gain for a, gain in pairs if a == agent]))
-            for agent in dict.fromkeys(self.agents)
-        }
+        returns: dict[str, list[float]] = {}
+        for agent, gain in zip(self.agents, self.returns, strict=bool(self.agents)):
+            returns.setdefault(agent, []).append(gain)
+        return {agent: float(np.mean(gains)) for agent, gains in returns.items()}
 
     @property
     def mean(self) -> float:
@@ -127,8 +126,8 @@ class Evaluation:
         if not self.cut:
             return ""
         return (
-            f"{self.cut} of {len(self.returns)} episodes had not ended after {max(self.lengths):,} steps and count as "
-            f"they stood; the wrapper time-limit:steps=… gives them an end"
+            f"{self.cut} of {len(self.returns)} episodes had not ended after {max(self.lengths):,} steps and count "
+            f"with their rewards so far; the wrapper time-limit:steps=… gives them an end"
         )
 
     @property

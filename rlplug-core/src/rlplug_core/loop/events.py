@@ -158,18 +158,16 @@ class Events:
 
     def poll(self) -> None:
         """Do all tasks that are due at the clock's steps."""
-        if (
-            self.follows_episodes
-        ):  # at the very step that ends the last of them, so that a run can be repeated
+        # Stop at the step that ends the last episode, so that a run can be repeated.
+        if self.follows_episodes:
             self._spent()
             if due(self.logged_episodes, self.episodes, self.log_every_episodes):
                 self.log()
         steps = self.clock.steps
         if steps < self.next and self.now() < self.wake:
             return
-        if (
-            self.lap is None and steps > self.steps
-        ):  # the start of workers and environments does not count as speed
+        # The time to start workers and environments does not count.
+        if self.lap is None and steps > self.steps:
             self.lap = (self.now(), steps)
         if steps >= self.next:
             self._do_due_tasks(steps)
@@ -357,7 +355,7 @@ class Events:
         self.ended = self.ended or reason
 
     def _steer(self, tell: Callable[[], str]) -> None:
-        """Tell controllers of something; record a new factor of learning rates, and keep a reason to stop."""
+        """Pass an event to the controllers; record a new factor of learning rates, and keep a reason to stop."""
         before = self.clock.scale
         self._note(tell())
         scale = self.clock.scale

@@ -42,7 +42,7 @@ def check_dataset(algorithm: str, learner: type[object], runner: str, options: R
         )
     if options.offline and not options.dataset:
         raise UsageError(
-            "an offline run learns from a data set alone; name it: --dataset FILE.npz, or minari:ID"
+            "an offline run learns only from a data set; name it: --dataset FILE.npz, or minari:ID"
         )
     if options.offline and options.max_episodes:
         raise UsageError(

@@ -181,7 +181,7 @@ class Plan:
         return (*targets(self.learner, self.flat), *(["eval_env"] if self.options.eval_env else []))
 
     def check(self) -> None:
-        """Refuse what cannot run, before anything is built."""
+        """Refuse a plan that cannot run, before anything is built."""
         sound = self.learner.runners
         if self.runner not in sound:
             own = self.learner.unsound if issubclass(self.learner, Algorithm) else {}
@@ -305,10 +305,10 @@ class Plan:
             data: the environment that the data set must fit, if the learner learns; None if it only acts.
 
         Raises:
-            UsageError: it does not suit the spaces. BadConfig: it, or the environments it is to learn from, would not
-                fit into this machine's memory.
+            UsageError: it does not suit the spaces. BadConfig: it, or its environments, would not fit into
+                this machine's memory.
         """
-        if not issubclass(self.learner, Algorithm):  # which asks for itself
+        if not issubclass(self.learner, Algorithm):  # an Algorithm checks its actions itself
             check_actions(self.learner, spec)
         check_sizes(self.flat, spec.obs)
         check_layers(self.flat, spec.obs, spec.action)

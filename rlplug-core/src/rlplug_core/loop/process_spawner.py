@@ -1,10 +1,10 @@
-"""The origin of a run's processes: the run itself, which is forked while nothing else is at work in it, or a server.
+"""Starts the processes of a run: forks of the run itself if that is safe, else forks of a server.
 
-Windows has neither: there each process is a new Python, which takes seconds.
+Windows has no forks: there each process is a new Python, which takes seconds.
 
-A fork starts with everything that its origin has loaded, and shares the memory until one of them writes. It also has
-origin's locks, and one that another thread held at that moment is locked in it for ever. So a run is forked only while
-it has only threads that are known to be safe; the server, which has to load the same again, has no other.
+A fork starts with everything that its parent has loaded, and shares its memory until one of them writes. It also gets a
+copy of the parent's locks, and a lock that another thread held at that moment stays locked in the fork. So a run is
+forked only while all of its threads are known to be safe. The server has one thread, but loads everything again.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
 
     Server: TypeAlias = ForkServerContext | SpawnContext
 
-#: What Linux says about this process: a directory for each thread, Python's or not.
+#: On Linux, a directory with an entry for each thread of this process, including threads of C libraries.
 TASKS = Path("/proc/self/task")
 #: The way to start processes without a fork of this one.
 SERVER: Literal["forkserver", "spawn"] = "forkserver" if hasattr(os, "fork") else "spawn"
-#: This process's ends of the pipes to others. One that holds them too would hide from those that this one has died.
+#: This process's ends of its pipes. While another process has a copy of an end, the pipe outlives this process.
 _ENDS: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 def launch(
     target: Callable[..., None], arguments: tuple[object, ...], ends: tuple[Connection, ...]
 ) -> BaseProcess:
-    """Start a process; signals reach it as soon as it says how to take them.
+    """Start a process; it gets signals as soon as it has installed its handlers.
 
     Args:
-        target: a function of some module, which is called there.
-        arguments: those, with its ends of pipes among them.
+        target: a function of a module; the new process calls it.
+        arguments: its arguments, including the new process's ends of pipes.
         ends: this process's ends of the same pipes.
     """
     _ENDS.update(ends)
     context: ForkContext | Server
     if can_fork():
-        set_numba_up()
+        warm_up_numba()
         context = multiprocessing.get_context("fork")
     else:
         context = fork_server()
@@ -63,19 +63,19 @@ def launch(
 
 
 def prepare() -> None:
-    """Start the server early if processes will come from it: it takes a second, and others can work meanwhile."""
+    """Start the server early if it will be needed: it takes a second, and other work can continue meanwhile."""
     if not can_fork():
         fork_server()
 
 
 def lock() -> AbstractContextManager[object]:
-    """Return a lock that processes of either origin take; a run ends with a process that is killed while it has it."""
-    with safe_path():  # it starts the process that tidies up
+    """Return a lock for forks of the run and of the server; if a process is killed while it holds it, the run ends."""
+    with safe_path():  # it starts multiprocessing's resource tracker
         return multiprocessing.get_context(SERVER).Lock()
 
 
 def can_fork() -> bool:
-    """Return whether this process may be forked: no GPU, and one thread, or two with the one that counts signals."""
+    """Return whether a fork is safe: no GPU is in use, and the only thread besides the main one counts signals."""
     if not hasattr(os, "fork") or not TASKS.is_dir() or torch.cuda.is_initialized():
         return False
     known = [thread for thread in threading.enumerate() if thread.name == WATCHER]
@@ -85,7 +85,7 @@ def can_fork() -> bool:
 
 
 def fork_server() -> Server:
-    """Start the server that processes come from, once; it has torch loaded. Windows has none and starts new Pythons."""
+    """Start the server that forks processes, once; it has torch loaded. On Windows each process is a new Python."""
     if SERVER == "spawn":
         return multiprocessing.get_context("spawn")
     from multiprocessing import forkserver, resource_tracker  # Windows has no forkserver
@@ -93,18 +93,18 @@ def fork_server() -> Server:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["rlplug_core.loop.preload"])
     with safe_path():
-        resource_tracker.ensure_running()  # which lets signals through, so not in the next block
+        resource_tracker.ensure_running()  # it lets signals through, so it is outside of the next block
     with safe_path(), block_signals():
         forkserver.ensure_running()
     return context
 
 
-def set_numba_up() -> None:
+def warm_up_numba() -> None:
     """Call a loop that numba compiled: the first call loads 40 MiB, which children then share."""
     room().warm_up()
 
 
-def _let_go() -> None:
+def _close_inherited_ends() -> None:
     """Close inherited files in every fork of this process."""
     for end in _ENDS:
         if not end.closed:
@@ -112,7 +112,7 @@ def _let_go() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_close_inherited_ends)
 
 
 @contextmanager
@@ -134,8 +134,10 @@ def safe_path() -> Iterator[None]:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Start processes that do not import the caller's `__main__` again: workers need nothing from it, and a script
-    without an `if __name__ == "__main__"` guard would start training once more in each of them."""
+    """Start processes that do not import the caller's `__main__` again: workers do not need it.
+
+    A script without an `if __name__ == "__main__"` guard would start training again in each of them.
+    """
     main = sys.modules["__main__"]
     hidden: dict[str, object] = {
         name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__

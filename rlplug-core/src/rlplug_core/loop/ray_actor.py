@@ -14,18 +14,18 @@ from rlplug_core.loop.chunks import chunk_arrays, pack, write
 from rlplug_core.loop.remote_actor import RemoteActor
 from rlplug_core.types import State, tree_map
 
-#: What every call returns: the epoch of the actor, which kind of answer it is, its content.
+#: The result of every call: the epoch of the actor, the kind of answer, its content.
 Answer = tuple[int, str, object]
 
 
 class RayActor:
-    """Built at the first call, so that whatever fails is answered like everything else.
+    """An actor on a node of Ray. It is built at the first call, so that errors are returned like other answers.
 
     Args:
-        epoch: how many actors had this place before; it is in every answer, so that late ones are known.
+        epoch: how many actors had this place before. Answers contain it, so that those of lost actors are dropped.
 
     Attributes:
-        acted: the number of vector steps so far: the sign of life that `pulse` gives during another call.
+        acted: the number of vector steps so far; `pulse` returns it during another call, as a sign of life.
     """
 
     def __init__(self, epoch: int) -> None:
@@ -46,7 +46,7 @@ class RayActor:
         """Build the actor with the controllers' settings, and let it continue from a state if there is one.
 
         Args:
-            steps: the env step that the whole run has come to.
+            steps: the current env step of the whole run.
         """
         make = partial(RemoteActor, algorithm, env, values, rank)
         return self._answer("ready", lambda: self._begin(make(), settings, state, steps))
@@ -94,7 +94,7 @@ class RayActor:
     def _answer(self, kind: str, work: Callable[[], object]) -> Answer:
         try:
             return self.epoch, kind, work()
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it was, the learner must learn of it
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # the learner reports every exception
             reason = str(error) if isinstance(error, RlplugError) else describe(error)
             kind = "not finite" if isinstance(error, NonFinite) else "error"
             return self.epoch, kind, (reason, traceback.format_exc())

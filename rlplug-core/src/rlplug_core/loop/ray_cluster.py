@@ -32,9 +32,9 @@ from rlplug_core.plugins.single_wrappers import SHORT
 from rlplug_core.plugins.spec import split
 
 #: A directory that only the system's owner writes, without importable files. Ray puts the working directory first
-#: on the path of all its workers, who would import a `torch.py` there.
+#: on the path of all its workers, which would import a `torch.py` there.
 NOWHERE = "/"
-#: How soon a cluster of our own takes a node for dead: after so many looks without an answer, so many ms apart.
+#: After how many checks without an answer, and how many ms apart, a cluster of our own considers a node dead.
 HEALTH = {
     "health_check_initial_delay_ms": 1000,
     "health_check_period_ms": 1000,
@@ -49,7 +49,7 @@ ASKING = 120.0
 
 @contextlib.contextmanager
 def _as_before() -> Iterator[None]:
-    """Keep what Ray changes in this process when it is joined: handlers of signals, the working directory."""
+    """Restore the signal handlers and the working directory, which Ray changes when a process joins a cluster."""
     before = {number: signal.getsignal(number) for number in STOPPING}
     place = os.getcwd()
     os.chdir(NOWHERE)
@@ -68,16 +68,16 @@ def _as_before() -> Iterator[None]:
 def join(on: str, cpus: float) -> None:
     """Join the cluster `on`, or start one with room for `cpus`: on the loopback interface, without a dashboard.
 
-    A cluster of our own asks everyone for a token, which Ray makes and keeps in ~/.ray/auth_token, unless RAY_AUTH_MODE
+    A cluster of our own requires a token, which Ray makes and keeps in ~/.ray/auth_token, unless RAY_AUTH_MODE
     says otherwise; so does another one if Ray finds its token there or in RAY_AUTH_TOKEN.
 
     Raises:
-        UsageError: this process has joined one already. RlplugError: it cannot be joined.
+        UsageError: this process has already joined one. RlplugError: it cannot be joined.
     """
     address = address_of(on) or "local"
     if ray.is_initialized():
         raise UsageError(
-            "this process has joined a Ray cluster already; leave it with ray.shutdown()"
+            "this process has already joined a Ray cluster; leave it with ray.shutdown()"
         )
     own = _new_cluster(cpus) if address == "local" else {}
     try:
@@ -115,7 +115,7 @@ def leave() -> None:
 
 
 def check_room(actors: int, cpus: float) -> None:
-    """Refuse more actors than the cluster has cores for: they would wait for ever.
+    """Refuse more actors than the cluster has cores for: they would wait forever.
 
     Raises:
         UsageError: there are too few.
@@ -129,7 +129,7 @@ def check_room(actors: int, cpus: float) -> None:
 
 
 def reserve(gpus: int) -> object:
-    """Reserve GPUs of this machine for the learner, which runs in this process, as long as the result is kept.
+    """Reserve GPUs of this machine for the learner, which runs in this process, until the result is deleted.
 
     Raises:
         UsageError: the cluster has none free here.
@@ -164,10 +164,10 @@ def packages_of_nodes(plan: Plan) -> dict[str, str]:
 
 
 def check_nodes(packages: Mapping[str, str]) -> None:
-    """Ask every node of the cluster for the versions of `packages`.
+    """Compare the versions of `packages` on every node of the cluster.
 
     Raises:
-        MissingPackage: one lacks some, or has other versions; it says what to type there.
+        MissingPackage: a node lacks some, or has other versions; the message has the command for it.
     """
     for node in ray.nodes():
         if node["Alive"]:
@@ -187,7 +187,7 @@ def check_nodes(packages: Mapping[str, str]) -> None:
 
 
 def _version_on(node: str, package: str) -> str:
-    """Return the version of a package on a node, or nothing: Python's own function is there whatever is installed."""
+    """Return the version of a package on a node, "" if it is missing; every node has Python's own `version`."""
     ask = ray.remote(num_cpus=0, max_retries=0)(version)
     strategy = NodeAffinitySchedulingStrategy(node, soft=False)
     try:
@@ -200,12 +200,12 @@ def _version_on(node: str, package: str) -> str:
         raise
 
 
-#: The exit code of a task that was lost with its worker; a shell has it for SIGKILL.
+#: The exit code of a task that was lost with its worker: a shell's code for SIGKILL.
 LOST = 137
 
 
 class RayTask:
-    """Calls `function`, which every node imports by its name, with `cpus` kept for it; it returns an exit code."""
+    """Calls `function` on a node, which imports it by its name, and reserves `cpus` for it; it returns an exit code."""
 
     def __init__(self, function: Callable[..., int], cpus: float, *arguments: object) -> None:
         self.answer = ray.remote(num_cpus=cpus, max_retries=-1, scheduling_strategy="SPREAD")(

@@ -1,4 +1,4 @@
-"""Say that a run ended when nothing in its process can: Ray's library exits it when the raylet of its node is gone.
+"""Report the end of a run that Ray ended: its library exits the process when the raylet of its node is gone.
 
 Ray then calls `_exit`, which runs no handler and raises no exception. So a second process waits for the end of the
 run's process and prints one sentence. It imports nothing outside of the standard library.

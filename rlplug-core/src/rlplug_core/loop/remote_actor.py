@@ -1,4 +1,4 @@
-"""An actor of the decoupled runner somewhere else: built from the words of a plan, it acts chunk after chunk."""
+"""An actor of the decoupled runner in another process: it is built from the words of a plan and acts chunk by chunk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RemoteActor:
     """An actor with weights of its own, and a clock that is set to the run's before each chunk.
 
     Args:
-        values: the options by dotted name. The plan travels as the words that the user typed, so no class is pickled.
+        values: the options by dotted name. The plan is sent as the words that the user typed, so no class is pickled.
 
     Attributes:
         own: the agent's weights, which new ones are copied into.
@@ -42,9 +42,9 @@ class RemoteActor:
         return {"actor": self.actor.state_dict(), "globals": global_state()}
 
     def go_on(self, state: State, steps: int) -> None:
-        """Go on from a state, at the env step that the whole run has come to.
+        """Continue from a state, at the current env step of the whole run.
 
-        An environment that starts again takes its seed from there, so that it does not repeat the run's first episodes.
+        An environment that starts again gets a seed from this step, so it does not repeat the first episodes.
         """
         self.clock.steps = steps
         self.actor.load_state_dict(state["actor"])
@@ -52,12 +52,12 @@ class RemoteActor:
         self.begins = bool(self.actor.env.spec.inexact)
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Set in the environments what controllers have set, if anything."""
+        """Set the attributes that controllers have set in environments, if any."""
         if settings:
             complete(self.actor.env).configure(settings)
 
     def steps(self, steps: int, total: int) -> Iterator[Step]:
-        """Return the steps of a chunk, at the env step and with the total that the whole run has come to."""
+        """Yield the steps of a chunk, starting at the current env step and total of the whole run."""
         self.clock.steps = steps
         self.clock.total = total
         for _ in range(self.length):

@@ -74,9 +74,9 @@ def take_any_character(stream: TextIO) -> None:
 
 
 class SafeStream(io.FileIO):
-    """The file under a stream; from the first write on that the system refuses, it takes everything and keeps nothing.
+    """The file under a stream; after the first write that fails, it ignores all writes.
 
-    It refuses if a pipe has no reader, a terminal has gone, or a disk is full.
+    A write fails if a pipe has no reader, a terminal was closed, or a disk is full.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -94,7 +94,7 @@ class SafeStream(io.FileIO):
 
 
 class NullStream(io.StringIO):
-    """Drops everything; it replaces a stream that was closed before the run."""
+    """Ignores all writes; it replaces a stream that was closed before the run."""
 
     def write(self, text: str, /) -> int:
         return len(text)
@@ -108,10 +108,10 @@ class SafeTextStream(io.TextIOWrapper):
         self.flush()
 
 
-def lasting(stream: TextIO) -> TextIO:
-    """Return a stream that writes to the same file and never fails; instead of a closed one, one that drops everything.
+def safe_stream(stream: TextIO) -> TextIO:
+    """Return a stream that writes to the same file and never fails; for a closed one, a stream that ignores all writes.
 
-    A stream that is one already, or that belongs to a notebook or a test, is returned unchanged.
+    Streams of this kind, of notebooks and of tests are returned unchanged.
     """
     if getattr(stream, "closed", False):
         return NullStream()
@@ -119,7 +119,7 @@ def lasting(stream: TextIO) -> TextIO:
         return stream
     try:
         file = SafeStream(stream)
-    except io.UnsupportedOperation:  # it is not a file of the system
+    except io.UnsupportedOperation:  # it has no file descriptor
         return stream
     with suppress(OSError):
         stream.flush()
@@ -132,16 +132,16 @@ def lasting(stream: TextIO) -> TextIO:
     )
 
 
-def outlast() -> None:
-    """Let nothing that is said fail from here on, for the rest of the process."""
-    sys.stdout, sys.stderr = lasting(sys.stdout), lasting(sys.stderr)
+def make_streams_safe() -> None:
+    """Let no output to stdout and stderr fail for the rest of the process."""
+    sys.stdout, sys.stderr = safe_stream(sys.stdout), safe_stream(sys.stderr)
 
 
 @contextmanager
-def outlasting() -> Iterator[None]:
-    """Let nothing that is said fail in the block."""
-    stdout = lasting(sys.stdout)
-    stderr = lasting(sys.stderr)
+def safe_streams() -> Iterator[None]:
+    """Let no output to stdout and stderr fail in the block."""
+    stdout = safe_stream(sys.stdout)
+    stderr = safe_stream(sys.stderr)
     with redirect_stdout(stdout), redirect_stderr(stderr):
         try:
             yield

@@ -15,7 +15,7 @@ from rlplug_core.errors import RlplugError
 from rlplug_core.loop.chunks import Places
 from rlplug_core.types import State, tree_map
 
-#: What to do about it: containers often have only 64 MB.
+#: The message if shared memory is full: containers often have only 64 MB.
 FULL = (
     "the processes of this run need more shared memory than /dev/shm has; give it more, as with 'docker run "
     "--shm-size=2g', or use fewer processes, smaller chunks or --inline"
@@ -23,7 +23,7 @@ FULL = (
 
 
 def share_tensor(tensor: Tensor) -> Tensor:
-    """Move a tensor to memory that other processes see, and return it.
+    """Move a tensor to shared memory, and return it.
 
     Raises:
         RlplugError: there is not enough.
@@ -38,7 +38,7 @@ def share_tensor(tensor: Tensor) -> Tensor:
 
 
 def reserve_file(handle: int, size: int) -> None:
-    """Give a file in this memory its size; without the reservation, a write beyond what there is kills the process.
+    """Reserve the size of a file in shared memory; without it, a write to memory that does not exist kills the process.
 
     Raises:
         RlplugError: there is not enough.
@@ -59,11 +59,11 @@ DONE = 1
 
 @dataclass(frozen=True)
 class SharedWeights:
-    """A copy of weights, and which version of them it is; travels to other processes, which see the same memory.
+    """A copy of weights in shared memory, and the number of its version.
 
-    A lock would stay locked if its owner were killed. A reader looks at the versions instead: it has one version whole
-    if no version was started since the one that was finished when it started to read; else it reads again. It needs
-    stores that become visible in their order, as on x86.
+    There is no lock, because it would stay locked if its owner were killed. A reader checks the versions instead: if a
+    new version was started while it copied, it copies again. This needs writes that become visible in their order, as
+    on x86.
     """
 
     places: State
@@ -72,7 +72,7 @@ class SharedWeights:
 
     @classmethod
     def like(cls, weights: Mapping[str, object]) -> SharedWeights:
-        """Room for the version 0 of such weights."""
+        """Allocate memory for weights of these shapes."""
         make = Places()
         places = tree_map(
             lambda tensor: make(tuple(tensor.shape), tensor.cpu().numpy().dtype), dict(weights)
@@ -81,13 +81,13 @@ class SharedWeights:
         return cls(places, memory, share_tensor(torch.zeros(2, dtype=torch.int64)))
 
     def put(self, weights: Mapping[str, object], version: int) -> None:
-        """Make `weights` the version that others get."""
+        """Write a new version of the weights."""
         self._marks[BEGUN] = version
         tree_map(lambda there, tensor: there.copy_(tensor.detach()), self._tensors, weights)
         self._marks[DONE] = version
 
     def get(self, weights: Mapping[str, object]) -> int:
-        """Copy the newest version into `weights`, in place, and return which it is."""
+        """Copy the newest version into `weights`, in place, and return its number."""
         while True:
             version = int(self._marks[DONE])
             tree_map(lambda there, tensor: tensor.copy_(there), self._tensors, weights)
@@ -95,7 +95,7 @@ class SharedWeights:
                 return version
 
     def __getstate__(self) -> State:
-        """Leave out views of the memory: they would be pickled as memory of their own."""
+        """Leave out views of the memory: pickle would copy it for each of them."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property

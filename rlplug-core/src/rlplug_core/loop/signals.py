@@ -17,17 +17,17 @@ STOPPING = tuple(
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGBREAK")
     if hasattr(signal, name)
 )
-#: Whether a process can hold signals back for a while; Windows sends none to other processes, except to a console's.
+#: Whether a process can block signals for a while; Windows cannot.
 CAN_BLOCK = hasattr(signal, "pthread_sigmask")
-#: Signals that do not wait for a checkpoint when they come a second time.
+#: Signals that end the run without a checkpoint when they arrive a second time.
 URGENT = (signal.SIGINT, signal.SIGTERM)
-#: Python must handle a second one within so many seconds; hanging C code prevents that.
+#: Seconds in which Python must handle the second signal; C code that hangs prevents that.
 PATIENCE = 5.0
 #: The name of the thread that counts signals.
 WATCHER = "rlplug-signals"
-#: What ends the thread that counts signals; it is the number of none.
+#: The byte that ends the thread that counts signals; no signal has this number.
 OVER = b"\0"
-#: The signals that each forking thread blocked before.
+#: The signals that each thread had blocked before its fork.
 _masks: dict[int, set[int | signal.Signals]] = {}
 
 
@@ -35,8 +35,8 @@ _masks: dict[int, set[int | signal.Signals]] = {}
 def handle_signals(stop: Callable[[int], None]) -> Iterator[None]:
     """Call `stop` with the number of the first signal; a second urgent one raises at once.
 
-    A signal that the parent ignores, as `nohup` does with SIGHUP, stays ignored. Only the main thread hears signals;
-    in another one nothing changes.
+    A signal that the parent ignores, as `nohup` does with SIGHUP, stays ignored. Only the main thread gets signals;
+    in another thread nothing changes.
 
     Raises:
         Stopped: a second SIGINT or SIGTERM.
@@ -56,7 +56,7 @@ def handle_signals(stop: Callable[[int], None]) -> Iterator[None]:
 
 
 class _Listener:
-    """Counts signals in Python, while a thread counts the same in case that Python does not get to it."""
+    """Counts signals in a Python handler and in a thread, in case the main thread hangs and runs no handler."""
 
     def __init__(self, stop: Callable[[int], None]) -> None:
         self.stop = stop
@@ -86,9 +86,8 @@ class _Listener:
             signal.set_wakeup_fd(before)
             self.reacted.set()
             _set_blocking(ours, True)
-            os.write(
-                ours, OVER
-            )  # closing it does not end a reader while a forked process holds it too
+            # Closing it does not end a reader while a forked process has it open, too.
+            os.write(ours, OVER)
             thread.join()
             os.close(ours)
             os.close(theirs)
@@ -115,43 +114,43 @@ def _handles_signals() -> list[int]:
 
 
 def _before_a_fork() -> None:
-    """Hold signals back until the new process hears them for itself: Python would drop one that came sooner."""
+    """Block signals until the new process has its own handlers: Python would drop a signal that arrives earlier."""
     if _handles_signals():
         _masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
 
 
-def _behind_a_fork() -> None:
+def _after_a_fork() -> None:
     before = _masks.pop(threading.get_ident(), None)
     if before is not None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _in_a_fork() -> None:
-    """Let a process that an environment forks hear signals as its own: SIGTERM ends it, the others are for the run.
+    """Set the handlers of a process that an environment forks: SIGTERM ends it, and it ignores the others.
 
-    Otherwise it would take them from the run: a thread of the run counts them from the pipe that both hold.
+    Otherwise it would report its signals to the run, through the pipe that it inherited.
     """
     numbers = _handles_signals()
     for number in numbers:
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else _unheard)
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else _do_nothing)
     if numbers:
         signal.set_wakeup_fd(-1)
-    _behind_a_fork()
+    _after_a_fork()
 
 
-def _unheard(number: int, frame: object) -> None:
-    """Do nothing. An ignored signal would stay ignored in the simulators that an environment starts."""
+def _do_nothing(number: int, frame: object) -> None:
+    """Do nothing. SIG_IGN instead of a handler would be inherited by the simulators that an environment starts."""
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_before_a_fork, after_in_parent=_behind_a_fork, after_in_child=_in_a_fork
+        before=_before_a_fork, after_in_parent=_after_a_fork, after_in_child=_in_a_fork
     )
 
 
 @contextmanager
 def block_signals() -> Iterator[None]:
-    """Keep signals from processes that start in the block, until they are `deaf`; this one gets them later."""
+    """Block signals in new processes until they call `ignore_stop_signals`; this process gets them after the block."""
     if not CAN_BLOCK:
         yield
         return
@@ -162,15 +161,15 @@ def block_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def deaf() -> None:
-    """Leave signals that a terminal or a batch system sends to every process of a run to the parent."""
+def ignore_stop_signals() -> None:
+    """Ignore signals that a terminal or a batch system sends to every process of a run: the parent handles them."""
     for number in STOPPING:
-        signal.signal(number, _unheard)
+        signal.signal(number, _do_nothing)
     _unblock()
 
 
-def mortal() -> None:
-    """Let these signals end the process and its children: its server blocks them for all of its children."""
+def restore_stop_signals() -> None:
+    """Let these signals end the process: the server that forked it blocks them."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_DFL)
     _unblock()
@@ -185,7 +184,7 @@ def _unblock() -> None:
 def no_exit(when: str = "while it trained") -> Iterator[None]:
     """Turn `sys.exit` in foreign code into an error: `sys.exit(0)` would look like a finished run.
 
-    The same holds for other exceptions that no `except Exception` catches, except for an interrupt.
+    Do the same with other exceptions that `except Exception` does not catch, except for an interrupt.
 
     Raises:
         RlplugError: the block called it, or raised such an exception.

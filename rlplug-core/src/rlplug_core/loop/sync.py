@@ -69,15 +69,13 @@ class Meter:
 
     def state_dict(self) -> dict[str, list[list[float]]]:
         """Return for every metric the numbers of the updates that reported it, and its values."""
-        names = dict.fromkeys(name for metrics in self.results for name in metrics)
-        updates = {
-            name: [number for number, metrics in enumerate(self.results) if name in metrics]
-            for name in names
-        }
-        return {
-            name: [[*numbers], _numbers([self.results[number][name] for number in numbers])]
-            for name, numbers in updates.items()
-        }
+        updates: dict[str, list[float]] = {}
+        values: dict[str, list[torch.Tensor | float]] = {}
+        for number, metrics in enumerate(self.results):
+            for name, value in metrics.items():
+                updates.setdefault(name, []).append(number)
+                values.setdefault(name, []).append(value)
+        return {name: [numbers, _numbers(values[name])] for name, numbers in updates.items()}
 
     def load_state_dict(self, state: Mapping[str, list[list[float]]]) -> None:
         updates: dict[float, dict[str, float]] = {}

@@ -56,7 +56,7 @@ def usable_device(name: str, option: str) -> torch.device:
 def on_this_machine(
     options: Mapping[str, object], say: Callable[[str], None]
 ) -> Mapping[str, object]:
-    """Return the options of a run that may have had other GPUs: those that need one that is not here are others."""
+    """Return the options of a run for this machine, which may have other GPUs than the run had."""
     asking = [
         name
         for name in WITHOUT_GPU
@@ -76,13 +76,13 @@ def on_this_machine(
 
 
 def _lacking(name: object) -> bool:
-    """Return whether `name` has the number of a GPU that is not here; plain `cuda` has no number."""
+    """Return whether `name` has the number of a GPU that this machine does not have; plain `cuda` has no number."""
     _, _, number = str(name).partition("cuda:")
     return number.isdigit() and int(number) >= torch.cuda.device_count()
 
 
 def set_torch(threads: int) -> None:
-    """Give torch `threads` threads, one being fastest for small networks, and round denormal numbers to zero.
+    """Set the number of torch's threads (one is fastest for small networks), and flush denormal numbers to zero.
 
     Second moments of weights that never move decay into denormals, which are slow on the processor: Adam took two to
     three times as long on a DQN with dead units.
@@ -93,10 +93,9 @@ def set_torch(threads: int) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Let the next update have the memory of the last one's tensors, not new pages that the system must empty first.
+    """Let each update reuse the memory of the last one's tensors instead of new pages, which the system clears first.
 
-    It is a setting of glibc; other C libraries have none. Of its heaps glibc gives back only the free ends beyond these
-    sizes, so a process may keep its peak memory.
+    Only glibc has this setting. It then returns less free memory to the system, so a process may keep its peak memory.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:
@@ -106,7 +105,7 @@ def _keep_freed_memory() -> None:
 
 @contextmanager
 def torch_defaults() -> Iterator[None]:
-    """Use torch's own defaults in the block, whatever was set for the whole process before.
+    """Use torch's own defaults in the block, even if the process has others.
 
     These are the default dtype and device, gradients, inference mode and autocast.
     """
@@ -127,7 +126,7 @@ def torch_defaults() -> Iterator[None]:
 
 @contextmanager
 def torch_settings(threads: int) -> Iterator[None]:
-    """`set_torch`, and the caller's threads again afterwards."""
+    """Call `set_torch`, and restore the caller's settings after the block."""
     before = torch.get_num_threads()
     set_torch(threads)
     try:

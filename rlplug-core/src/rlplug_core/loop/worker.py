@@ -21,8 +21,8 @@ from rlplug_core.errors import NonFinite, RlplugError, UnknownEnv
 from rlplug_core.loop.async_inline import Shared, Worker
 from rlplug_core.loop.events import TICK
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.safe_streams import outlast
-from rlplug_core.loop.signals import deaf
+from rlplug_core.loop.safe_streams import make_streams_safe
+from rlplug_core.loop.signals import ignore_stop_signals
 from rlplug_core.loop.sync import loop
 from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.plugins.env_base import complete
@@ -31,7 +31,7 @@ from rlplug_core.seeds import global_state, load_global_state, seed_globals
 
 @dataclass(frozen=True)
 class Task:
-    """Everything a worker needs; the plan travels as the words the user typed, so that no class is pickled."""
+    """The input of a worker. The plan is sent as the words that the user typed, so that no class is pickled."""
 
     algorithm: str
     env: str
@@ -44,24 +44,26 @@ class Task:
 
 
 def post(connection: Connection, message: object) -> None:
-    """Send a message by plain pickle: `Connection.send` would move every tensor in it to shared memory *in place*, away
-    from under the numpy views that act on it."""
+    """Send a message by plain pickle.
+
+    `Connection.send` would move every tensor to shared memory *in place*, and numpy views would keep the old memory.
+    """
     connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
 
 def fetch(connection: Connection) -> Any:
-    """Receive what `post` sent; it comes from our own process."""
+    """Receive a message of `post`; only processes of this run send them."""
     return pickle.loads(connection.recv_bytes())
 
 
-#: Positions in `Task.flags`: all shall stop; all shall hand over their state and wait.
+#: Positions in `Task.flags`: all workers stop; all workers send their state and wait.
 STOP = 0
 PAUSE = 1
-#: The messages that a worker waits for after handing over its state.
+#: The message that a worker waits for after it has sent its state.
 GO_ON = "go on"
 #: The message that lets other processes of a run close their environments and end.
 CLOSE = ("close", None)
-#: The place in `Task.flags` of how many messages with settings of environments were sent.
+#: Position in `Task.flags`: the number of sent messages with settings of environments.
 SETTINGS = 2
 
 
@@ -70,30 +72,30 @@ UNREGISTERED = "other processes do not know an id that a script registers: regis
 
 
 def work(task: Task, parent: Connection, lifeline: Connection) -> None:
-    """Build a worker, tell the parent, train until the clock is done."""
-    attend(lambda: _Work(task, parent).run(), parent, lifeline)
+    """Build a worker, notify the parent, train until the clock is done."""
+    run_child(lambda: _Work(task, parent).run(), parent, lifeline)
 
 
-def attend(run: Callable[[], None], parent: Connection, lifeline: Connection) -> None:
-    """Run a child process's work. Every exit leaves a message or an exit code, and none outlives the parent."""
-    deaf()
+def run_child(run: Callable[[], None], parent: Connection, lifeline: Connection) -> None:
+    """Run the work of a child process, which ends with its parent; every exit sends a message or has an exit code."""
+    ignore_stop_signals()
     gc.freeze()  # the collector writes to all objects, and those from the fork are shared
-    outlast()
+    make_streams_safe()
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     try:
         run()
-    except BaseException as error:  # noqa: BLE001  # whatever it was, the parent must learn of it
+    except BaseException as error:  # noqa: BLE001  # the parent reports every exception
         reason = str(error) if isinstance(error, RlplugError) else describe(error)
-        if isinstance(error, UnknownEnv):  # which the run's own process does know
+        if isinstance(error, UnknownEnv):  # the run's own process knows the id
             reason += f"; {UNREGISTERED}"
         kind = "not finite" if isinstance(error, NonFinite) else "error"
-        with suppress(OSError):  # unless it is gone
+        with suppress(OSError):  # the parent may have ended
             post(parent, (kind, (reason, traceback.format_exc())))
         raise SystemExit(1) from None
 
 
 def _end_with_parent(lifeline: Connection) -> None:
-    """Exit when the parent dies, even if an environment hangs: reading the lifeline ends only then."""
+    """Exit when the parent dies, even if an environment hangs: reading the lifeline returns only then."""
     try:
         lifeline.recv_bytes()
     except (EOFError, OSError):
@@ -101,7 +103,7 @@ def _end_with_parent(lifeline: Connection) -> None:
 
 
 class _Signals:
-    """The whole run's stop and scale, in memory that the parent shares."""
+    """The stop and the learning-rate factor of the whole run, in memory shared with the parent."""
 
     def __init__(self, flags: Tensor, scales: Tensor) -> None:
         self.flags = flags.numpy().data
@@ -117,7 +119,7 @@ class _Signals:
 
 
 class _Work:
-    """A worker's loop and its talk with the parent."""
+    """A worker's loop and its messages to and from the parent."""
 
     def __init__(self, task: Task, parent: Connection) -> None:
         plan = Plan.make(task.algorithm, task.env, task.values).with_learner_data()
@@ -130,7 +132,7 @@ class _Work:
         self.wake = 0.0
         #: Whether the parent waits for the end of an episode, which may be the run's last.
         self.counted = plan.options.max_episodes > 0
-        #: How many messages with settings were read.
+        #: The number of messages with settings that were read.
         self.heard = 0
 
     def run(self) -> None:
@@ -140,7 +142,7 @@ class _Work:
         if message == CLOSE:
             return self.worker.actor.env.close()
         clock.limit, clock.total, state, settings = message
-        self.configure(settings)  # before an environment that cannot be captured starts again
+        self.configure(settings)  # before an environment without a saved state starts again
         if state is not None:
             limit = clock.limit
             total = clock.total
@@ -175,7 +177,7 @@ class _Work:
             complete(self.worker.actor.env).configure(settings)
 
     def report(self) -> None:
-        """Episodes and metrics since the last report; an empty one is a sign of life. A full pipe makes it wait."""
+        """Send episodes and metrics since the last report, also if there are none; wait while the pipe is full."""
         episodes = self.worker.actor.take_episodes()
         post(
             self.parent,

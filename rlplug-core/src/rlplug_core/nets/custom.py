@@ -81,7 +81,7 @@ def _call(what: str, failure: str, call: Callable[..., object], *arguments: obje
 
 
 def zeros(space: Space, num_envs: int) -> object:
-    """So many observations of a space that are all zero, or the least there is, as a network gets them."""
+    """Return `num_envs` observations of a space as a network gets them: zeros, or the least value of the space."""
     if isinstance(space, spaces.Dict):
         return {name: zeros(part, num_envs) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Discrete):

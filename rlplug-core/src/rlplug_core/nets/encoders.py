@@ -118,9 +118,8 @@ class Image(nn.Module):
         super().__init__()
         self.channels_last = channels_last(space.shape)
         shape = (space.shape[2], *space.shape[:2]) if self.channels_last else space.shape
-        if (
-            len(set(space.shape)) == 1
-        ):  # old weights, for channels first, have the same shapes: this name they lack
+        # Older weights, for channels first, have the same shapes here; only new ones have this buffer.
+        if len(set(space.shape)) == 1:
             self.register_buffer("has_channels_last", torch.ones(()))
         self.scale = number_scale(space)
         kernels = list(zip(net.channels, net.kernels, net.strides, strict=True))
@@ -219,9 +218,8 @@ class Concat(nn.Module):
     def __init__(self, parts: dict[str, nn.Module]) -> None:
         super().__init__()
         self.names = list(parts)
-        self.parts = nn.ModuleList(
-            parts.values()
-        )  # a ModuleDict would refuse names such as "keys" and "arm.angle"
+        # A ModuleDict would refuse names such as "keys" and "arm.angle".
+        self.parts = nn.ModuleList(parts.values())
 
     def forward(self, obs: dict[str, Obs]) -> Tensor:
         return torch.cat(
@@ -268,7 +266,7 @@ def encoder(
 
 
 def check_apart(net: Net) -> None:
-    """Raise UsageError if networks that are trained apart would share layers."""
+    """Raise UsageError if networks that are trained separately would share layers."""
     if net.shared:
         raise UsageError(
             "net.shared puts policy and critic on one trunk, and this algorithm keeps its networks apart; leave it at "
@@ -333,9 +331,9 @@ def _vectors(space: Space, net: Net, scales: bool) -> tuple[nn.Module, int]:
         parts = {
             name: _part(part, net, scales) for name, part in space.spaces.items() if name != MASK
         }
-        return Concat({name: module for name, (module, _) in parts.items()}), sum(
-            size for _, size in parts.values()
-        )
+        modules = {name: module for name, (module, _) in parts.items()}
+        features = sum(size for _, size in parts.values())
+        return Concat(modules), features
     return _part(space, net, scales)
 
 

@@ -215,7 +215,7 @@ def policy_and_critic(
         memory: the words of a memory, such as `gru:units=128`; None or empty: no memory.
         popart: normalize values by running statistics.
         noisy, sigma: kind and initial size of the noise on the policy's last layer.
-        apart: whether policy and critic have losses of their own: then they share no layers, and a critic that reads a
+        apart: whether policy and critic have separate losses: then they share no layers, and a critic that reads a
             memory has hidden layers of its own and does not train the memory.
         critic_net: options of the critic's network that are not those of `net`.
 

@@ -23,9 +23,9 @@ from rlplug_core.types import Array
 
 #: Kinds of noise: a number for each weight, or one for each input and output that are multiplied for each weight.
 Noise: TypeAlias = Literal["independent", "factorized"]
-#: Up to this many rows an agent's factorized noise is computed separately, not added to the mean weights: two products
-#: in place of a matrix under noise. One row takes a sixth of the time through a layer of 3136 to 512, half through 1024
-#: to 128; eight take half and as much. Small layers take as long either way.
+#: Up to this many rows an agent's factorized noise is computed as a second product, which avoids a matrix of noisy
+#: weights. In a layer of 3136 to 512 this takes a sixth of the time for one row and half for eight; in one of 1024 to
+#: 128, half for one row and as long for eight. For small layers there is no difference.
 FEW = 8
 
 
@@ -111,7 +111,7 @@ class NoisyLinear(nn.Module):
         )
 
     def _apart(self, features: Tensor, noise: Tensor) -> Tensor:
-        """Outputs of means and of noise [B, size] or [size] by themselves; factorized noise is put on no weights."""
+        """Compute outputs of the means plus those of the noise [B, size] or [size], as two products."""
         mean = dense.linear(features, self.weight, self.bias)
         if self.kind == "factorized":
             into, out = noise.split((self.inputs, self.outputs), -1)

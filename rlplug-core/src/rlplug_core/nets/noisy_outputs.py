@@ -56,7 +56,9 @@ class NoisyOutputs(nn.Module):
 def check_no_output_gain(net: Net) -> None:
     """Raise UsageError if `net` sets the initial weights of a noisy last layer."""
     if net.output_gain is not None:
-        raise UsageError("noisy layers begin as their paper says; leave net.output_gain at none")
+        raise UsageError(
+            "noisy layers have the initial weights of their paper; leave net.output_gain at none"
+        )
 
 
 def _noisy(plain: nn.Module, kind: Noise, sigma: float | None) -> nn.Module:
@@ -64,7 +66,7 @@ def _noisy(plain: nn.Module, kind: Noise, sigma: float | None) -> nn.Module:
     if isinstance(plain, nn.Sequential):
         first, *rest = plain
         return nn.Sequential(_noisy(first, kind, sigma), *rest)
-    assert isinstance(plain, nn.Linear)  # heads are fed by nothing else
+    assert isinstance(plain, nn.Linear)  # no other layer feeds a head
     return NoisyLinear(plain.in_features, plain.out_features, kind, sigma)
 
 

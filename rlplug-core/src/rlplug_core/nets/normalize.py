@@ -104,7 +104,7 @@ class RunningNorm(nn.Module):
 
 
 class Running(nn.Module):
-    """A module that an `Algorithm`, wherever it holds one, shows every batch at the end of the update."""
+    """The base of running statistics; an `Algorithm` passes every batch to its own at the end of an update."""
 
     def update_stats(self, batch: Any, clock: Clock) -> None:
         """Update the running moments in place with the batch of an update."""
@@ -121,9 +121,8 @@ class PartNorms(nn.Module):
     def __init__(self, parts: Mapping[str, RunningNorm | PartNorms]) -> None:
         super().__init__()
         self.names = list(parts)
-        self.parts = nn.ModuleList(
-            parts.values()
-        )  # a ModuleDict would refuse names such as "keys" and "arm.angle"
+        # A ModuleDict would refuse names such as "keys" and "arm.angle".
+        self.parts = nn.ModuleList(parts.values())
 
     def forward(self, values: Mapping[str, Obs]) -> dict[str, Obs]:
         scaled = {
@@ -192,13 +191,13 @@ class RewardScale(Running):
         """Return the rollout with its rewards scaled, and cut at `clip`."""
         scale = self
         if not self.has_scale:
-            # Unscaled it would teach the critic returns of another size than all later.
+            # Unscaled rewards would teach the critic returns of another size than those of all later rollouts.
             scale = RewardScale(self.gamma)
             scale.update_stats(rollout, Clock(1))
         factor: Any = scale.norm.scale
         factor = factor if isinstance(rollout.reward, Tensor) else factor.numpy()
         reward = (rollout.reward * factor).clip(-self.clip, self.clip)
-        if rollout.views is None:  # they are of the buffer's memory, which stays, and of no reward
+        if rollout.views is None:  # views of the buffer's memory; they contain no reward
             rollout.views = Views(rollout)
         return replace(rollout, reward=reward)
 
@@ -209,7 +208,7 @@ class RewardScale(Running):
         on_device = isinstance(batch.reward, Tensor)
         xp: Any = torch if on_device else np
         stored: Any = returns if on_device else returns.numpy()
-        running: Any = stored[0]  # zeros for other rows than before
+        running: Any = stored[0]  # zeros if the number of rows has changed
         if len(self.running) == len(running):
             running = torch.as_tensor(self.running).to(running) if on_device else self.running
         for t, (reward, first, weight) in enumerate(

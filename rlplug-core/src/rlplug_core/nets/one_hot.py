@@ -13,7 +13,7 @@ from rlplug_core.accelerator import overridable
 from rlplug_core.errors import plain
 from rlplug_core.types import Array, Space
 
-#: Spaces of observations that count, and all those that have a least and a largest whole number at each place.
+#: Spaces of observations that become one-hot, and all spaces with a least and a largest whole number at each place.
 Counted: TypeAlias = spaces.Discrete | spaces.MultiDiscrete
 Ranged: TypeAlias = Counted | spaces.MultiBinary
 
@@ -82,9 +82,9 @@ def first_altered(space: Space, obs: Array) -> tuple[int, str] | None:
     dtype = np.dtype(space.dtype)
     if dtype.kind not in "iu" or obs.dtype == dtype:
         return None
-    with np.errstate(invalid="ignore"):  # of numbers that are infinite or too large
+    with np.errstate(invalid="ignore"):  # NumPy warns if a number is infinite or too large
         other = obs.astype(dtype) != obs
     if not other.any():
         return None
     place = tuple(np.argwhere(other)[0].tolist())
-    return place[0], f"holds {obs[place]}, which is no {dtype} as {plain(str(space), 60)} has them"
+    return place[0], f"holds {obs[place]}, and {plain(str(space), 60)} has numbers of type {dtype}"

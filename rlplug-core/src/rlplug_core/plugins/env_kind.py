@@ -25,9 +25,9 @@ def kind_of(spec: Spec) -> str:
 
     if spec.agents:
         return "multi-agent"
-    return (
-        "pixels" if has_images(spec.obs) else "continuous" if _has_box(spec.action) else "discrete"
-    )
+    if has_images(spec.obs):
+        return "pixels"
+    return "continuous" if _has_box(spec.action) else "discrete"
 
 
 def kind_for(algorithm: str, source: EnvSource, wrap: Sequence[str]) -> str:

@@ -132,7 +132,7 @@ class EnvSource:
         """
         if arguments and self.is_object:
             raise UsageError(
-                f"{self.name} is an object, which takes no arguments any more; give what makes it"
+                f"{self.name} is an object, which takes no arguments; give the class or function that makes it"
             )
         return replace(self, arguments={**self.arguments, **arguments})
 
@@ -197,9 +197,8 @@ def _steps(env: object) -> bool:
 def _copy(env: object) -> Any:
     from gymnasium.vector import AsyncVectorEnv
 
-    if isinstance(
-        getattr(env, "unwrapped", env), AsyncVectorEnv
-    ):  # a copy would close the pipes of both
+    # A copy would close the pipes of both.
+    if isinstance(getattr(env, "unwrapped", env), AsyncVectorEnv):
         return "its environments are other processes"
     try:
         return copy.deepcopy(env)

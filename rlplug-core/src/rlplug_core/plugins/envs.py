@@ -147,11 +147,12 @@ def record_of(env_id: str) -> Record | None:
 
 def _listing(env_id: str, but: Record) -> list[Record]:
     """Return other providers with a pattern in their index that matches the id."""
-    return [
-        r
-        for r in _ok()
-        if r != but and any(fnmatchcase(env_id, pattern) for pattern in index.env_ids(r))
-    ]
+    found = []
+    for record in _ok():
+        patterns = () if record == but else index.env_ids(record)
+        if any(fnmatchcase(env_id, pattern) for pattern in patterns):
+            found.append(record)
+    return found
 
 
 def _elsewhere(env_id: str, make_from: Callable[[Record, str], Env]) -> Env:

@@ -22,7 +22,7 @@ from rlplug_core.plugins.records import Record
 from rlplug_core.plugins.spec import PartSpec, split
 
 TAG = "rlplug.hook_failed"
-#: What pluggy raises for a hook that there is not, for an argument that it does not have, and for a name used twice.
+#: The exceptions of pluggy for an unknown hook, an unknown argument, and a name that is used twice.
 MISSPELT = (pluggy.PluginValidationError, ValueError)
 
 
@@ -84,7 +84,7 @@ class Hooks:
         """Let objects of the caller's own take part, called by their numbers and classes.
 
         Raises:
-            UsageError: one of them implements no hook, or one that there is not.
+            UsageError: one of them implements no hook, or an unknown one.
         """
         for number, one in enumerate(objects):
             name = f"hooks[{number}] ({getattr(one, '__name__', type(one).__name__)})"
@@ -132,12 +132,11 @@ class Hooks:
     def episodes(
         self, run: RunView, step: int, episodes: Mapping[str, Sequence[float | None]]
     ) -> None:
-        frozen = MappingProxyType(
-            {
-                name: tuple(math.nan if value is None else value for value in column)
-                for name, column in episodes.items()
-            }
-        )
+        columns = {
+            name: tuple(math.nan if value is None else value for value in column)
+            for name, column in episodes.items()
+        }
+        frozen = MappingProxyType(columns)
         self._call("rlplug_episodes", run=self._view(run), step=step, episodes=frozen)
 
     def evaluation(

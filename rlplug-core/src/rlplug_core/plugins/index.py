@@ -100,9 +100,8 @@ def _from_file(record: Record) -> tuple[Index | None, str]:
     if path is None or not path.is_file():
         return None, "it has no index"
     try:
-        index = _parse(
-            _show(from_json(path, follow=True))
-        )  # installers may link the files of a package
+        # Follow links, because installers may link the files of a package.
+        index = _parse(_show(from_json(path, follow=True)))
     except BadFile as error:
         return None, f"its index cannot be read ({error.reason})"
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

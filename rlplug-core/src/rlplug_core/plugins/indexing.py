@@ -112,13 +112,15 @@ def _algorithm(record: Record) -> Index:
             raise PluginError(
                 f"{record} has an option '{option.name}', which is reserved for every run; rename it"
             )
+    papers = (found.group() for text in documents for found in _PAPER.finditer(text))
+    sources = [*_sources(cls), *_config_sources(cls.Config)]
     return Index(
         FORMAT,
         "algorithms",
         record.id,
         _summary(documents),
-        modules=_module_hashes([*_sources(cls), *_config_sources(cls.Config)]),
-        paper=next((found.group() for text in documents for found in _PAPER.finditer(text)), ""),
+        modules=_module_hashes(sources),
+        paper=next(papers, ""),
         aliases=tuple(getattr(cls, "aliases", ())),
         runners=tuple(cls.runners),
         actions=tuple(getattr(cls, "actions", ())),

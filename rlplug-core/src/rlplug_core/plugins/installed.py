@@ -26,7 +26,7 @@ KINDS = (".dist-info", ".egg-info")
 
 @dataclass(frozen=True)
 class Installed:
-    """One distribution: what its metadata says, and the text of its `entry_points.txt`."""
+    """One distribution: its metadata, and the text of its `entry_points.txt`."""
 
     name: str
     version: str
@@ -73,7 +73,7 @@ def _metadata_in(directory: str) -> Iterator[tuple[str, str]]:
     """Return the metadata directories in a directory of the path, each with its distribution's name."""
     try:
         entries = sorted(os.listdir(directory))
-    except OSError:  # not there, not readable, or no directory
+    except OSError:  # missing, unreadable, or not a directory
         return
     for entry in entries:
         if entry.endswith(KINDS):
@@ -97,20 +97,16 @@ def _text(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
-    except (
-        OSError,
-        ValueError,
-    ):  # unreadable or not UTF-8: it must not stop the others
+    # A file that is unreadable or not UTF-8 must not hide the other distributions.
+    except (OSError, ValueError):
         return ""
 
 
 def _read_text(distribution: Distribution, name: str) -> str:
     try:
         return distribution.read_text(name) or ""
-    except (
-        OSError,
-        ValueError,
-    ):  # as in `_text`: some finders raise an error, others return nothing
+    # As in `_text`: some finders raise an error, others return nothing.
+    except (OSError, ValueError):
         return ""
 
 
@@ -121,9 +117,8 @@ def _parse(metadata: str, points: str) -> Installed | None:
         if not line:
             break
         name, colon, value = line.partition(":")
-        if (
-            colon and not line[0].isspace()
-        ):  # a continued line belongs to a field that is not needed
+        # A continued line belongs to a field that is not needed.
+        if colon and not line[0].isspace():
             headers.setdefault(name.lower(), []).append(value.strip())
     if not headers.get("name"):
         return None

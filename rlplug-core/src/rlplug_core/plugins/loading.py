@@ -40,10 +40,8 @@ def _import(module: str, record: Record) -> ModuleType:
                 f"python -m pip install --force-reinstall {record.distribution}"
             ) from error
         raise MissingPackage(_missing(record, missing)) from error
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # a foreign module may raise anything while it is imported
+    # A foreign module may raise anything while it is imported.
+    except (Exception, SystemExit) as error:
         raise PluginError(
             f"{record} cannot be loaded: {describe(error)}{explain_import(error, module)}; 'rlplug plugins' shows all, "
             "--traceback shows where"

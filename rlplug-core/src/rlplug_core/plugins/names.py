@@ -21,7 +21,7 @@ def find(group: Group, name: str) -> Record:
     matches = _matches(group, name)
     if len(matches) > 1:
         full = " or ".join(f"'{record.full_name}'" for record in matches)
-        raise UsageError(f"{NOUNS[group]} '{name}' is in several plugins; say {full}")
+        raise UsageError(f"{NOUNS[group]} '{name}' is in several plugins; write {full}")
     if not matches:
         raise UsageError(_unknown(group, name))
     return matches[0]

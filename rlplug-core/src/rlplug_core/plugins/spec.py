@@ -109,11 +109,10 @@ class WrapperSpec:
             return ""
         code: Any = config.load()
         missing = wanting(partial(code, None, **config.keywords()))
-        return (
-            f"give it: --wrap {self.words}{',' if config.arguments else ':'}{missing}=VALUE"
-            if missing
-            else ""
-        )
+        if not missing:
+            return ""
+        separator = "," if config.arguments else ":"
+        return f"give it: --wrap {self.words}{separator}{missing}=VALUE"
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def check_arguments(code: object, name: str, arguments: Mapping[str, object]) ->
     """Raise UsageError if a class or a function does not take a keyword."""
     parameters = _parameters(code)
     if ROWS in arguments:
-        raise UsageError(f"'{name}': how many environments there are is said by the option {ROWS}")
+        raise UsageError(f"'{name}': the option {ROWS} sets the number of environments")
     for word in arguments:
         if not takes(code, word):
             known = [one for one in parameters if one != ROWS]
@@ -228,9 +228,8 @@ def check_env(env: Any, name: str, num_envs: int | None) -> Env:
     if missing:
         what = "None" if env is None else f"a {type(env).__name__}"
         raise PluginError(f"'{name}' made {what}, {_instead(env, missing)}")
-    agents = (
-        len(set(getattr(env.spec, "agents", ()))) or 1
-    )  # in a multi-agent world each agent has a row
+    # In a multi-agent world each agent has a row.
+    agents = len(set(getattr(env.spec, "agents", ()))) or 1
     found = getattr(env.spec, ROWS, num_envs)
     found = found // agents if found else found
     if num_envs is not None and found != num_envs:

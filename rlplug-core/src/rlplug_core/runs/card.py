@@ -127,9 +127,8 @@ def _what(found: Summary, step: int, offline: bool, untrained: bool) -> str:
 
 def _wrappers(about: Mapping[str, Any]) -> str:
     """Return the wrappers, and a line with those around the environment itself."""
-    wrap, each = (
-        ", ".join(f"`{words}`" for words in about.get(name, ())) for name in ("wrap", "wrap_each")
-    )
+    wrap = ", ".join(f"`{words}`" for words in about.get("wrap", ()))
+    each = ", ".join(f"`{words}`" for words in about.get("wrap_each", ()))
     further = f"\n- Around the environment itself, put them there: {each}" if each else ""
     return (wrap or "none") + further
 

@@ -310,7 +310,7 @@ def _is_abandoned(path: Path) -> bool:
     return not any(path.iterdir()) or (regular(path / LOCK) and not begun)
 
 
-def _let_go() -> None:
+def _release_in_child() -> None:
     """Release the lock in a child that an environment forks: it may outlive the run's process."""
     for directory in _DIRECTORIES:
         directory.unlock()
@@ -318,7 +318,7 @@ def _let_go() -> None:
 
 _DIRECTORIES: weakref.WeakSet[RunDirectory] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_release_in_child)
 
 
 def _make(path: Path, unique: bool) -> Path:

@@ -48,7 +48,7 @@ class Conditions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.epsilon, Real) or not 0 <= self.epsilon <= 1:
-            raise UsageError(f"epsilon is {self.epsilon!r}; it is a chance from 0 to 1")
+            raise UsageError(f"epsilon is {self.epsilon!r}; it is a probability from 0 to 1")
 
     def applied(self, plan: Plan) -> Plan:
         """Return the plan with these environments."""

@@ -188,7 +188,7 @@ def advice(plan: Plan, checkpoints: Checkpoints, what: str) -> str:
     onward = f" --init {shell_word(good.path)}" if good else ""
     return (
         f"{place}; look at the size of rewards and observations, clip gradients or take smaller steps: 'rlplug run "
-        f"{pair}{smaller}{onward}' with your other options begins {'there' if good else 'anew'}"
+        f"{pair}{smaller}{onward}' with your other options starts {'from there' if good else 'again'}"
     )
 
 
@@ -332,9 +332,8 @@ def _apart(here: Space, there: Space, what: str) -> Iterator[str]:
     """Return the differences of one space, of Dicts only the parts that differ."""
     if not (isinstance(here, spaces.Dict) and isinstance(there, spaces.Dict)):
         if here != there:
-            said = (
-                str if space_text(here) == space_text(there) else space_text
-            )  # the bounds of a Box may differ in some entries only
+            # The bounds of a Box may differ in some entries only.
+            said = str if space_text(here) == space_text(there) else space_text
             yield f"its {what} are {said(here)} instead of {said(there)}"
         return
     if lacking := [name for name in there if name not in here.spaces]:

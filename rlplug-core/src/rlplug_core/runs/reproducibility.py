@@ -60,15 +60,20 @@ def recorded_environment(name: str, manifest: Mapping[str, Any]) -> Mapping[str,
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return one sentence for each change that prevents a bit-exact resume."""
-    flat = [
-        {**{key: value for key, value in side.items() if key != "versions"}, **side["versions"]}
-        for side in (then, now)
-    ]
+    before = _with_versions(then)
+    after = _with_versions(now)
     return [
-        f"{key} was {flat[0][key]} and is {flat[1].get(key)}"
-        for key in flat[0]
-        if flat[0][key] != flat[1].get(key)
+        f"{key} was {value} and is {after.get(key)}"
+        for key, value in before.items()
+        if value != after.get(key)
     ]
+
+
+def _with_versions(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an environment with each package's version as an entry of its own."""
+    flat = {**environment, **environment["versions"]}
+    del flat["versions"]
+    return flat
 
 
 def writers(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:

@@ -134,8 +134,8 @@ def _extensions(run: Run) -> list[tuple[int, bool]]:
             found.append(new)
         elif new != goal:
             raise UsageError(
-                f"run {run.name}, {status} at step {record.step:,} of {goal[0]:,}, went on to {new[0]:,}; a repetition "
-                "does not stop there, so only a run that had ended when it got another total can be reproduced"
+                f"run {run.name}, {status} at step {record.step:,} of {goal[0]:,}, continued to {new[0]:,}; a "
+                "repetition does not stop there, so only a run that had ended before its new total can be reproduced"
             )
         goal = new
         status = str(record.data["status"]) if record.kind == "end" else "killed"

@@ -151,9 +151,8 @@ class Run:
     def evaluate_all(self, episodes: int = 100, seed: int | None = None) -> dict[int, Evaluation]:
         """Play greedy episodes with every kept checkpoint; return evaluations by env step, a learning curve."""
         kept = reversed(Checkpoints(self.directory.checkpoints_path).kept("final", "step", "best"))
-        names = {
-            saved.step: saved.path.name for saved in kept
-        }  # the final one, if two have the same step
+        # If two have the same step, the final one.
+        names = {saved.step: saved.path.name for saved in kept}
         return {step: self.evaluate(episodes, seed, name) for step, name in names.items()}
 
     @add_python_notes()

@@ -26,7 +26,7 @@ from rlplug_core.loop.events import Events, Progress, Trainable
 from rlplug_core.loop.learner_checks import check_optimizers
 from rlplug_core.loop.memory_check import USUAL_CHECKPOINTS
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.safe_streams import outlasting
+from rlplug_core.loop.safe_streams import safe_streams
 from rlplug_core.loop.signals import handle_signals, no_exit
 from rlplug_core.loop.sync import Sync
 from rlplug_core.loop.torch_settings import torch_settings
@@ -142,7 +142,7 @@ class Session:
         """Call the hooks of a finished run: its process was killed before they had ended, or one of them failed."""
         self.status = "finished"
         self.directory.hooks_pending = True
-        with outlasting():
+        with safe_streams():
             self.hooks.run_start(self.run)
             self._call_end_hooks()
 
@@ -159,7 +159,7 @@ class Session:
         self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
         self.hooks.write = lambda kind, data: self.journal.write(kind, self.clock.steps, data)
         with ExitStack() as closing:
-            closing.enter_context(outlasting())
+            closing.enter_context(safe_streams())
             closing.callback(self.journal.close)
             closing.callback(self._call_end_hooks)
             closing.callback(self.evaluator.close)
@@ -202,9 +202,8 @@ class Session:
         buffer: Mapping[str, object] | None,
     ) -> Iterator[None]:
         """Build the runner and its events, and load the checkpoint if any; close the runner at the end."""
-        self._start(
-            begin.step if begin else 0, {"limit": limit, "rescale": rescale} if limit else {}
-        )
+        goal = {"limit": limit, "rescale": rescale} if limit else {}
+        self._start(begin.step if begin else 0, goal)
         seed_globals(self.plan.seeds().child("globals"))
         self.runner: Trainable = build(self.plan, self.clock)
         try:

@@ -36,9 +36,8 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
         if path := source_file(name):
             found = digest(path)
             copied = content(path)
-            copy = Path(
-                FOLDER, f"{path.stem}-{found[:8]}.py"
-            )  # two files of one name have different content
+            # Files with the same name may have different contents.
+            copy = Path(FOLDER, f"{path.stem}-{found[:8]}.py")
             with writing(run / copy):
                 make_directory(run / FOLDER)
                 replace(run / copy, copied)
@@ -68,13 +67,12 @@ def names(
         for role, name in found.items()
         if role in options
     }
-    lists = {
-        name: [
+    lists = {}
+    for name, listed in _lists(options).items():
+        lists[name] = [
             join_words(found[f"{name}.{number}"], split(words)[1])
             for number, words in enumerate(listed)
         ]
-        for name, listed in _lists(options).items()
-    }
     return found["algorithm"], found["env"], {**options, **own, **lists}
 
 
@@ -82,10 +80,10 @@ def identities(
     algorithm: str, env: str, options: Mapping[str, Any], targets: Iterable[str] = ()
 ) -> tuple[str, str, Mapping[str, object]]:
     """Return the same as `names` for a comparison of runs: the hash of a file's content instead of its path."""
-    lists = {
-        role: [join_words(identity(name), values) for name, values in map(split, listed)]
-        for role, listed in _lists(options).items()
-    }
+    lists = {}
+    for role, listed in _lists(options).items():
+        words = map(split, listed)
+        lists[role] = [join_words(identity(name), values) for name, values in words]
     own = {role: split(options[role]) for role in targets}
     named = {role: join_words(identity(name), values) for role, (name, values) in own.items()}
     return identity(algorithm), identity(env), {**options, **named, **lists}
@@ -168,10 +166,6 @@ def digest(path: Path) -> str:
     """
     try:
         return hashlib.sha256(content(path)).hexdigest()
-    except (
-        FileNotFoundError,
-        NotADirectoryError,
-        PermissionError,
-        ValueError,
-    ):  # a null character in its name
+    # ValueError: its name has a null character.
+    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError):
         return ""

@@ -63,7 +63,7 @@ def require(run: Path, config: RunConfig) -> None:
     """
     if found := doubts(run, config):
         raise Untrusted(
-            f"{plain(run.name)} would execute {' and '.join(found)}; read it, then say --trust (trust=True in Python)"
+            f"{plain(run.name)} would execute {' and '.join(found)}; read it, then add --trust (trust=True in Python)"
         )
 
 

@@ -101,7 +101,7 @@ class WarmStart:
         if {"policy", "critic"} & {*self.parts} and (self.path / "wrappers.json").is_file():
             warn(
                 f"the wrappers of {self.path} have learned from its observations, which --init does not take over: "
-                "this run's learn anew, so weights see other numbers first; --net.normalize-obs goes with the weights"
+                "this run's start again, so the weights get other inputs at first; --net.normalize-obs is loaded"
             )
 
     def buffer(self) -> Mapping[str, object] | None:
@@ -159,7 +159,7 @@ class WarmStart:
 
         if self.parts != ("policy",):
             raise UsageError(
-                f"{self.path} is an export, which holds a policy alone; add --init-parts policy"
+                f"{self.path} is an export, which has only a policy; add --init-parts policy"
             )
         flat = Flat(greedy(learner.agent()), learner.spec.obs)
         self._copy(dict(flat.state_dict()), read_export(self.path).program.tensors)

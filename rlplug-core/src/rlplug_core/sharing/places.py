@@ -112,9 +112,8 @@ class HubRepository:
         try:
             api.create_repo(repository, exist_ok=True)
             api.create_commit(repository, operations, commit_message="Share an agent of rlplug")
-        except (
-            Exception
-        ) as error:  # its HTTP library, which depends on its version, has its own errors
+        # The errors are those of its HTTP library, which depends on its version.
+        except Exception as error:
             raise UsageError(
                 f"{self.name} cannot be written ({plain(str(error))}); 'hf auth login' signs in"
             ) from error

@@ -31,10 +31,10 @@ def write_distribution(
         f"Metadata-Version: 2.3\nName: {name}\nVersion: {version}\nSummary: {summary}\n{required}",
         encoding="utf-8",
     )
-    sections = (
-        f"[{group}]\n" + "".join(f"{key} = {target}\n" for key, target in points.items())
-        for group, points in entry_points.items()
-    )
+    sections = []
+    for group, points in entry_points.items():
+        lines = "".join(f"{key} = {target}\n" for key, target in points.items())
+        sections.append(f"[{group}]\n{lines}")
     (info / "entry_points.txt").write_text("\n".join(sections), encoding="utf-8")
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)

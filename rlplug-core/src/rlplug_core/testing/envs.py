@@ -125,13 +125,12 @@ class Vector:
 
 def scribble(array: Array) -> None:
     """Overwrite an array with values that cannot be mistaken for data."""
-    array[...] = (
-        np.nan
-        if array.dtype.kind == "f"
-        else True
-        if array.dtype.kind == "b"
-        else np.iinfo(array.dtype).max
-    )
+    if array.dtype.kind == "f":
+        array[...] = np.nan
+    elif array.dtype.kind == "b":
+        array[...] = True
+    else:
+        array[...] = np.iinfo(array.dtype).max
 
 
 class Chain(Vector):

@@ -28,7 +28,7 @@ def hidden(ale: Any) -> str:
     """Return which part of the emulator's state it does not export; "" if there is none."""
     if not ale.getFloat(STICKY):
         return ""
-    return f"repeats an action that it keeps to itself; --wrap atari does that in the open ({STICKY} 0 leaves it out)"
+    return f"repeats an action that it does not expose; --wrap atari repeats actions itself ({STICKY} 0 leaves it out)"
 
 
 def capture_game(ale: Any) -> Array:
@@ -60,15 +60,15 @@ def limit(env: GymEnv) -> int:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The frames that DQN saw (Mnih et al., 2015): the part of the recipe that goes around one game.
+    """DQN's preprocessing of frames (Mnih et al., 2015), as wrappers around one game.
 
     Attributes:
-        noop_max: at most so many idle frames open an episode; 0 for none.
+        noop_max: most idle frames at the start of an episode; 0 for none.
         fire: press FIRE when an episode or a life starts, in games that wait for it.
         frame_skip: frames per action; the last two are seen as their maximum.
         screen_size: width and height in pixels; 0 leaves the screen unchanged.
         grayscale: one channel, without an axis, instead of three.
-        sticky: the chance that a frame repeats the last action; None takes the id's.
+        sticky: the probability that a frame repeats the last action; None takes the id's.
     """
 
     noop_max: int = 30

@@ -31,10 +31,10 @@ from rlplug_envs.watch import say_learning
 #: (`bench/notes/measured-once.md`). Below it `SerialEnvs` is better: every row of every step is a transition, and each
 #: row has its own seed.
 NATIVE_FROM = {"CartPole-v0": 12, "CartPole-v1": 12}
-#: Why a run in an environment that was handed over cannot resume exactly.
-HELD = "the environment was handed over as an object, which a resumed run is given anew"
+#: Why a run in an environment that is an object cannot resume exactly.
+HELD = "the environment is an object, and a resumed run gets a new one"
 #: Why a drawn environment is not tested for exact resume.
-SHOWN = "it is only watched"
+SHOWN = "it only draws frames"
 
 
 class Gymnasium:
@@ -114,7 +114,7 @@ class Gymnasium:
         spec = find(id)
         if spec.entry_point is None:
             raise UsageError(
-                f"{spec.id} is a vector of environments alone, which cannot be watched"
+                f"{spec.id} exists only as a vector of environments, which cannot be watched"
             )
         try:
             spec = with_options(spec, mujoco.with_camera(str(spec.entry_point), self.arguments))

@@ -23,7 +23,7 @@ from rlplug_envs.rows import row_seed
 NAMESPACE = "envpool:"
 INSTALL = "python -m pip install 'rlplug-envs[envpool]'"
 #: Why a run cannot resume exactly.
-INEXACT = "its state lies in EnvPool, which gives it to nobody"
+INEXACT = "EnvPool does not expose its state"
 #: Arguments that rlplug sets, and those that would change reported returns, with what to type instead.
 OURS = (
     "base_path",

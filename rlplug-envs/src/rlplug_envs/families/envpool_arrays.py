@@ -16,7 +16,7 @@ from rlplug_core.types import Array
 
 #: Observations, rewards, terminations, truncations and `info` of all rows.
 Stepped: TypeAlias = tuple[Any, Array, Array, Array, dict[str, Any]]
-#: Numbers in `info` that say nothing of an episode: a copy of what `step` returns, and which row it is.
+#: Numbers in `info` that do not describe an episode: copies of the results of `step`, and the number of the row.
 COPIES = ("elapsed_step", "env_id", "players", "reward", "terminated")
 
 

@@ -34,8 +34,8 @@ def ale(env: GymEnv) -> int:
 def highway(env: GymEnv) -> int:
     """Return the steps until a world's time is over; 0 for those without a time, and for other packages' classes.
 
-    A world without a default `duration` ignores one. Time is added up as the world does it: ten times 0.1 is less
-    than 1, and takes one step more.
+    A world without a default `duration` ignores one. Time is summed as the world sums it: ten times 0.1 is less
+    than 1, so it takes one more step.
     """
     world: Any = env.unwrapped
     own = type(world).__module__.startswith("highway_env")

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from rlplug_core.types import GymEnv
 
-#: Where their environments are defined, and what installs it.
+#: The module of their environments, and the requirement that installs it.
 MODULE = "minigrid"
 MISSION = "mission"
 

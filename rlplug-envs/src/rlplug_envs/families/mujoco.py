@@ -1,7 +1,7 @@
-"""Capture and restore MuJoCo's simulations, which pickle rebuilds differently without a word; and keep it quiet.
+"""Capture and restore MuJoCo's simulations, which pickle silently rebuilds differently; and suppress its warnings.
 
 A step depends on MuJoCo's integration state (positions, velocities, warm start of the solver, time, controls). Rewards
-of Ant and Humanoid also read older quantities, derived in the step before, so all arrays go along.
+of Ant and Humanoid also read older quantities, derived in the step before, so all arrays are captured.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MODEL = "mujoco._structs.MjModel"
 RENDERER = "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer"
 #: Where Gymnasium keeps its own environments on MuJoCo.
 MODULE = "gymnasium.envs.mujoco"
-#: The camera of Gymnasium's models that walk; the ones that stay have none, and are seen from their start.
+#: The camera of Gymnasium's models that walk; models that stay in place have none.
 FOLLOWING = "track"
 #: Arguments that set the camera.
 CAMERAS = {"camera_id", "camera_name", "default_camera_config"}
-#: What brings packages of others in versions that go together: by namespace, or by the package that makes them.
+#: The requirement that installs compatible versions of other packages, by namespace or by package.
 FITTING = {"dm_control": "rlplug-envs[dm-control]", "gymnasium_robotics": "rlplug-envs[robotics]"}
 #: The variable that chooses the renderer of MuJoCo, and its value for no renderer.
 GL = "MUJOCO_GL"
@@ -41,7 +41,7 @@ NEEDS = "on Debian egl needs the packages libegl1 and libgl1-mesa-dri, osmesa ne
 
 
 def with_camera(module: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
-    """Return an environment's arguments with a camera that goes with what walks, unless one is chosen.
+    """Return an environment's arguments with a camera that follows a walker, unless one is set.
 
     Gymnasium's own camera stays at the start of the episode, and a film soon shows an empty floor.
     """

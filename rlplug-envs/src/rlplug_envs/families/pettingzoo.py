@@ -133,9 +133,8 @@ def find(id: str) -> ModuleType:
         )
         if versions or name in known or find_spec(f"{place}.{name}"):
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", DeprecationWarning
-                )  # PettingZoo would rather be asked by its registry
+                # PettingZoo warns about imports outside of its registry.
+                warnings.simplefilter("ignore", DeprecationWarning)
                 return import_quietly(f"{place}.{versions[-1] if versions else name}")
     except ImportError as error:
         raise _missing(id, error) from error
@@ -166,7 +165,6 @@ def _missing(id: str, error: ImportError) -> MissingPackage:
     said = f"'{id}' needs the Python module '{error.name}', which is not installed"
     if module in re.split("[/.]", id)[1:] and module not in BROUGHT:  # someone's own
         return MissingPackage(said + nowhere())
-    line = (
-        INSTALL if module in BROUGHT else f"python -m pip install {module}"
-    )  # card games need rlcard besides
+    # Card games also need rlcard.
+    line = INSTALL if module in BROUGHT else f"python -m pip install {module}"
     return MissingPackage(f"{said}; install it: {line}")

@@ -11,8 +11,8 @@ from rlplug_core.types import GymWrapper
 
 #: Where their environments are defined.
 MODULE = "pybullet_envs_gymnasium"
-#: Why they cannot resume: their attributes are numbers of simulations, which would be taken for the simulations' state.
-INEXACT = "its simulation lies in PyBullet, which gives it to nobody"
+#: Why they cannot resume: their attributes are only the numbers of simulations.
+INEXACT = "PyBullet does not expose the state of its simulation"
 
 
 class Quiet(GymWrapper):

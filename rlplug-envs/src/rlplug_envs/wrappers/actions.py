@@ -1,4 +1,4 @@
-"""Wrappers that change what becomes of an action."""
+"""Wrappers that repeat actions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class StickyActions(Transform):
             changed = legal(self.spec.action, self._taken, self._mask) != self._taken
             repeats &= ~changed.reshape(len(action), -1).any(1)
         if self._turn is not None:
-            repeats |= ~self._turn  # who waits does nothing that could be repeated
+            repeats |= ~self._turn  # an agent that waits has no action to repeat
             self._first &= ~self._turn
         # A fresh array: the environment may keep it.
         self._taken = np.where(align_mask(repeats, action), self._taken, action)
@@ -107,7 +107,8 @@ class ActionRepeat(Transform):
     Config = ActionRepeatConfig
 
     def __init__(self, env: Env, config: ActionRepeatConfig) -> None:
-        spec = env.spec.without_goals("action-repeat")  # a sum of rewards is the reward of no goal
+        # A sum of rewards is not the reward of a goal.
+        spec = env.spec.without_goals("action-repeat")
         super().__init__(complete(env).inside(partial(Repeated, times=config.times)))
         limit = ceil(env.spec.limit / config.times)
         self.spec = replace(self.spec, limit=limit, goals=spec.goals, no_goals=spec.no_goals)
@@ -134,7 +135,7 @@ class Repeated(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def forbids(mask: Any, space: Space, action: Any) -> bool:
-    """Return whether a mask of all choices side by side forbids an action, which is as the environment takes it."""
+    """Return whether a mask of all choices forbids an action in the form of the environment."""
     allowed = np.reshape(mask, -1)
     end = 0
     for choice, size in _choose(space, action):
@@ -146,7 +147,7 @@ def forbids(mask: Any, space: Space, action: Any) -> bool:
 
 
 def _choose(space: Space, action: Any) -> Iterator[tuple[int, int]]:
-    """Each choice of an action, counted from 0, and of how many."""
+    """Yield each choice of an action, counted from 0, and the number of its values."""
     if isinstance(space, spaces.Dict):
         for name, part in space.spaces.items():
             yield from _choose(part, action[name])

@@ -16,16 +16,16 @@ from rlplug_envs.wrappers.rewards import ClipReward, ClipRewardConfig
 
 @dataclass(frozen=True)
 class AtariConfig(Config):
-    noop_max: Natural = 30  # at most so many idle frames open an episode; 0 for none
+    noop_max: Natural = 30  # most idle frames at the start of an episode; 0 for none
     fire: bool = True  # press FIRE when an episode or a life starts, in games that wait for it
     # frames per action, the last two seen as their maximum; 1 for every frame
     frame_skip: Count = 4
     screen_size: Natural = 84  # width and height in pixels; 0 leaves the screen unchanged
     grayscale: bool = True  # one channel instead of three
-    frames: Count = 4  # how many observations an agent sees at once; 1 for only the last
+    frames: Count = 4  # number of observations that an agent sees at once; 1 for only the last
     episodic_life: bool = True  # a lost life ends an episode for the learner, only in training
     clip_reward: bool = True  # rewards from -1 to 1, only in training
-    # chance that the emulator repeats an action; none keeps the id's, 0.25 for v5
+    # probability that the emulator repeats an action; none keeps the id's, 0.25 for v5
     sticky: Fraction | None = None
 
 
@@ -33,7 +33,7 @@ class Atari(Transform):
     """Atari games as DQN played them (Mnih et al., 2015; sticky actions: Machado et al., 2018, arXiv:1709.06009).
 
     Observations are those of `gymnasium.wrappers.AtariPreprocessing`, stacked. Reported returns are scores of whole
-    games, whatever the learner is paid.
+    games; only the learner's rewards are clipped.
     """
 
     Config = AtariConfig

@@ -28,7 +28,7 @@ from rlplug_core.types import (
 
 @dataclass(frozen=True)
 class FrameStackConfig(Config):
-    frames: Count = 4  # how many observations an agent sees at once
+    frames: Count = 4  # number of observations that an agent sees at once
 
 
 class FrameStack(Transform):
@@ -43,9 +43,8 @@ class FrameStack(Transform):
     def __init__(self, env: Env, config: FrameStackConfig) -> None:
         super().__init__(env)
         self._layouts = _layouts(env.spec.obs, config.frames, env.spec.id)
-        spec = (
-            env.spec.without_goals("frame-stack") if config.frames > 1 else env.spec
-        )  # it stacks goals, too
+        # A stack of frames also stacks goals.
+        spec = env.spec.without_goals("frame-stack") if config.frames > 1 else env.spec
         self.spec = replace(spec, obs=_stack(spec.obs, self._layouts))
         frames = [
             tree_map(lambda layout: layout.allocate(env.spec.num_envs), self._layouts)
@@ -79,7 +78,7 @@ class FrameStack(Transform):
         return tree_map(np.copy, self._push(obs, is_first))
 
     def _push(self, obs: Obs, is_first: Array, rows: Array | None = None) -> Obs:
-        """Return the stack with one more observation of `rows` [N]; only that one at the start of an episode."""
+        """Return the stack with one more observation of `rows` [N], or copies of it at the start of an episode."""
         self._now, self._next = self._next, self._now
         frames, seen = self._now
         _follow(frames, self._next[0], obs, rows)

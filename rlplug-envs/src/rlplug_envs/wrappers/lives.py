@@ -25,9 +25,8 @@ class EpisodicLife(Transform):
     def __init__(self, env: Env, config: Config | None = None) -> None:
         super().__init__(env)
         self._tell = complete(env).info
-        self._lives = np.zeros(
-            env.spec.num_envs, np.int64
-        )  # 0 is unknown: the first step of a game tells
+        # 0: unknown until the first step of a game.
+        self._lives = np.zeros(env.spec.num_envs, np.int64)
 
     @staticmethod
     def in_evaluation(config: object) -> None:
@@ -55,11 +54,9 @@ class EpisodicLife(Transform):
         return replace(now, final_obs=final, terminated=terminated, is_first=is_first, ended=True)
 
     def _numbers(self, told: list[Any], running: Array) -> Array:
-        """Return the lives of each row; 0 if a row that is not `running` says nothing, as after a reset."""
+        """Return the lives of each row; 0 if a row that is not `running` has none in its info, as after a reset."""
         if any(lives is None and runs for lives, runs in zip(told, running.tolist(), strict=True)):
-            raise UsageError(
-                f"episodic-life: {self.spec.id} says nothing of lives in info['lives']; leave it out"
-            )
+            raise UsageError(f"episodic-life: {self.spec.id} has no info['lives']; leave it out")
         return np.array([lives or 0 for lives in told], np.int64)
 
     def state_dict(self) -> State:

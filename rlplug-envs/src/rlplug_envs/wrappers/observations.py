@@ -17,7 +17,7 @@ from rlplug_core.types import MASK, Array, Obs, Space, State, Timestep
 
 @dataclass(frozen=True)
 class NormalizeObsConfig(Config):
-    clip_obs: Positive = 10.0  # how many deviations from the mean an observation is at most
+    clip_obs: Positive = 10.0  # most deviations from the mean; larger observations are clipped
 
 
 class NormalizeObs(Transform):
@@ -133,4 +133,4 @@ def _why_not(space: Space, id: str) -> str:
     """Return why observations cannot be scaled, and what to type instead."""
     if isinstance(space, spaces.Dict) and MASK in space.spaces:
         return f"the observations of {id} hold an {MASK}, which it does not support; leave it out: --net.normalize-obs"
-    return f"the observations of {id} are no floats; put flatten before it: --wrap flatten --wrap normalize-obs"
+    return f"the observations of {id} are not floats; put flatten before it: --wrap flatten --wrap normalize-obs"

@@ -28,7 +28,7 @@ class RandomOpponents(Transform):
         agents = len(dict.fromkeys(env.spec.agents))
         if agents < 2 or env.spec.kinds:
             raise UsageError(
-                f"random-opponents: {env.spec.id} has not several agents with the same spaces"
+                f"random-opponents: {env.spec.id} does not have several agents with the same spaces"
             )
         worlds = env.spec.num_envs // agents
         self._rows = np.arange(worlds) * agents + np.arange(worlds) % agents

@@ -20,7 +20,7 @@ class ClipRewardConfig(Config):
 
 
 class ClipReward(Transform):
-    """Rewards clipped to a range, which makes errors of one size in all games (Mnih et al., 2015)."""
+    """Rewards clipped to a range, so that errors have a similar size in all games (Mnih et al., 2015)."""
 
     Config = ClipRewardConfig
 

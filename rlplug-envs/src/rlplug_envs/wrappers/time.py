@@ -36,7 +36,7 @@ class TimeLimit(Transform):
 
 @dataclass(frozen=True)
 class TimeFeatureConfig(Config):
-    steps: Count = 1000  # the length of an episode; then the share is 1
+    steps: Count = 1000  # length of an episode, at which the share is 1
 
 
 class TimeFeature(Transform):
@@ -64,7 +64,7 @@ class TimeFeature(Transform):
         )
         if not isinstance(inner, spaces.Box) or len(inner.shape) != 1 or inner.dtype != np.float32:
             raise UsageError(
-                f"time-feature: the observations of {id} are no vectors of floats; put flatten before it: "
+                f"time-feature: the observations of {id} are not vectors of floats; put flatten before it: "
                 "--wrap flatten --wrap time-feature"
             )
         self._width = inner.shape[0]
@@ -88,7 +88,7 @@ class TimeFeature(Transform):
 
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
-        self._age += now.valid  # not of an agent that waits for its turn
+        self._age += now.valid  # an agent that waits for its turn does not get older
         final = None
         if now.final_obs is not now.obs:
             final = self._longer(now.final_obs, np.empty_like(self._now))

@@ -42,9 +42,8 @@ class Around:
 
     def reset(self, seed: int | None = None, options: Raw = None) -> Raw:
         found = self.env.reset(seed=seed, options=options)
-        return (
-            found if found is None else (self._all(found[0]), found[1])
-        )  # None if agents act in turn
+        # None if agents act in turn.
+        return found if found is None else (self._all(found[0]), found[1])
 
     def step(self, action: Raw) -> Raw:
         if not isinstance(action, Mapping):  # of the agent in turn; None after its end
@@ -174,8 +173,8 @@ class OfWorlds(Transform):
         worlds = env.env if isinstance(env, OfWorlds) else env
         if not isinstance(worlds, Agents):
             raise UsageError(
-                f"{name} goes around worlds with many agents, and {env.spec.id} is none, or has another wrapper around "
-                f"it; put {name} first"
+                f"{name} goes around worlds with many agents, and {env.spec.id} is not one, or has another wrapper "
+                f"around it; put {name} first"
             )
         super().__init__(worlds.inside_worlds(type(self).wrap))
 

@@ -68,7 +68,7 @@ class Gaussian:
 
 
 class LogStd(nn.Module):
-    """Appends a log standard deviation that no state changes, at first `initial`, to means [B, d], giving [B, 2 d]."""
+    """Appends a log standard deviation to means [B, d], giving [B, 2 d]; it is a parameter that starts at `initial`."""
 
     def __init__(self, dims: int, initial: float = 0.0) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Masks of legal actions: what becomes of the logits of the others.
+"""Masks of legal actions; they replace the logits of illegal ones.
 
 A mask has one entry for each choice of each Discrete and MultiDiscrete part of an action, all side by side in the order
 of the space; Box and MultiBinary parts have none.

@@ -28,7 +28,7 @@ class Member:
     chosen: bool
 
     def host(self, action: Array) -> Array:
-        """Return the part's own of actions [B, k], as its head takes them."""
+        """Return this part of actions [B, k], as its head takes it."""
         own = action[:, self.action].reshape(-1, *self.shape)
         return own.astype(np.int64) if self.chosen else own
 

@@ -79,7 +79,7 @@ class Head(Protocol):
         ...
 
     def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute both at once, for less than the price of two.
+        """Compute log-probabilities and entropies at once, which takes less time than two calls.
 
         Args:
             outputs: [B, size] of the network.

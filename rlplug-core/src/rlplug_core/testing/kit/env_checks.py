@@ -28,9 +28,8 @@ def spaces(subject: EnvSubject) -> None:
     """Observations have the shape, dtype and bounds of the space after a reset, in steps and at ends of episodes."""
     env = subject.make()
     try:
-        rows_made = ROWS * max(
-            1, len(set(env.spec.agents))
-        )  # of many agents in one world each has a row
+        # Each agent of a world has a row.
+        rows_made = ROWS * max(1, len(set(env.spec.agents)))
         if env.spec.num_envs != rows_made:
             raise Failed(f"created with {rows_made} rows, but its spec has {env.spec.num_envs}")
         shape_of(env.spec.action)  # raises if agents could not act

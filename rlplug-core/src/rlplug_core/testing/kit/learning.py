@@ -74,9 +74,8 @@ class Tempting(envs.Vector):
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         place = self.state["place"].copy()
         right = action == self.right[place]
-        following = (
-            self.cues + 2 * (place >= 2) + self.empty(right)
-        )  # a present, visible or not, or none
+        # After the cue: a present, visible or not, or an empty episode.
+        following = self.cues + 2 * (place >= 2) + self.empty(right)
         self.state["upcoming"] = np.where(place >= self.cues, self.nothing, following)
         self.state["place"][:] = self.nothing
         cut = np.arange(self.num_envs) % 2 == 1

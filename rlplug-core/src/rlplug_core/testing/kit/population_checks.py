@@ -126,9 +126,8 @@ class Story:
         before = self.inputs[-1] if self.inputs else [Member(0, (), {})] * len(options)
         scores = np.random.default_rng([12, chunk]).normal(size=len(options)).round(3).tolist()
         if chunk == 2:
-            scores[0] = (
-                math.nan
-            )  # the first, since a comparison with NaN keeps the first of several
+            # The first member, because a comparison with NaN keeps the first of several.
+            scores[0] = math.nan
         return [
             Member(number, (*old.scores, score), dict(own))
             for number, (old, score, own) in enumerate(zip(before, scores, options, strict=True))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlplug_core.loop.process_spawner import fork_server, without_main
-from rlplug_core.loop.signals import mortal
+from rlplug_core.loop.signals import restore_stop_signals
 from rlplug_core.runs.checkpoint import read
 from rlplug_core.testing.kit.examination import Examination
 from rlplug_core.testing.kit.short_run import Trial
@@ -61,7 +61,7 @@ def _run_and_report(
     work: Work, order: object, environment: Mapping[str, str], folder: Path
 ) -> None:
     """Run in the process: copy the environment variables of the caller and write all results into files."""
-    mortal()
+    restore_stop_signals()
     os.environ.clear()
     os.environ.update(environment)
     for number, part in ((1, "printed"), (2, "error")):

@@ -83,9 +83,8 @@ def copies(subject: Subject) -> None:
 def weight_zero(subject: Subject) -> None:
     """The content of samples that are not transitions (`valid` False, weight 0) changes nothing in the learner."""
     changed = garbage_matters(subject, "truncated")
-    if changed and garbage_matters(
-        subject, "terminated"
-    ):  # after only one kind of end, the end is the cause
+    # If rows matter only after one kind of end, that end is the cause.
+    if changed and garbage_matters(subject, "terminated"):
         raise Failed(
             f"'{changed}' depends on rows of weight 0; leave them out of losses, sums and statistics"
         )
