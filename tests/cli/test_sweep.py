@@ -285,6 +285,8 @@ def test_alternatives_are_parted_by_commas_but_where_a_value_holds_them() -> Non
     ]  # fmt: skip
     assert alternatives('"a, [b",c', "str") == ['"a, [b"', "c"]
     assert alternatives("64,64;32", "ints") == ["64,64", "32"]
+    memories = "mine:units=8, window=4,gru,./own.py:Own:size=1,heads=2"
+    assert alternatives(memories, "target") == ["mine:units=8, window=4", "gru", "./own.py:Own:size=1,heads=2"]
     assert alternatives("linear(1e-3,0);1e-4", "float") == ["linear(1e-3,0)", "1e-4"]
     assert alternatives('{a = "1;2"};[3,4]; "5;6",7', "str") == ['{a = "1;2"}', "[3,4]", '"5;6",7']
     assert axis("gamma", ("--set", "gamma="), "0.9", "float") == [(("--set", "gamma=0.9"), "")]

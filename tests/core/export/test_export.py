@@ -30,6 +30,7 @@ from rlplug_core.export.program import operation
 from rlplug_core.export.spaces import space_from_json, space_to_json, to_env_action
 from rlplug_core.nets.continuous import DeterministicPolicy
 from rlplug_core.nets.heads import squashed
+from rlplug_core.nets.many_agents import PerAgent
 from rlplug_core.nets.memory_networks import RecurrentPolicy
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
@@ -120,9 +121,12 @@ def test_every_other_agent_acts_alike(tmp_path: Path) -> None:
         (EpsilonGreedy(QNetwork(choice, NET, dueling=True), constant(0.1), Seeds(1)), choice),
         (SampleAgent(PolicyNetwork(box, NET, make=squashed), Seeds(1)), box),
         (NoiseAgent(DeterministicPolicy(box, NET), GaussianNoise(0.1), Seeds(1)), box),
+        (EpsilonGreedy(PerAgent(lambda: QNetwork(choice, NET), 3), constant(0.1), Seeds(1)), choice),  # type: ignore[arg-type]
     ]
     for number, (agent, spec) in enumerate(agents):
-        assert_acts_alike(agent, exported(agent, spec, tmp_path / str(number)), spec.obs)
+        assert_acts_alike(agent, exported(agent, spec, tmp_path / str(number)), spec.obs, 501)
+    with pytest.raises(UsageError, match="each of 3 agents has its own network, and there are 4 observations"):
+        assert_acts_alike(agent, read(tmp_path / "3" / "policy").agent, spec.obs, 4)
 
 
 def test_observations_are_normalized_as_before(tmp_path: Path) -> None:

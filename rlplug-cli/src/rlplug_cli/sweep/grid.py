@@ -62,13 +62,28 @@ def split_words(text: str, kind: str) -> list[str]:
 def alternatives(text: str, kind: str) -> list[str]:
     """Return the alternatives in a text: two in `1e-3,3e-4` and in `linear(1e-3,0);1e-4`.
 
-    Commas inside brackets or quotes belong to a value. If there is a semicolon, or if the option is a list, every
+    Commas inside brackets or quotes belong to a value, also those before an option of a plugin, as in
+    `gru:units=8,own=1,lstm`, which has two alternatives. If there is a semicolon, or if the option is a list, every
     comma does.
     """
     parts = _split(text, ";")
     if len(parts) == 1 and kind not in LISTS:
         parts = _split(text, ",")
+        if kind == "target":
+            parts = _join_options(parts)
     return [part.strip() for part in parts if part.strip()]
+
+
+def _join_options(parts: Sequence[str]) -> list[str]:
+    """Join names of plugins with their options, `option=value`, that were split at commas."""
+    joined: list[str] = []
+    for part in parts:
+        name, is_option, _ = part.strip().partition("=")
+        if joined and is_option and name.isidentifier():
+            joined[-1] += f",{part}"
+        else:
+            joined.append(part)
+    return joined
 
 
 def _split(text: str, separator: str) -> list[str]:

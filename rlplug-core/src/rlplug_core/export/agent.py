@@ -8,20 +8,28 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlplug_core.batches import rows_of
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.export.flat import leaves, shape_of
 from rlplug_core.export.program import Program
 from rlplug_core.export.spaces import to_env_action
+from rlplug_core.nets.many_agents import check_whole_worlds
 from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, Spec, State, Timestep
 
 
 class ProgramAgent:
-    """Acts with an exported program; recurrent state is zero at the start of an episode."""
+    """Acts with an exported program; recurrent state is zero at the start of an episode.
 
-    def __init__(self, program: Program, memory: Mapping[str, int | list[int]]) -> None:
+    With `agents` above 1 each agent of a world has its own network, and rows are those of whole worlds.
+    """
+
+    def __init__(
+        self, program: Program, memory: Mapping[str, int | list[int]], agents: int = 1
+    ) -> None:
         self.program = program
         self.memory = memory
+        self.agents = agents
 
     def weights(self) -> State:
         return {}
@@ -42,6 +50,7 @@ class ProgramAgent:
         explore: bool = True,
     ) -> Act:
         """Return the greedy action for each observation [N, ...]; `explore` has no effect."""
+        check_whole_worlds(rows_of(obs), self.agents)
         arrays = leaves(obs)
         if self.memory:
             arrays["first"] = is_first

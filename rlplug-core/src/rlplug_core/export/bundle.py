@@ -131,6 +131,7 @@ def _write_into(
         "action_space": space_to_json(spec.action),
         "env_action_space": space_to_json(env_action),
         "memory": flat.memory,
+        "agents": flat.agents,
         "program": graph,
         "sha256": {TENSORS: hashlib.sha256(data).hexdigest()},
     }
@@ -204,6 +205,7 @@ class About(msgspec.Struct):
     wrap: list[str] = []
     wrap_each: list[str] = []
     memory: dict[str, _Width | list[_Width]] = {}
+    agents: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     evaluation: Evaluation | None = None
 
 
@@ -216,7 +218,7 @@ class ExportedPolicy:
 
     @property
     def agent(self) -> Agent:
-        return ProgramAgent(self.program, self.about["memory"])
+        return ProgramAgent(self.program, self.about["memory"], self.about.get("agents", 1))
 
     @property
     def env(self) -> Env:
@@ -275,7 +277,7 @@ def read(directory: Path) -> ExportedPolicy:
 
 
 def example_inputs(policy: ExportedPolicy) -> dict[str, Tensor]:
-    """Return two example rows of each input of an exported policy."""
+    """Return two example rows of each input of an exported policy, or the rows of two worlds."""
     about = policy.about
     observations = leaves(valid_rows(space_from_json(about["observation_space"])))
     memory = {
@@ -283,4 +285,5 @@ def example_inputs(policy: ExportedPolicy) -> dict[str, Tensor]:
         for part, width in about["memory"].items()
     }
     first = {"first": torch.zeros(2, dtype=torch.bool)} if memory else {}
-    return {name: torch.from_numpy(leaf) for name, leaf in observations.items()} | first | memory
+    rows = {name: torch.from_numpy(leaf) for name, leaf in observations.items()} | first | memory
+    return {name: torch.cat([each] * about.get("agents", 1)) for name, each in rows.items()}

@@ -11,6 +11,7 @@ from gymnasium.vector.utils import create_empty_array
 from torch import Tensor, nn
 
 from rlplug_core.export.greedy import Greedy, GreedyRecurrent
+from rlplug_core.nets.many_agents import agents_in
 from rlplug_core.nets.one_hot import Counted
 from rlplug_core.types import Space, tree_map
 
@@ -23,16 +24,18 @@ class Flat(nn.Module):
         self.module = module
         self.space = space
         self.shape = valid_rows(space)
+        self.agents = agents_in(module)
         self.memory = dict(module.parts) if isinstance(module, GreedyRecurrent) else {}
         self.names = list(leaves(self.shape))
         if self.memory:
             self.names += ["first", *(f"memory.{part}" for part in self.memory)]
 
     def example(self) -> list[Tensor]:
-        """Return two example rows of each input."""
+        """Return two example rows of each input, or with a network for each agent the rows of two worlds."""
         state = [torch.zeros(2, *shape_of(width)) for width in self.memory.values()]
         first = [torch.zeros(2, dtype=torch.bool)] if self.memory else []
-        return [torch.from_numpy(leaf) for leaf in leaves(self.shape).values()] + first + state
+        rows = [torch.from_numpy(leaf) for leaf in leaves(self.shape).values()] + first + state
+        return [torch.cat([each] * self.agents) for each in rows]
 
     def forward(self, inputs: list[Tensor]) -> list[Tensor]:
         remaining = iter(inputs)

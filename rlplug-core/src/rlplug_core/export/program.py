@@ -19,6 +19,7 @@ from torch import Tensor, fx, nn
 
 from rlplug_core.errors import RlplugError, UsageError, plain
 from rlplug_core.export.step_sizes import numbers
+from rlplug_core.nets.many_agents import agents_in
 
 #: A graph as JSON: names of inputs, names of stored tensors, steps, names of outputs.
 Graph: TypeAlias = dict[str, Any]
@@ -47,7 +48,7 @@ def trace(
 
     Args:
         module: its argument is a list of tensors [B, ...].
-        inputs: example inputs with a B of at least 2.
+        inputs: example inputs with a B of at least 2; with a network for each agent, of at least two worlds.
         names: names of the inputs.
 
     Raises:
@@ -64,12 +65,15 @@ def trace(
 
 
 def export_program(module: nn.Module, inputs: Sequence[Tensor]) -> torch.export.ExportedProgram:
-    """Return the exported program of a module, for any number of rows.
+    """Return the exported program of a module, for any number of rows; with a network for each agent, of worlds.
 
     Raises:
         UsageError: see `trace`.
     """
     rows = torch.export.Dim("rows", min=1, max=2**20)
+    agents = agents_in(module)
+    if agents > 1:
+        rows = agents * rows
     try:
         with ignore_torch_warnings():
             shapes = ([{0: rows} for _ in inputs],)

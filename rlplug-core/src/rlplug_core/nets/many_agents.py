@@ -9,11 +9,10 @@ import gymnasium.spaces as spaces
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.batches import rows_of
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.net import Net
-from rlplug_core.types import Obs, Spec, tree_map
+from rlplug_core.types import Obs, Spec, first_leaf, tree_map
 
 #: The entry of a Dict observation with the state of the whole world, the same for all its agents.
 STATE = "state"
@@ -52,16 +51,28 @@ class PerAgent(nn.Module):
             UsageError: the number of rows is not a multiple of A.
         """
         agents = len(self.networks)
-        if rows_of(obs) % agents:
-            raise UsageError(
-                f"each of {agents} agents has its own network, and there are {rows_of(obs)} observations; give the "
-                "observations of all agents of a world together"
-            )
+        # Not `rows_of`, because torch.export takes its integer for a constant.
+        check_whole_worlds(first_leaf(obs).shape[0], agents)
         outputs = [
             network(tree_map(lambda leaf, n=number: leaf[n::agents], obs))
             for number, network in enumerate(self.networks)
         ]
         return torch.stack(outputs, 1).flatten(0, 1)
+
+
+def check_whole_worlds(rows: int, agents: int) -> None:
+    """Raise UsageError if the rows are not those of all agents of each world."""
+    if rows % agents:
+        raise UsageError(
+            f"each of {agents} agents has its own network, and there are {rows} observations; give the "
+            "observations of all agents of a world together"
+        )
+
+
+def agents_in(module: nn.Module) -> int:
+    """Return the number of agents that have networks of their own in a module; 1 if there are none."""
+    networks = [part for part in module.modules() if isinstance(part, PerAgent)]
+    return max((len(part.networks) for part in networks), default=1)
 
 
 class JointState(nn.Module):

@@ -32,7 +32,9 @@ def export(subject: Subject) -> None:
         raise Skipped("its agents have no method exported()")
     try:
         flat = Flat(greedy(agent), subject.spec.obs)
-        program = ProgramAgent(Program(*trace(flat, flat.example(), flat.names)), flat.memory)
+        program = ProgramAgent(
+            Program(*trace(flat, flat.example(), flat.names)), flat.memory, flat.agents
+        )
     except UsageError as error:
         raise Failed(str(error)) from error
     pairs = _actions(subject, agent, program)
