@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from rlplug_core.errors import RlplugError
-from rlplug_core.loop.safe_streams import SafeStream, safe_stream
+from rlplug_core.loop.safe_streams import SafeStream, safe_stream, safe_streams
 from rlplug_core.loop.shared_memory import reserve_file, share_tensor
 from tests.cli.warm import Fork
 from tests.waiting import PATIENCE
@@ -69,6 +69,21 @@ def test_a_stream_without_a_buffer_has_none_either() -> None:
 def test_streams_that_are_no_files_of_the_system_stay() -> None:
     for stream in (io.StringIO(), io.TextIOWrapper(io.BytesIO()), sys.stdout):  # pytest's own is a subclass
         assert safe_stream(stream) is stream
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), ValueError("closed"), AttributeError("flush")])
+def test_the_last_flush_of_a_programs_own_stream_fails_nothing(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finished run was lost when a service's stdout raised."""
+
+    class Own(io.StringIO):
+        def flush(self) -> None:
+            raise error
+
+    monkeypatch.setattr(sys, "stdout", Own())
+    with safe_streams():
+        sys.stdout.write("trained")
 
 
 def test_no_stream_is_wrapped_twice() -> None:

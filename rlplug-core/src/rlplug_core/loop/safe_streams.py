@@ -147,5 +147,6 @@ def safe_streams() -> Iterator[None]:
             yield
         finally:
             for stream in filter(None, (stdout, stderr)):  # a process may have started without
-                with suppress(ValueError):  # foreign code may have closed it
+                # Foreign code may have closed it; a program's own stream may fail or lack the method.
+                with suppress(ValueError, OSError, AttributeError):
                     stream.flush()
