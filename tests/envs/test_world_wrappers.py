@@ -12,6 +12,7 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils import parallel_to_aec
 
 from rlplug_core.errors import UsageError
+from rlplug_core.export.agent import DetachedEnv
 from rlplug_core.testing import wrapper_checks
 from rlplug_core.types import MASK
 from rlplug_envs.agents import Agents
@@ -166,6 +167,11 @@ def test_the_kit_takes_wrappers_of_single_environments() -> None:
     found = {one.name: one.outcome() for one in checks}
     assert not [(name, one.message) for name, one in found.items() if one.status == "failed"]
     assert "below all arrays" in found["wrapper-inputs"].message
+
+
+def test_an_exported_policy_has_the_spaces_of_the_wrapped_world() -> None:
+    spec = WorldState(PadAgents(agents())).spec
+    assert WorldState(DetachedEnv(spec, spec.action)).spec is spec
 
 
 def test_wrong_uses_are_one_sentence() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.errors import UsageError
+from rlplug_core.export.agent import DetachedEnv
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.protocols import Env
 from rlplug_core.types import MASK, Array, Space
@@ -164,12 +165,18 @@ def _check(own: list[Space], actions: list[Space]) -> None:
 
 
 class OfWorlds(Transform):
-    """A wrapper around each world, below all wrappers of vectors; policies get observations of the wrapped world."""
+    """A wrapper around each world, below all wrappers of vectors; policies get observations of the wrapped world.
+
+    An exported policy has no environment, and its spaces are those of the wrapped world.
+    """
 
     wrap: Callable[[World], World]
 
     def __init__(self, env: Env, config: object = None) -> None:
         name = {WorldState: "world-state", PadAgents: "pad-agents"}[type(self)]
+        if isinstance(env, DetachedEnv):
+            super().__init__(env)
+            return
         worlds = env.env if isinstance(env, OfWorlds) else env
         if not isinstance(worlds, Agents):
             raise UsageError(
