@@ -101,12 +101,13 @@ class Enough(Exception):
 def rlplug_curve(
     algorithm: str, world: str, minutes: float, episodes: int, seed: int
 ) -> tuple[Curve, float]:
-    """Return the evaluations of an algorithm of rlplug, about one per minute, and the seconds of the first step."""
+    """Return the evaluations of an algorithm of rlplug, about one per minute, and the seconds of the first steps."""
     options = {**RLPLUG[algorithm], "total_timesteps": 10**9, "seed": seed}
     plan = Plan.make(algorithm, f"brax/{world}", options)
     start = time.perf_counter()
     runner: Any = build(plan, Clock(10**9))
-    turn(runner.actor, runner.clock, runner.meter)
+    for _ in range(2):  # JAX compiles a step twice: after a reset, and after a step
+        turn(runner.actor, runner.clock, runner.meter)
     compiling = time.perf_counter() - start
     test = plan.make_eval_env(episodes)
     curve: Curve = []
