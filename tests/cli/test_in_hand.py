@@ -420,7 +420,7 @@ def test_a_run_that_got_another_total_before_its_end_is_not_reproduced(tmp_path:
     with pytest.raises(Interrupted):
         train("a2c", f"{ENVS}:Chain", OPTIONS, out=tmp_path, name="run", hooks=False, watch=stop)
     resume(tmp_path / "run", total_timesteps=200, hooks=False)
-    with pytest.raises(UsageError, match=r"run run, interrupted at step \d+ of 120, went on to 200; .*had ended"):
+    with pytest.raises(UsageError, match=r"run run, interrupted at step \d+ of 120, continued to 200; .*had ended"):
         reproduce(tmp_path / "run")
     assert not (tmp_path / "run-again").exists()
 

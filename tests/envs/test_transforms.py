@@ -530,7 +530,7 @@ def test_lives_need_not_be_said_where_episodes_begin(mode: AutoresetMode) -> Non
 def test_running_episodes_that_say_nothing_of_lives_are_refused() -> None:
     env = EpisodicLife(Adapter(lambda: SyncVectorEnv([Walk] * 2), "Walk", inexact="a test"))
     env.reset(0)
-    with pytest.raises(UsageError, match="Walk says nothing of lives"):
+    with pytest.raises(UsageError, match="Walk has no info"):
         env.step(np.zeros(env.spec.num_envs, np.int64))
 
 

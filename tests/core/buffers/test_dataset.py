@@ -72,13 +72,13 @@ def test_discrete_actions_count_from_zero() -> None:
     data = Dataset("x", {**arrays(), "actions": np.array([5, 6, 7, 5, 6, 7, 5])})
     spec = Spec(BOX, spaces.Discrete(3), 1, "Test")
     assert data.fit(spec, spaces.Discrete(3, start=5)).action.tolist() == [0, 1, 2, 0, 1, 2, 0]
-    with pytest.raises(UsageError, match=r"its actions lie outside Discrete\(2, start=5\)"):
+    with pytest.raises(UsageError, match=r"its actions are outside Discrete\(2, start=5\)"):
         data.fit(spec, spaces.Discrete(2, start=5))
 
 
 def test_numbers_that_are_no_actions_or_states_are_refused() -> None:
     actions = np.array([0, 1, 2, 0.7, 1, 2, 0])
-    with pytest.raises(UsageError, match=r"its actions lie outside Discrete\(3\)"):
+    with pytest.raises(UsageError, match=r"its actions are outside Discrete\(3\)"):
         Dataset("x", {**arrays(), "actions": actions}).fit(Spec(BOX, spaces.Discrete(3), 1, "T"), spaces.Discrete(3))
     spec = Spec(spaces.Discrete(5), CANONICAL, 1, "Test")
     for wrong, said in ((7, "'observations' of transition 3 is 7, and Discrete\\(5\\) has 0 to 4"), (1.5, "not whole")):
@@ -92,7 +92,7 @@ def test_an_action_outside_a_bound_on_one_side_is_refused(action: list[float]) -
     half = spaces.Box(np.array([0, -np.inf], np.float32), np.array([np.inf, 5], np.float32))
     whole = arrays() | {"actions": np.array([[7.0, -7.0]] * 7)}
     assert Dataset("x", whole).fit(SPEC, half).action.tolist() == [[7, -7]] * 7
-    with pytest.raises(UsageError, match="its actions lie outside Box"):
+    with pytest.raises(UsageError, match="its actions are outside Box"):
         Dataset("x", whole | {"actions": np.array([action] * 7)}).fit(SPEC, half)
 
 
@@ -101,7 +101,7 @@ def test_images_of_floats_that_are_no_pixels_are_refused() -> None:
     numbers = np.arange(14, dtype=np.float32).reshape(7, 2)
     pixels = arrays() | {"observations": numbers, "next_observations": numbers}
     assert Dataset("x", pixels).fit(spec, OWN).obs.dtype == np.uint8
-    with pytest.raises(UsageError, match=r"'observations' of transition 0 holds 0\.\d+, which is no uint8 as Box"):
+    with pytest.raises(UsageError, match=r"'observations' of transition 0 holds 0\.\d+, and Box"):
         Dataset("x", pixels | {"observations": numbers / 255}).fit(spec, OWN)
 
 
@@ -262,9 +262,9 @@ def test_sampled_eviction_is_refused() -> None:
     [
         ({"rewards": None}, "lacks 'rewards'; a data set has observations, actions"),
         ({"actions": np.array([{}] * 7, object)}, "it is not a data set: Object arrays cannot be loaded"),
-        ({name: value[:0] for name, value in arrays().items()}, "it holds no transitions"),
-        ({"rewards": np.float32(1)}, "it holds no transitions"),
-        ({"observations/x": arrays()["observations"]}, "'observations/x' lies in an array"),
+        ({name: value[:0] for name, value in arrays().items()}, "it has no transitions"),
+        ({"rewards": np.float32(1)}, "it has no transitions"),
+        ({"observations/x": arrays()["observations"]}, "'observations/x' is inside an array"),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, changed: dict[str, Any], sentence: str) -> None:
@@ -300,7 +300,7 @@ def test_no_file(tmp_path: Path) -> None:
     ("changed", "sentence"),
     [
         ({"observations": np.zeros((7, 3))}, r"'observations' is \[3\] each, and \[2\] here"),
-        ({"actions": np.full((7, 2), 11.0)}, "its actions lie outside Box"),
+        ({"actions": np.full((7, 2), 11.0)}, "its actions are outside Box"),
         ({"rewards": np.array([0, 1, np.nan, 3, 4, 5, 6])}, "'rewards' of transition 2 is not finite"),
         ({"rewards": np.array(["a"] * 7)}, "'rewards' holds no plain numbers"),
         ({"terminations": np.zeros(6, bool)}, "'terminations' and 'rewards' differ in length"),

@@ -45,7 +45,7 @@ def test_a_numba_that_refuses_this_numpy_is_named_and_left_alone(monkeypatch: py
     monkeypatch.setattr(loops_module, "import_module", refusing)
     why_not_numba.cache_clear()
     how_on.cache_clear()
-    assert "is no use here: Numba needs NumPy 1.26 or less" in how()
+    assert "cannot be used here: Numba needs NumPy 1.26 or less" in how()
     assert not available()
     assert loop_library() == "numpy"
     why_not_numba.cache_clear()
