@@ -168,7 +168,7 @@ def norms(learner: Any) -> dict[str, float]:
 @for_each(
     "algorithm, options, sentence",
     [
-        ("noisy-dqn", {"net.output_gain": 0.5}, r"noisy layers have the initial weights .* leave net.output_gain at none"),
+        ("noisy-dqn", {"net.output_gain": 0.5}, r"noisy layers have .* leave net.output_gain at none"),
         ("crossq", {"critic_net.std": "state"}, r"leave critic_net.std at its default"),
         ("crossq", {"critic_net.output_gain": 0.5}, r"leave critic_net.output_gain at its default"),
         (
