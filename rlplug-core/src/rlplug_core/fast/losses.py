@@ -48,7 +48,7 @@ def how_on(threads: int) -> str:
     if not small_in_numpy():
         return SLOW
     if missing := why_not_numba():
-        return f"fast; {missing}" if "no use" in missing else "fast"
+        return f"fast; {missing}" if "cannot be used" in missing else "fast"
     enough = threads == 1 or has_scipy()
     return "fast, with loops by numba" + (
         "" if enough else "; without SciPy, threads share single products"
