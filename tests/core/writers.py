@@ -23,7 +23,8 @@ def started(target: Any, *arguments: Any) -> BaseProcess:
     """A process from the fork server, which has torch loaded and does not run the test session's main module again."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["rlplug_core.loop.worker", "rlplug_core.runs.checkpoint"])
-    process = context.Process(target=target, args=arguments)
+    # A daemon: a test that fails before it kills a writer would otherwise wait for it at its end, for ever.
+    process = context.Process(target=target, args=arguments, daemon=True)
     with without_main():
         process.start()
     return process
