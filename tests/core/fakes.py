@@ -268,6 +268,12 @@ class TinyQ(Algorithm[Transitions]):
         return loss, {"loss/value": loss.detach()}
 
 
+class TinyQAsync(TinyQ):
+    """Under asynchronous workers, to have several batches due at once there."""
+
+    runners: ClassVar[tuple[str, ...]] = ("async",)
+
+
 class Seamless:
     """A learner that is its own, so that its gradients cannot be shared."""
 

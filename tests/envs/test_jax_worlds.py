@@ -52,7 +52,7 @@ def test_a_missing_package_names_its_install_line(provider: type[Any], monkeypat
 
 @needs_gymnax
 def test_gymnax_has_the_transitions_of_gymnasium_and_continues_from_a_saved_state() -> None:
-    env = Gymnax().make("gymnax/CartPole-v1", 16)
+    env: Any = Gymnax().make("gymnax/CartPole-v1", 16)
     fresh = Gymnax().make("gymnax/CartPole-v1", 16)
     single: Any = gymnasium.make("CartPole-v1").unwrapped
     single.reset(seed=0)
@@ -77,6 +77,7 @@ def test_gymnax_has_the_transitions_of_gymnasium_and_continues_from_a_saved_stat
     with HostReads() as reads:
         env.step(action)
     assert reads.counts == {}
+    assert env.env._move._cache_size() == 1  # JAX compiled the step once, after a reset as after a step
     with pytest.raises(UnknownEnv, match="gymnax/CartPole-v1"):
         Gymnax().make("gymnax/CartPole-v2", 2)
 

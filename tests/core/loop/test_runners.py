@@ -133,7 +133,7 @@ def learners(runner: Any) -> list[Any]:
 @for_each("update", [1, 2, 5, 6])
 def test_a_stop_between_two_batches_leaves_the_rest_owed(case: str, update: int) -> None:
     if case == "q-inline":
-        options: dict[str, Any] = {**CASES["q"], "algorithm": TINY_Q + "Async", "runner": "async", "inline": True}
+        options: dict[str, Any] = {**CASES["q"], "algorithm": f"{HERE}:TinyQAsync", "runner": "async", "inline": True}
     else:
         options = CASES[case]
     whole, first, resumed = make_runner(**options), make_runner(**options), make_runner(**options)

@@ -246,7 +246,7 @@ def test_two_plugins_of_one_name_are_an_error_that_names_both(
 ) -> None:
     install("rlplug-foo", "foo")
     install("rlplug-bar", "foo")
-    with pytest.raises(UsageError, match="say 'rlplug-bar/foo' or 'rlplug-foo/foo'"):
+    with pytest.raises(UsageError, match="write 'rlplug-bar/foo' or 'rlplug-foo/foo'"):
         plugins.algorithm("foo")
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "rlplug-bar")
     plugins.refresh()

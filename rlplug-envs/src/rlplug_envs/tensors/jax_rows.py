@@ -72,7 +72,9 @@ class JaxRows:
         with self.jax.default_device(self.place):
             if seed is not None or not hasattr(self, "key"):
                 self.key = self.jax.random.PRNGKey(seed or 0)
-            self.key, obs, self.state, self.age = self._start(self.key)
+            # A step returns arrays that are committed to a device; for others JAX would compile `_move` again.
+            given = self.jax.device_put(self._start(self.key), self.place)
+            self.key, obs, self.state, self.age = given
         return self._tensors(obs), {}
 
     def step(self, action: Tensor) -> tuple[Obs, Tensor, Tensor, Tensor, State]:
@@ -129,6 +131,8 @@ def _starting(jax: JaxTree, functions: Functions, count: int) -> Callable[[JaxTr
     def start(key: JaxTree) -> JaxTree:
         key, own = jax.random.split(key)
         obs, state = jax.vmap(functions.start)(jax.random.split(own, count))
+        # A step returns no weak types; for a state with them JAX would compile `_move` again.
+        state = jax.tree.map(lambda leaf: leaf.astype(leaf.dtype), state)
         return key, obs, state, jax.numpy.zeros(count, jax.numpy.int32)
 
     return start
