@@ -73,6 +73,17 @@ def test_an_export_of_an_unreadable_run_says_why(rlplug: Callable[..., Done], pl
     assert (done.code, "runs/one/lock cannot be used: it is not a regular file" in done.err) == (1, True)
 
 
+def test_a_run_without_a_best_checkpoint_yet_says_when_there_is_one(rlplug: Callable[..., Done], place: Path) -> None:
+    """A run that has not evaluated yet is not called damaged."""
+    assert rlplug("run", "a2c", "CartPole-v1", *FEW, "--name", "one", "--quiet").code == 0
+    for best in (place / "runs/one/checkpoints").glob("best-*"):
+        best.rename(place / best.name)
+    for command in ("evaluate", "export"):
+        done = rlplug(command, "one", "--checkpoint", "best")
+        assert done.code == 1
+        assert "holds no best checkpoint yet; try again later, or name another one: --checkpoint latest" in done.err
+
+
 def test_half_a_surrogate_pair_in_a_record_is_one_sentence(rlplug: Callable[..., Done], place: Path) -> None:
     assert rlplug("run", "a2c", "CartPole-v1", *FEW, "--name", "one", "--quiet").code == 0
     path = place / "runs/one/config.json"
@@ -84,7 +95,7 @@ def test_half_a_surrogate_pair_in_a_record_is_one_sentence(rlplug: Callable[...,
         assert (done.code, "config.json cannot be used: it is not JSON" in done.err) == (1, True), done.err
 
 
-def test_a_picture_takes_names_that_are_no_utf8_or_look_like_a_formula(
+def test_names_that_are_no_utf8_or_look_like_a_formula_harm_no_picture_and_no_spreadsheet(
     rlplug: Callable[..., Done], place: Path
 ) -> None:
     assert rlplug("run", "a2c", "CartPole-v1", *FEW, "--name", "one", "--quiet").code == 0
@@ -95,6 +106,9 @@ def test_a_picture_takes_names_that_are_no_utf8_or_look_like_a_formula(
     assert (done.code, done.err) == (0, "")
     assert (place / "page.html").exists()
     assert (place / "curves.png").exists()
+    path.write_text(json.dumps({**config, "env": "+cmd|calc!A1"}))
+    done = rlplug("compare", "one", "--csv", "-")
+    assert "\n'+cmd|calc!A1,a2c," in done.out, done.out
 
 
 def test_a_number_where_a_list_of_names_belongs_is_one_sentence(rlplug: Callable[..., Done], place: Path) -> None:
