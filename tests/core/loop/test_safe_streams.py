@@ -81,9 +81,11 @@ def test_the_last_flush_of_a_programs_own_stream_fails_nothing(
         def flush(self) -> None:
             raise error
 
-    monkeypatch.setattr(sys, "stdout", Own())
+    own = Own()
+    monkeypatch.setattr(sys, "stdout", own)
     with safe_streams():
         sys.stdout.write("trained")
+    assert own.getvalue() == "trained"
 
 
 def test_no_stream_is_wrapped_twice() -> None:

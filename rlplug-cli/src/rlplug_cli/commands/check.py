@@ -201,7 +201,7 @@ def _recorded(kind: str, name: str) -> Record:
 
 
 def _command_line(ctx: click.Context) -> str:
-    """Return the command line with the options that decide what is checked."""
+    """Return the command line with all options that change the checks."""
     words = ["rlplug", "check", *ctx.params["words"]]
     for option in ctx.command.params:
         value = ctx.params.get(str(option.name))

@@ -83,7 +83,7 @@ def artifact_root(uri: str) -> str | None:
 
 
 def has_own_artifacts(uri: str, place: str) -> bool:
-    """Return whether files sent to `place` stay in the directory of a store that nobody named.
+    """Return whether files sent to `place` stay in the directory of the default store.
 
     `mlflow.db` in the working directory may come from another account, and it says where the files of its runs go. A
     store that `MLFLOW_TRACKING_URI` names is the user's choice.
