@@ -6,13 +6,14 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rlplug_core.arrays import DeviceGenerator
-from rlplug_core.plugins.tensor_world import Moved, Rows, TensorWorld
-from rlplug_core.types import Array
-from rlplug_envs.tensors.grid import SIZE, colors, move_aside, one_hot, sticky_action
+from rlplug_core.plugins.tensor_world import Moved, Rows, select_rows
+from rlplug_envs.tensors.grid import BOTTOM, SIZE, GridGame, in_bottom_row, move_aside, occupied
 
-BOTTOM = SIZE - 1
+#: The first places of the aliens: rows and columns.
+WAVE = slice(0, 4), slice(2, 8)
 #: Steps between two shots of the cannon, and of the aliens.
 RELOAD = 5
 ALIEN_RELOAD = 10
@@ -21,7 +22,7 @@ SLOWEST = 12
 FASTEST = 6
 
 
-class SpaceInvaders(TensorWorld):
+class SpaceInvaders(GridGame):
     """A cannon shoots at aliens for a reward of 1 each; an episode ends if a bullet or an alien reaches it.
 
     After each wave the next one moves faster. The state is the place of the cannon, the maps of aliens and of bullets
@@ -30,121 +31,76 @@ class SpaceInvaders(TensorWorld):
 
     single_observation_space = Box(0, 1, (SIZE, SIZE, 6), np.bool_)
     single_action_space = Discrete(4)  # wait, left, right, fire
-    #: The probability that the last action is repeated.
-    sticky = 0.1
 
-    def start(self, draw: DeviceGenerator) -> Rows:
-        count = self.num_envs
-        zeros = torch.zeros(count, dtype=torch.int64, device=self.device)
-        sky = torch.zeros((count, SIZE, SIZE), dtype=torch.bool, device=self.device)
+    def begin(self, draw: DeviceGenerator) -> Rows:
         return {
-            "cannon": zeros + SIZE // 2,
-            "aliens": self._wave().expand(count, -1, -1).clone(),
-            "shots": sky,
-            "alien_shots": sky.clone(),
-            "direction": zeros - 1,
-            "interval": zeros + SLOWEST,
-            "until_move": zeros + SLOWEST,
-            "until_alien_shot": zeros + ALIEN_RELOAD,
-            "until_shot": zeros,
-            "action": zeros.clone(),
+            "cannon": self.numbers(SIZE // 2),
+            "aliens": self.block(*WAVE),
+            "shots": self.block(),
+            "alien_shots": self.block(),
+            "direction": self.numbers(-1),
+            "interval": self.numbers(SLOWEST),
+            "until_move": self.numbers(SLOWEST),
+            "until_alien_shot": self.numbers(ALIEN_RELOAD),
+            "until_shot": self.numbers(0),
         }
 
-    def _wave(self) -> Tensor:
-        wave = torch.zeros((SIZE, SIZE), dtype=torch.bool, device=self.device)
-        wave[:4, 2:8] = True
-        return wave
-
-    def advance(self, rows: Rows, action: Tensor, draw: DeviceGenerator) -> Moved:
-        action = sticky_action(action, rows["action"], self.sticky, draw)
+    def play(self, rows: Rows, action: Tensor) -> Moved:
         cannon = move_aside(action, rows["cannon"])
-        here = one_hot(torch.full_like(cannon, BOTTOM), cannon)
-        alien_shots = _shift(rows["alien_shots"], 1)
-        marched = _march(rows)
-        reached = (alien_shots | rows["aliens"] | marched["aliens"]) & here
-        due = rows["until_alien_shot"] == 0
-        shot = _nearest(marched["aliens"], cannon) & due.view(-1, 1, 1)
-        fired = _fire(rows, action)
-        killed = marched["aliens"] & fired["shots"]
+        fires = (action == 3) & (rows["until_shot"] == 0)
+        fired = in_bottom_row(rows["cannon"]) & fires.view(-1, 1, 1)
+        shots = pad((rows["shots"] | fired)[:, 1:], (0, 0, 0, 1))  # one place up
+        alien_shots = pad(rows["alien_shots"][:, :-1], (0, 0, 1, 0))  # one place down
+        marched, landed = _march(rows)
+        reached = in_bottom_row(cannon) & (alien_shots | rows["aliens"] | marched["aliens"])
+        shoots = (rows["until_alien_shot"] == 0).view(-1, 1, 1)
+        killed = marched["aliens"] & shots
         aliens = marched["aliens"] & ~killed
-        cleared = ~_any(aliens)
+        cleared = ~occupied(aliens)
         moved = {
             **marched,
-            **fired,
             "cannon": cannon,
-            "aliens": torch.where(cleared.view(-1, 1, 1), self._wave(), aliens),
-            "shots": fired["shots"] & ~killed,
-            "alien_shots": alien_shots | shot,
+            "aliens": select_rows(cleared, self.block(*WAVE), aliens),
+            "shots": shots & ~killed,
+            "alien_shots": alien_shots | (_nearest(marched["aliens"], cannon) & shoots),
             "interval": (rows["interval"] - cleared.long()).clamp(min=FASTEST),
-            "until_alien_shot": torch.where(due, ALIEN_RELOAD, rows["until_alien_shot"]) - 1,
-            "action": action,
+            "until_alien_shot": (rows["until_alien_shot"] - 1) % ALIEN_RELOAD,
+            "until_shot": (torch.where(fires, RELOAD, rows["until_shot"]) - 1).clamp(min=0),
         }
-        landed = _turning(rows) & rows["aliens"][:, BOTTOM].any(1)
-        return moved, killed.sum((1, 2)).float(), _any(reached) | landed
+        return moved, killed.sum((1, 2)).float(), occupied(reached) | landed
 
     def observe(self, rows: Rows) -> Tensor:
-        here = one_hot(torch.full_like(rows["cannon"], BOTTOM), rows["cannon"])
-        left = (rows["direction"] < 0).view(-1, 1, 1)
         aliens = rows["aliens"]
-        parts = [here, aliens, aliens & left, aliens & ~left, rows["shots"], rows["alien_shots"]]
+        left = aliens & (rows["direction"] < 0).view(-1, 1, 1)
+        here = in_bottom_row(rows["cannon"])
+        parts = [here, aliens, left, aliens & ~left, rows["shots"], rows["alien_shots"]]
         return torch.stack(parts, 3)
 
-    def render(self, row: int = 0) -> Array:
-        return colors(self.observe(self.rows)[row])
 
+def _march(rows: Rows) -> tuple[Rows, Tensor]:
+    """Return the aliens after their move, their direction, the steps until the next one, and which rows have landed.
 
-def _any(places: Tensor) -> Tensor:
-    """Return which of the maps [N, SIZE, SIZE] hold something [N]."""
-    return places.any(2).any(1)
-
-
-def _shift(places: Tensor, down: int) -> Tensor:
-    """Return maps [N, SIZE, SIZE] moved down by one row or, with -1, up; the new row is empty."""
-    moved = places.roll(down, 1)
-    moved[:, 0 if down > 0 else BOTTOM] = False
-    return moved
-
-
-def _fire(rows: Rows, action: Tensor) -> Rows:
-    """Return the shots of the cannon after their move, and the steps until it can shoot again."""
-    fires = (action == 3) & (rows["until_shot"] == 0)
-    cannon = one_hot(torch.full_like(action, BOTTOM), rows["cannon"])
-    until_shot = torch.where(fires, RELOAD, rows["until_shot"])
-    return {
-        "shots": _shift(rows["shots"] | (cannon & fires.view(-1, 1, 1)), -1),
-        "until_shot": (until_shot - 1).clamp(min=0),
-    }
-
-
-def _turning(rows: Rows) -> Tensor:
-    """Return the mask [N] of rows with aliens at the edge they move toward; they turn there and come down."""
-    left = rows["aliens"][:, :, 0].any(1)
-    right = rows["aliens"][:, :, BOTTOM].any(1)
-    return (rows["until_move"] == 0) & torch.where(rows["direction"] < 0, left, right)
-
-
-def _march(rows: Rows) -> Rows:
-    """Return the aliens after their move, their direction, and the steps until the next one."""
+    Aliens at the edge that they move toward turn and come down; those in the bottom row land.
+    """
     aliens = rows["aliens"]
-    direction = rows["direction"]
+    left = rows["direction"] < 0
     due = rows["until_move"] == 0
-    turns = _turning(rows)
-    aside = torch.where((direction < 0).view(-1, 1, 1), aliens.roll(-1, 2), aliens.roll(1, 2))
-    moved = torch.where(turns.view(-1, 1, 1), aliens.roll(1, 1), aside)
+    turns = due & torch.where(left, aliens[:, :, 0].any(1), aliens[:, :, BOTTOM].any(1))
+    aside = select_rows(left, aliens.roll(-1, 2), aliens.roll(1, 2))
+    moved = select_rows(turns, aliens.roll(1, 1), aside)
     interval = aliens.sum((1, 2)).minimum(rows["interval"])
-    return {
-        "aliens": torch.where(due.view(-1, 1, 1), moved, aliens),
-        "direction": torch.where(turns, -direction, direction),
+    marched = {
+        "aliens": select_rows(due, moved, aliens),
+        "direction": torch.where(turns, -rows["direction"], rows["direction"]),
         "until_move": torch.where(due, interval, rows["until_move"]) - 1,
     }
+    return marched, turns & aliens[:, BOTTOM].any(1)
 
 
 def _nearest(aliens: Tensor, cannon: Tensor) -> Tensor:
     """Return masks [N, SIZE, SIZE] of the lowest alien in the column that is nearest to the cannon, the left of two."""
-    numbers = torch.arange(SIZE, device=aliens.device)
-    distance = (numbers - cannon.unsqueeze(1)).abs() * SIZE + numbers
-    column = distance.masked_fill(~aliens.any(1), SIZE * SIZE).argmin(1)
-    height = (aliens * (numbers + 1).view(-1, 1)).amax(
-        1
-    ) - 1  # of the lowest alien in each column, or -1
-    return one_hot(height.gather(1, column.unsqueeze(1)).squeeze(1), column)
+    x = torch.arange(SIZE, device=aliens.device)
+    distance = (x - cannon.unsqueeze(1)).abs().masked_fill(~aliens.any(1), SIZE)
+    column = (distance * SIZE + x).argmin(1).view(-1, 1, 1)
+    below = aliens.flip(1).cumsum(1).flip(1)  # the aliens at and below each place
+    return aliens & (below == 1) & (x == column)
