@@ -300,7 +300,7 @@ def test_learning_rate_follows_the_kl_divergence(learner: Callable[..., Any], de
 
 
 def test_one_gradient_step_has_no_kl_divergence_to_follow(learner: Callable[..., Any]) -> None:
-    with pytest.raises(UsageError, match="desired_kl needs several gradient steps on a rollout"):
+    with pytest.raises(UsageError, match="desired_kl needs several gradient steps per rollout"):
         learner("ppo", "Chain", n_steps=12, batch_size=12, n_epochs=1, desired_kl=0.01)
 
 

@@ -57,7 +57,7 @@ def test_a_copy_gets_a_run_of_its_own_and_says_so_once(
     go_on(copy, 2.0)
     for run in (copy, sent):
         send_all(run)
-    said = f"rlplug: {copy} is a copy of {sent} and gets an MLflow run of its own\n"
+    said = f"rlplug: {copy} is a copy of {sent} and gets its own MLflow run\n"
     assert capsys.readouterr().err == said
     one, other = mlflow_run(with_store, sent), mlflow_run(with_store, copy)
     assert one.info.run_id != other.info.run_id

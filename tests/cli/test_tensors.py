@@ -507,7 +507,7 @@ def final_weights(run: Path) -> Any:
         ("impala", {}, "the runner 'decoupled' do not send; add --inline"),
         ("dqn", {"runner": "decoupled", "inline": True, "actors": 2}, "takes those of one actor; use --actors 1"),
         ("ppo", {"env_workers": 2}, "gives tensors on cpu, stepped in one process; leave out --env-workers"),
-        ("ppo", {"inference_backend": "numpy"}, "which NumPy does not compute with"),
+        ("ppo", {"inference_backend": "numpy"}, "which NumPy cannot use"),
     ],
 )
 def test_parts_without_tensors_refuse_them(algorithm: str, options: dict[str, Any], reason: str) -> None:

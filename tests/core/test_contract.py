@@ -43,7 +43,7 @@ class Step:
     weight: Array | None = None
     extras: dict[str, Array] = field(default_factory=dict)
 '''
-#: A text of the code and what replaces it; a plugin or its caller would fail, or compute something else.
+#: A string in the code and its replacement; a plugin or its caller would fail, or compute something else.
 BREAKS = (
     ("def old(", "def new("),
     ("class Learner(Base)", "class Teacher(Base)"),

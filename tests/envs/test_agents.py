@@ -429,7 +429,9 @@ def test_worlds_with_different_agents_go_on_to_the_same_bits() -> None:
 
 def test_one_policy_for_different_agents_is_refused_with_the_way_out() -> None:
     spec = make_env("pettingzoo/mpe2.simple_speaker_listener", 1).spec
-    with pytest.raises(UsageError, match=r"different spaces, and Algorithm takes all for one; use independent"):
+    with pytest.raises(
+        UsageError, match="different spaces, and Algorithm trains one network for all of them; use independent"
+    ):
         Algorithm(spec, None, Context(Seeds(0)))
 
 

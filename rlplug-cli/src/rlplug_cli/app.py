@@ -18,27 +18,27 @@ COMMANDS = {
     "play": ("play", "Watch a run's policy in a window or as a video."),
     "record": ("record", "Record a run's policy as a data set."),
     "export": ("export", "Export a run's policy to files."),
-    "push": ("push", "Share a run's agent: a folder, web server, the Hub, MLflow."),
+    "push": ("push", "Share a run's agent as a folder, on the Hub or in MLflow."),
     "pull": ("pull", "Get a shared agent and check its files."),
     "import": ("import_model", "Import a policy that another library trained."),
     "reproduce": ("reproduce", "Train a run again and compare the bits."),
-    "runs": ("runs", "List runs, delete some, clean up after killed ones."),
+    "runs": ("runs", "List and delete runs, and clean up after killed ones."),
     "show": ("show", "Show one run: options, scores, curve, checkpoints, how to resume."),
     "sweep": ("sweep", "Train algorithms on environments over seeds and options."),
-    "compare": ("compare", "Compare runs over seeds, with intervals."),
+    "compare": ("compare", "Compare runs over seeds, with confidence intervals."),
     "plot": ("plot", "Draw learning curves of runs."),
     "tune": ("tune", "Search for an algorithm's best options."),
     "evolve": ("evolve", "Train a population that exchanges weights and options."),
     "ui": ("ui", "Open the MLflow UI on the runs."),
     "sync": ("sync", "Send the missing records of a run to MLflow."),
     "list": ("list", "List algorithms, wrappers, controllers, and environments by family."),
-    "search": ("search", "Find plugins, also those that are not installed."),
+    "search": ("search", "Find plugins, including those that are not installed."),
     "info": ("info", "Show an algorithm, a wrapper, a controller or an environment."),
     "plugins": ("plugins", "List plugins, and why one cannot be used."),
-    "new": ("new", "Make a new working plugin for you to change."),
+    "new": ("new", "Write a new plugin that works, for you to change."),
     "check": ("check", "Check that a plugin follows the contract (for authors)."),
     "index": ("index", "Write the index of a plugin (for authors)."),
-    "doctor": ("doctor", "Examine this installation."),
+    "doctor": ("doctor", "Check this installation."),
 }
 #: Commands of other libraries with a different name here.
 ELSEWHERE = {"train": "run", "learn": "run", "fit": "run", "enjoy": "play", "test": "evaluate"}
@@ -94,7 +94,7 @@ class Root(click.Group):
 
 
 EPILOG = """\b
-Everywhere: -P no:NAME switches a plugin off, --traceback shows the traceback
+All commands: -P no:NAME switches a plugin off, --traceback shows the traceback
 of an error. For completion in bash: eval "$(_RLPLUG_COMPLETE=bash_source rlplug)";
 the same for zsh and fish."""
 

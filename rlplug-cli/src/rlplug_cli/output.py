@@ -1,4 +1,4 @@
-"""Prints a command's output: texts without control characters, and JSON that nothing else interrupts."""
+"""Prints a command's output: text without control characters, and JSON that nothing else interrupts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def writing_to(path: Path) -> Iterator[None]:
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print a text without escape codes.
+    """Print text without escape codes.
 
     The stream is named, because click writes UTF-8 to a default stream that can only encode ASCII.
     """

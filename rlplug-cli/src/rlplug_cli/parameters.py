@@ -210,7 +210,7 @@ def _requirement(option: Option, value: object) -> str:
     if wrong_bool or not isinstance(value, _PYTHON[option.type]):
         number = "a number or a schedule such as linear(a,b)" if option.scheduled else "a number"
         nouns = {"int": "an integer", "float": number, "bool": "yes or no"}
-        return nouns.get(option.type, "a text")
+        return nouns.get(option.type, "a string")
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _range_requirement(option, value)
     return ""
@@ -221,7 +221,7 @@ def _item_requirement(option: Option, value: object) -> str:
     items = value if isinstance(value, list) else [None]
     if all(isinstance(item, kind) and not isinstance(item, bool) for item in items):
         return ""
-    return "texts" if kind is str else f"numbers as in {value_text(option.default or [64, 64])}"
+    return "strings" if kind is str else f"numbers as in {value_text(option.default or [64, 64])}"
 
 
 def _range_requirement(option: Option, value: float) -> str:

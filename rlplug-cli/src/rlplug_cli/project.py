@@ -74,7 +74,7 @@ def find_project(start: Path) -> Path | None:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield the texts in a value."""
+    """Yield the strings in a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | tuple):

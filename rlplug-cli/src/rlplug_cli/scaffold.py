@@ -136,7 +136,7 @@ def generate(kind: str, name: str, out: Path, form: str = "") -> tuple[Path, dic
     """Write the distribution `rlplug-<name>` into `out`, in one of the forms of its kind.
 
     Returns:
-        Its directory, and the texts of the files by path.
+        Its directory, and the contents of the files by path.
 
     Raises:
         UsageError: the name cannot be used, the form does not exist, or the directory exists. Nothing was written then.
@@ -201,7 +201,7 @@ def owners(form: str) -> str:
 
 
 def render_files(kind: str, name: str, form: str = "") -> dict[str, str]:
-    """Return the texts of a plugin's files by path."""
+    """Return the contents of a plugin's files by path."""
     form = form_of(kind, form)
     values = _values(KINDS[kind], name, form) | {
         "batch": "Transitions" if form == "replay" else "Rollout"

@@ -1,4 +1,4 @@
-"""The one door to the fast room: plain code marks functions here, and the fast room may compute them in its own way.
+"""The only link to the fast room: plain code marks functions here, and the fast room may compute them differently.
 
     @overridable        another array type may compute it, as with torch's functions (`__torch_function__`)
     @network            the same for a network's forward: the fast room records it once and replays it
@@ -40,7 +40,7 @@ class Forward(Protocol):
 
 
 class Losses(Protocol):
-    """The losses of one learner, as they run.
+    """Runs the losses of one learner.
 
     Attributes:
         paths: for each loss by name, how its gradient was computed and why.

@@ -40,15 +40,15 @@ A = TypeVar("A", bound="Algorithm[Any]")
 
 
 def signals_of(learner: object) -> dict[str, ArrayLike | None]:
-    """Return the names of a learner's signals, each with the value of steps without it; None: there must be one.
+    """Return a learner's signals by name, each with its value for steps without it; None if every step must have it.
 
     Raises:
-        PluginError: `signals` is a text.
+        PluginError: `signals` is a string.
     """
     signals = getattr(learner, "signals", ())
     if isinstance(signals, str):
         raise PluginError(
-            f"signals of {type(learner).__name__} is a text; write signals = ('{signals}',)"
+            f"signals of {type(learner).__name__} is a string; write signals = ('{signals}',)"
         )
     return dict(signals) if isinstance(signals, Mapping) else dict.fromkeys(signals)
 
@@ -61,7 +61,7 @@ class Algorithm(nn.Module, Generic[B]):
         config: the options, an instance of `Config`; `learn` gets them with the current values of schedules.
         context: everything else that a runner gives, such as its name and the number of learners.
         device: the device of networks and batches.
-        seeds: the seeds of this learner; `seeds.child("name")` for parts with random numbers of their own.
+        seeds: the seeds of this learner; `seeds.child("name")` for parts that draw their own random numbers.
         generator: a NumPy generator for draws in `learn`, saved with the state.
         dataset: the data set of `--dataset`, or None.
         inference_backend: how actions are computed, for agents and `fast_forward`.
@@ -75,15 +75,15 @@ class Algorithm(nn.Module, Generic[B]):
     #: Whether several learners may train it together (`--learners`). Then only `Optimizer.minimize` and the clock may
     #: change weights, and the number of gradient steps must not depend on batches or ends of episodes.
     data_parallel: ClassVar[bool] = False
-    #: For runners that are not in `runners`, by name: the reason, if it differs from the usual one.
+    #: Why it does not support some runners that are not in `runners`, by name, if the usual reason is wrong.
     unsound: ClassVar[Mapping[str, str]] = {}
     #: Action spaces that it can handle, as class names of `gymnasium.spaces`; empty means any.
     actions: ClassVar[tuple[str, ...]] = ()
     #: Keys of the environment's `info` that come with every step as `Step.extras`, float32 [N], or [N, ...] for arrays.
     #: In a dictionary each key has the value for steps without it; with a tuple every step must have all keys.
     signals: ClassVar[tuple[str, ...] | Mapping[str, ArrayLike]] = ()
-    #: The use of a data set (`--dataset`): it fills the replay buffer, or it is `self.dataset`, as an option or a
-    #: requirement. `self.dataset` is None if there is none, or if the learner only acts.
+    #: How it uses a data set (`--dataset`): the data set fills the replay buffer, or it is `self.dataset`, optional or
+    #: required. `self.dataset` is None without a data set, and if the learner only acts.
     dataset_use: ClassVar[Literal["replay", "optional", "required"]] = "replay"
     #: The version of its state. Increase it when `state_dict` changes, and define `migrate`.
     state_version: ClassVar[int] = 1
@@ -135,11 +135,11 @@ class Algorithm(nn.Module, Generic[B]):
         """Return the backend that computes actions from tensors on a device.
 
         Raises:
-            UsageError: NumPy was asked for.
+            UsageError: the backend is NumPy.
         """
         if self.inference_backend == "numpy":
             raise UsageError(
-                f"{self.spec.id} gives tensors on {device}, which NumPy does not compute with; leave "
+                f"{self.spec.id} gives tensors on {device}, which NumPy cannot use; leave "
                 "--inference-backend at auto"
             )
         return "torch"
@@ -302,8 +302,8 @@ class Algorithm(nn.Module, Generic[B]):
         """Convert the state of an older version of this class to that of the current version.
 
         Args:
-            state: what `state_dict` returned there.
-            version: its `state_version`, less than the present one.
+            state: the result of `state_dict` in that version.
+            version: the `state_version` of that version, lower than the current one.
 
         Raises:
             PluginError: the class cannot do it; the default.
@@ -313,7 +313,7 @@ class Algorithm(nn.Module, Generic[B]):
         )
 
     def _load_from_state_dict(self, state_dict: State, prefix: str, *args: Any) -> None:
-        """Migrate an older state first; torch calls this for each module, also if it is part of another one."""
+        """Migrate an older state first; torch calls this for each module, including parts of other modules."""
         extra: State = state_dict.get(f"{prefix}_extra_state", {})
         version = extra.get("state_version", 1)
         if version != self.state_version:
@@ -336,8 +336,8 @@ class Algorithm(nn.Module, Generic[B]):
     def _check_spaces(self) -> None:
         if self.spec.kinds:
             raise UsageError(
-                f"the agents of {self.spec.id} have different spaces, and {type(self).__name__} takes all for one; use "
-                "independent, which has an algorithm for each: 'rlplug info independent'"
+                f"the agents of {self.spec.id} have different spaces, and {type(self).__name__} trains one network for "
+                "all of them; use independent, which has an algorithm for each agent: 'rlplug info independent'"
             )
         check_actions(type(self), self.spec)
 
@@ -382,7 +382,7 @@ class pure(Generic[A, P, R]):  # a decorator
         return self._on_tensors(learner) if self.minimized else MethodType(self.function, learner)
 
     def _on_tensors(self, learner: A) -> Callable[P, R]:
-        """Return the loss of a learner as a function of tensors, and note why it is one."""
+        """Return the loss of a learner as a function of tensors, and record why it runs on tensors."""
         reason = learner._why_tensors() or "its author says so"
         learner._losses.paths.setdefault(self.function.__name__, f"autograd: {reason}")
         function = self._compile() if learner.context.compile else self.function

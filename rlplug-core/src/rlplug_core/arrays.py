@@ -104,7 +104,7 @@ def no_gradient(inputs: object) -> AbstractContextManager[None]:
 
 
 def like_inputs(tree: Either, inputs: object) -> Either:
-    """Return tensors as the inputs are: as tensors on their device, or as arrays on the host.
+    """Convert tensors to the kind of the inputs: tensors on their device, or arrays on the host.
 
     Args:
         tree: a tensor, or nested dictionaries of tensors.

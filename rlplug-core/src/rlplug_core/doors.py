@@ -63,7 +63,7 @@ def _import(module: str) -> ModuleType:
 
 
 def read_stub(stub: Path) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
-    """Return the module and the inner name of each name of a door, and the present name of each former one."""
+    """Return the module and the inner name of each name of a door, and the current name of each former one."""
     places: dict[str, tuple[str, str]] = {}
     renamed: dict[str, str] = {}
     for line in stub.read_text(encoding="utf-8").splitlines():

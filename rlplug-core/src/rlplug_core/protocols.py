@@ -393,7 +393,7 @@ class SupportsSettings(Protocol):
     """A controller that sets attributes of the training environments, such as a curriculum's level."""
 
     def settings(self) -> Mapping[str, object]:
-        """Return attributes by name: numbers, texts, booleans, or lists of them; a function of its state only.
+        """Return attributes by name: numbers, strings, booleans, or lists of them; a function of its state only.
 
         It is called before the first episode, and again after every event. If a value has changed,
         each row uses it from its next episode on.

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, device
 
-#: An array of numpy's, of any type and shape.
+#: A NumPy array of any type and shape.
 Array: TypeAlias = npt.NDArray[Any]
 Space: TypeAlias = spaces.Space[Any]
 #: A plain environment of Gymnasium's.
@@ -190,7 +190,7 @@ class Timestep:
 
 @dataclass(slots=True)
 class Act:
-    """An agent's answer: `action` [N, ...], its new memory, and extras that only it knows (such as `log_prob`, [N])."""
+    """An agent's result: `action` [N, ...], its new memory, and extras that only it knows (such as `log_prob`, [N])."""
 
     action: Array
     recurrent_state: RecurrentState = None

@@ -288,7 +288,7 @@ class Adapter:
         return before
 
     def _verify(self, before: Obs, after: Obs, running: Array) -> None:
-        """Raise BadEnv if the first masked reset with running rows changed these."""
+        """Raise BadEnv if the first masked reset also changed running rows."""
         if self._verified or not running.any():
             return
         if not same(self._view.body(before), self._view.body(after), running):

@@ -241,10 +241,10 @@ def test_every_mistake_is_one_sentence(values: dict[str, Any], sentence: str) ->
         (
             RunOptions,
             {"controller": [Base]},
-            "got `type`; write the import path of a class as a text: ['./file.py:Name']",
+            "got `type`; write the import path of a class as a string: ['./file.py:Name']",
         ),
-        (RunOptions, {"wrap": Base}, "got `type`; write the import path of a class as a text: ['./file.py:Name']"),
-        (Net, {"factory": Base}, "got `type`; write the import path of a class as a text: './file.py:Name'"),
+        (RunOptions, {"wrap": Base}, "got `type`; write the import path of a class as a string: ['./file.py:Name']"),
+        (Net, {"factory": Base}, "got `type`; write the import path of a class as a string: './file.py:Name'"),
         (Net, {"activation": torch.nn.ReLU}, "got `type`; write its name, one of tanh, relu, "),
         (Net, {"activation": torch.nn.ReLU()}, "got `ReLU`; write its name, one of tanh, relu, "),
         (RunOptions, {"wrap": 3}, "expected `array`, got `int` ('rlplug info"),

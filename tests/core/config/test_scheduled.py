@@ -148,7 +148,7 @@ def test_bounds_hold_from_beginning_to_end(name: str, text: str, sentence: str) 
 @pytest.mark.parametrize("value", [lambda progress: 1e-3, "linear:1e-3", "linear", [1e-3, 0.0]])
 def test_errors_of_schedules_show_the_syntax(value: object) -> None:
     with pytest.raises(
-        BadConfig, match=r"'learning_rate': expected `float`, got .*; a schedule is a text, written as constant"
+        BadConfig, match=r"'learning_rate': expected `float`, got .*; a schedule is a string of the form constant"
     ):
         convert(Some, {"learning_rate": value}, "some")
     with pytest.raises(BadConfig, match=r"'fixed': expected `float`, got `\w+` \('rlplug info some'"):

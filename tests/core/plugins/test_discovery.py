@@ -146,7 +146,7 @@ def test_an_unmet_requirement_on_core_is_incompatible_without_import(install: Ca
     ("declared", "reason"),
     [
         ("99", "written for contract 99 of plugins, and rlplug-core"),
-        ("0", "and still works with"),
+        ("0", "and supports"),
         ("next", "its contract 'next' is not a number"),
         ("9" * 5000, "is not a number"),
         (str(index.CONTRACT), ""),

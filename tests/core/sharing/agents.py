@@ -83,7 +83,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class FileServer(ThreadingHTTPServer):
-    """A server of files in memory; a text is the address of a redirect."""
+    """A server of files in memory; a string is the address of a redirect."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler] = Handler) -> None:
         super().__init__(("127.0.0.1", 0), handler)

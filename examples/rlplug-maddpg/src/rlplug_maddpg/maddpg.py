@@ -19,7 +19,7 @@ class MADDPGConfig(rl.Config):
     """Options of MADDPG."""
 
     learning_starts: rl.Count = 1_000  # env steps before the first gradient step
-    random_steps: rl.Natural = 1_000  # first env steps, with uniformly random actions
+    random_steps: rl.Natural = 1_000  # env steps at the start with uniformly random actions
     train_freq: rl.Count = 4  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # joint transitions per gradient step

@@ -17,7 +17,7 @@ class RLPDConfig(SACConfig):
     """Options of RLPD."""
 
     learning_starts: rl.Count = 2_000  # env steps before the first gradient step
-    random_steps: rl.Natural = 2_000  # first env steps, with uniformly random actions
+    random_steps: rl.Natural = 2_000  # env steps at the start with uniformly random actions
     gradient_steps: rl.Count = 4  # gradient steps of the critics per update
     policy_delay: rl.Count = 4  # gradient steps of the critics per step of the policy
     # target entropy in nats; default: minus half the number of action dimensions

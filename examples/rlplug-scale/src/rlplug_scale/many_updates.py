@@ -19,7 +19,7 @@ class REDQConfig(SACConfig):
     """Options of REDQ."""
 
     learning_starts: rl.Count = 5_000  # env steps before the first gradient step
-    random_steps: rl.Natural = 5_000  # first env steps, with uniformly random actions
+    random_steps: rl.Natural = 5_000  # env steps at the start with uniformly random actions
     gradient_steps: rl.Count = 20  # gradient steps of the critics per update
     policy_delay: rl.Count = 20  # gradient steps of the critics per step of the policy
     n_critics: rl.Count = 10  # number of critics

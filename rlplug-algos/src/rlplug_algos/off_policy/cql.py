@@ -18,7 +18,7 @@ class CQLConfig(rl.Config):
 
     # env steps before the first gradient step; not used offline
     learning_starts: rl.Count = 1_000
-    random_steps: rl.Natural = 1_000  # first env steps, with uniformly random actions
+    random_steps: rl.Natural = 1_000  # env steps at the start with uniformly random actions
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step

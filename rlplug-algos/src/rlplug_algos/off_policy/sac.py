@@ -17,7 +17,7 @@ class SACConfig(rl.Config):
     """Options of SAC."""
 
     learning_starts: rl.Count = 1_000  # env steps before the first gradient step
-    random_steps: rl.Natural = 1_000  # first env steps, with uniformly random actions
+    random_steps: rl.Natural = 1_000  # env steps at the start with uniformly random actions
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
@@ -35,7 +35,7 @@ class SACConfig(rl.Config):
     # target entropy in nats; default: minus the number of action dimensions
     target_entropy: rl.Scheduled[float] | None = None
     n_critics: rl.Count = 2  # number of critics; the lowest value counts
-    # atoms of critics that predict distributions of returns, as in c51, such as 101; default: single values
+    # atoms, such as 101, of critics that predict distributions of returns, as in c51; default: no distributions
     n_atoms: rl.Several | None = None
     v_min: float = -250.0  # with n_atoms: smallest return, the first atom
     v_max: float = 250.0  # with n_atoms: largest return, the last atom
@@ -131,7 +131,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         policy_is_due = rl.due(clock.updates, clock.updates + 1, now.policy_delay)
         if policy_is_due:
-            # The policy's loss needs the critics' gradient in the action, not in their weights.
+            # The policy's loss needs the gradient of the critics with respect to the action, not to their weights.
             with self.fixed_critics:
                 loss, policy_metrics = self.policy_loss(batch, noise, now)
             metrics |= policy_metrics

@@ -17,7 +17,7 @@ class TD3Config(rl.Config):
     """Options of TD3."""
 
     learning_starts: rl.Count = 1_000  # env steps before the first gradient step
-    random_steps: rl.Natural = 1_000  # first env steps, with uniformly random actions
+    random_steps: rl.Natural = 1_000  # env steps at the start with uniformly random actions
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
@@ -42,7 +42,7 @@ class TD3Config(rl.Config):
         0.5  # largest absolute value of the noise on target actions
     )
     n_critics: rl.Count = 2  # number of critics; the lowest value counts
-    # atoms of critics that predict distributions of returns, as in c51, such as 101; default: single values
+    # atoms, such as 101, of critics that predict distributions of returns, as in c51; default: no distributions
     n_atoms: rl.Several | None = None
     v_min: float = -250.0  # with n_atoms: smallest return, the first atom
     v_max: float = 250.0  # with n_atoms: largest return, the last atom

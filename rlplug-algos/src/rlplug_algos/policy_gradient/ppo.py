@@ -31,7 +31,7 @@ class PPOConfig(rl.Config):
     # adapt the learning rate: divide it by 1.5 if the KL divergence of a rollout's last minibatch is above twice this,
     # multiply it by 1.5 if below half
     desired_kl: rl.Positive | None = None
-    # learn from mirror images, too: ./mine.py:mirror, a function from observations and actions to mirrored ones
+    # also learn from mirrored samples: ./mine.py:mirror, a function that mirrors observations and actions
     symmetry: rl.Importable | None = None
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
@@ -103,8 +103,8 @@ class PPO(rl.Algorithm[rl.Rollout]):
         rows = c.n_steps * self.spec.num_envs
         if c.desired_kl is not None and c.n_epochs == 1 and 2 * c.batch_size > rows:
             raise rl.UsageError(
-                "desired_kl needs several gradient steps on a rollout, because the first one starts from its policy; "
-                "raise --n-epochs"
+                "desired_kl needs several gradient steps per rollout, because the KL divergence is 0 before the first "
+                "one; increase --n-epochs"
             )
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
@@ -124,7 +124,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
             for minibatch in normalized.minibatches(now.batch_size, self.generator):
                 minibatch = self.augment(minibatch)
                 loss, terms = self.loss(minibatch, now)
-                # Every minibatch of a rollout uses the learning rate of the rollout's start.
+                # Every minibatch of a rollout uses the learning rate at the start of the rollout.
                 norm = self.actor_critic_optimizer.minimize(loss, clock, age=rows)
             # Checked once per epoch, because reading a number from a GPU waits for the GPU.
             if now.target_kl is not None and rl.to_float(self.kl(minibatch, terms)) > now.target_kl:

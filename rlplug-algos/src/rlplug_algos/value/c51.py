@@ -16,7 +16,7 @@ class C51Config(rl.Config):
     """Options of C51."""
 
     learning_starts: rl.Count = 1_000  # env steps before the first gradient step
-    random_steps: rl.Natural = 0  # first env steps, with random actions
+    random_steps: rl.Natural = 0  # env steps at the start with random actions
     train_freq: rl.Count = 4  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 64  # transitions per gradient step
@@ -29,12 +29,12 @@ class C51Config(rl.Config):
     exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
     exploration_final_eps: rl.Fraction = 0.05  # final probability of a random action
     exploration_fraction: rl.Positive = 0.2  # fraction of the run until the final probability
-    # points in between: fraction of the run, probability, and so on
+    # more points of this schedule: fraction of the run, probability, fraction, probability, and so on
     exploration_points: tuple[float, ...] = ()
     # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0: all alike
     exploration_alpha: rl.NonNegative = 0.0
     eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
-    # explore by a softmax of values over this temperature instead
+    # explore with a softmax of the values at this temperature instead
     softmax_temperature: rl.Scheduled[rl.Positive] | None = None
     # choose the target's action with the online network (van Hasselt et al., 2016)
     double: bool = False

@@ -26,7 +26,7 @@ class NStepQConfig(rl.Config):
     buffer_size: rl.Count = (
         10_000  # env steps in the replay buffer of each worker, in whole rollouts
     )
-    random_steps: rl.Natural = 0  # first env steps, with random actions
+    random_steps: rl.Natural = 0  # env steps at the start with random actions
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
     # final probability of a random action, for 4 of 10 workers
@@ -34,10 +34,10 @@ class NStepQConfig(rl.Config):
     # final probabilities of the other workers, in equal shares
     exploration_final_eps_others: tuple[rl.Fraction, ...] = (0.01, 0.5)
     exploration_fraction: rl.Positive = 0.5  # fraction of the run until the final probability
-    # points in between: fraction of the run, probability, and so on
+    # more points of this schedule: fraction of the run, probability, fraction, probability, and so on
     exploration_points: tuple[float, ...] = ()
     eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
-    # explore by a softmax of values over this temperature instead
+    # explore with a softmax of the values at this temperature instead
     softmax_temperature: rl.Scheduled[rl.Positive] | None = None
     # choose the target's action with the online network (van Hasselt et al., 2016)
     double: bool = False

@@ -20,11 +20,11 @@ class PQNConfig(rl.Config):
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     # lambda of the λ-returns: 0 looks one step ahead, 1 to the end of the rollout
     q_lambda: rl.Scheduled[rl.Fraction] = 0.65
-    random_steps: rl.Natural = 0  # first env steps, with random actions
+    random_steps: rl.Natural = 0  # env steps at the start with random actions
     exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
     exploration_final_eps: rl.Fraction = 0.05  # final probability of a random action
     exploration_fraction: rl.Positive = 0.2  # fraction of the run until the final probability
-    # points in between: fraction of the run, probability, and so on
+    # more points of this schedule: fraction of the run, probability, fraction, probability, and so on
     exploration_points: tuple[float, ...] = ()
     eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
     dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)

@@ -15,15 +15,15 @@ import rlplug_core as rl
 class VQNConfig(rl.Config):
     """Options of VQN."""
 
-    random_steps: rl.Natural = 0  # first env steps, with random actions
+    random_steps: rl.Natural = 0  # env steps at the start with random actions
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
     exploration_final_eps: rl.Fraction = 0.02  # final probability of a random action
     exploration_fraction: rl.Positive = 0.5  # fraction of the run until the final probability
-    # points in between: fraction of the run, probability, and so on
+    # more points of this schedule: fraction of the run, probability, fraction, probability, and so on
     exploration_points: tuple[float, ...] = ()
     eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
-    # explore by a softmax of values over this temperature instead
+    # explore with a softmax of the values at this temperature instead
     softmax_temperature: rl.Scheduled[rl.Positive] | None = None
     # loss of a TD error: mse, or huber (squared within 1, linear beyond)
     loss: rl.Regression = "mse"

@@ -216,7 +216,7 @@ def _command_line(ctx: click.Context) -> str:
 
 
 def _expectations(texts: tuple[str, ...]) -> dict[str, str]:
-    """Return the reasons by the names of checks, from texts such as `termination=a reason`."""
+    """Return the reasons by the names of checks, from strings such as `termination=a reason`."""
     for text in texts:
         if "=" not in text:
             raise UsageError(

@@ -243,7 +243,7 @@ def _say(found: Report, csv: Path | None, json: bool) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text to a file that the user named; raises UsageError if it cannot be written."""
+    """Write text to a file that the user named; raises UsageError if it cannot be written."""
     with writing_to(path):
         # A path may have bytes that are not UTF-8.
         path.write_text(text, encoding="utf-8", errors="replace")

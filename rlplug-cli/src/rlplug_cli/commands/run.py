@@ -195,7 +195,7 @@ class AlgorithmCommand(TakesArguments):
             train(request, **output, until=until)
 
     def request(self, context: click.Context) -> RunRequest:
-        """Return the run that the words ask for: the typed values over those of presets.
+        """Return the requested run; typed values override those of presets.
 
         Raises:
             UsageError, BadConfig: a typed option is wrong.

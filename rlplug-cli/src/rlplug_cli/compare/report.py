@@ -240,5 +240,5 @@ def as_csv(found: Report) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula, which could start a program."""
+    """Return text that no spreadsheet reads as a formula, which could start a program."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

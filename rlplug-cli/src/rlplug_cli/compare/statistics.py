@@ -137,9 +137,10 @@ def probability_of_improvement(
     drawn: tuple[Sequence[Draws], Sequence[Draws]],
     confidence: float = 0.95,
 ) -> Estimate:
-    """Estimate how likely a run of `better` scores above one of `worse` on a task, averaged over tasks; a tie is half.
+    """Estimate how likely a run of `better` scores above one of `worse` on a task, averaged over tasks.
 
-    That is the Mann-Whitney U statistic over the number of pairs; both sides are redrawn independently.
+    A tie counts as half. This is the Mann-Whitney U statistic over the number of pairs; both sides are redrawn
+    independently.
     """
     values = []
     redrawn = []
@@ -157,7 +158,7 @@ def probability_of_improvement(
 
 
 def _count_wins(ours: Floats, theirs: Floats, our_counts: Floats, their_counts: Floats) -> Floats:
-    """Return how many pairs of runs `ours` win in each redraw, a tie is half.
+    """Return the number of pairs of runs that `ours` win in each redraw; a tie counts as half.
 
     In the order of their values, the number of lower ones among `theirs` is a running sum of counts. All numbers are
     whole or half, so the sums are exact.
@@ -186,12 +187,12 @@ def _aggregate_redraws(scores: Sequence[Floats], how: Aggregate) -> Floats:
 
 
 def _cut(count: int) -> int:
-    """Return how many scores are left out at either end."""
+    """Return the number of scores to leave out at each end."""
     return int(TRIM * count)
 
 
 def _counts(drawn: Indices, size: int) -> Floats:
-    """Return how often each redraw takes each run, `[reps, size]`."""
+    """Return the number of times that each redraw takes each run, `[reps, size]`."""
     reps = len(drawn)
     places = (drawn + size * np.arange(reps)[:, None]).ravel()
     return np.bincount(places, minlength=reps * size).reshape(reps, size).astype(np.float64)

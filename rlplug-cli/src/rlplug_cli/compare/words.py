@@ -52,7 +52,7 @@ def bounds(words: tuple[str, ...]) -> dict[str, tuple[float, float]]:
 
 
 def _number(text: str) -> float:
-    """Return the number in a text, or NaN."""
+    """Return the number in a string, or NaN."""
     try:
         return float(text)
     except ValueError:

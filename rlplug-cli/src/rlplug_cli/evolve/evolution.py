@@ -78,7 +78,7 @@ class Evolution:
 
     @property
     def boundary(self) -> int:
-        """Return the env step at the end of the present chunk."""
+        """Return the env step at the end of the current chunk."""
         return min((len(self.history.chunks) + 1) * self.plan.every, self.plan.total)
 
     @property
@@ -104,7 +104,7 @@ class Evolution:
         return ended
 
     def _is_at_boundary(self, entry: Entry) -> bool:
-        """Return whether a member is at the end of the present chunk."""
+        """Return whether a member is at the end of the current chunk."""
         if entry.job is not None:
             return False
         if self.boundary == self.plan.total:
@@ -113,7 +113,7 @@ class Evolution:
         return paused and entry.progress.steps >= self.boundary
 
     def _has_failed(self, entry: Entry) -> bool:
-        """Return whether a member ended in the present chunk without reaching its end."""
+        """Return whether a member ended in the current chunk without reaching its end."""
         if entry.job is not None or self._is_at_boundary(entry):
             return False
         return entry.starts > 0 or entry.progress.status == "failed"
@@ -138,7 +138,7 @@ class Evolution:
         self._apply(chunk)
 
     def _score(self, entry: Entry) -> float:
-        """Return the mean return of a member's evaluation at the end of the present chunk.
+        """Return the mean return of a member's evaluation at the end of the current chunk.
 
         Raises:
             RlplugError: there is none.
@@ -151,7 +151,7 @@ class Evolution:
         return score
 
     def members(self, history: History) -> list[Member]:
-        """Return the members with their scores and present options."""
+        """Return the members with their scores and current options."""
         members = []
         for number in range(len(self.plan.goal.seeds)):
             scores = [chunk.scores[number] for chunk in history.chunks]

@@ -89,7 +89,7 @@ class History:
         return replace(self, chunks=(*before, chunk))
 
     def options(self, member: int) -> dict[str, Any]:
-        """Return the present option values of a member."""
+        """Return the current option values of a member."""
         values = dict(self.first[member])
         for chunk in self.chunks:
             change = chunk.changes.get(str(member))

@@ -213,7 +213,7 @@ class Mirror:
         )
         if original is not None:
             other = plain(duplicates.directory_of(original))
-            self._say(f"{self.run} is a copy of {other} and gets an MLflow run of its own")
+            self._say(f"{self.run} is a copy of {other} and gets its own MLflow run")
         return run
 
     def _params(

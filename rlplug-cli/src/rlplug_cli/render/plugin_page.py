@@ -130,5 +130,5 @@ def _learned(offer: Offer) -> str:
 
 
 def _escape(text: str, most: int = 300) -> str:
-    """Return a text of a stranger without effect in Markdown and HTML."""
+    """Escape an untrusted string for Markdown and HTML."""
     return re.sub(r"[^\w\s.,;:()'+=/%-]", lambda found: f"&#{ord(found[0])};", plain(text, most))

@@ -71,7 +71,7 @@ def table(
 
 
 def facts(lines: Iterable[tuple[str, str]], width: int) -> str:
-    """Return titles in a column of `width` characters with a text next to each; on a terminal the texts wrap."""
+    """Return titles in a column of `width` characters with text next to each; on a terminal the text wraps."""
     room = max(terminal() - width, LEAST) if terminal() else WIDEST * WIDEST
     return "\n".join(
         textwrap.indent("\n".join(textwrap.wrap(text, room)), " " * width).replace(
@@ -112,7 +112,7 @@ def _texts(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """Return a text of at most `width` characters, with an ellipsis for its middle."""
+    """Shorten a string to at most `width` characters, with an ellipsis in its middle."""
     if len(text) <= width:
         return text
     tail = (width - 1) // 2

@@ -19,7 +19,7 @@ Choice = tuple[tuple[str, ...], str]
 
 
 def seeds(text: str, first: int = 1) -> list[int]:
-    """Return the seeds that a text means: `5` is five seeds starting at `first`, `1,2,7` is these.
+    """Parse seeds: `5` means five seeds starting at `first`, `1,2,7` means these three.
 
     Raises:
         UsageError: it is neither.
@@ -60,7 +60,7 @@ def split_words(text: str, kind: str) -> list[str]:
 
 
 def alternatives(text: str, kind: str) -> list[str]:
-    """Return the alternatives in a text: two in `1e-3,3e-4` and in `linear(1e-3,0);1e-4`.
+    """Split a string into alternatives: two in `1e-3,3e-4` and in `linear(1e-3,0);1e-4`.
 
     Commas inside brackets or quotes belong to a value, also those before an option of a plugin, as in
     `gru:units=8,own=1,lstm`, which has two alternatives. If there is a semicolon, or if the option is a list, every

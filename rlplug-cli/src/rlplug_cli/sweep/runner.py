@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: The page that a sweep writes about its comparison.
 PAGE = "compare.html"
-#: Makes another place than this machine: from a directory to the place for its tasks and the number of its cores.
+#: Makes a place other than this machine: takes a directory, returns the place for its tasks and its number of cores.
 PlaceMaker = Callable[[Path], AbstractContextManager[tuple[Place, int]]]
 
 

@@ -154,7 +154,7 @@ def set_text(value: object) -> str:
 
 
 def state_counts(trials: Sequence[Mapping[str, object]]) -> str:
-    """Return how many trials have which state."""
+    """Return the number of trials in each state."""
     states = [trial["state"] for trial in trials]
     names = [name for name in ("complete", "pruned", "fail", "running") if name in states]
     return ", ".join(f"{states.count(name)} {name}" for name in names)

@@ -38,7 +38,7 @@ def _as_integers(option: Option, range: Range) -> Range:
 
 
 def parse_range(option: Option, text: str, owner: str) -> Range | None:
-    """Return the range that a text means: `1e-5..1e-2:log`, `16..256`, `0.1,0.2,0.3`; None for a single value.
+    """Parse a range such as `1e-5..1e-2:log`, `16..256` or `0.1,0.2,0.3`; return None for a single value.
 
     Raises:
         BadConfig: a bound or a choice is not a value of the option, or the bounds are in the wrong order.

@@ -1,4 +1,4 @@
-"""Agents: how networks act. They share the learner's parameters and own their random numbers."""
+"""Agents that act with networks. They share the learner's parameters and have their own random numbers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def start_on_device(agent: Agent, num_envs: int, device: torch.device) -> None:
     if not isinstance(agent, SupportsTensors):
         raise UsageError(
             f"{type(agent).__name__} acts on arrays, and the environment gives tensors on {device}; use an "
-            "algorithm that takes tensors, such as ppo, or an environment on the host; an agent of your own takes "
-            "tensors if it has 'use_tensors', as rl.NetworkAgent has it"
+            "algorithm that takes tensors, such as ppo, or an environment on the host; to make your own agent take "
+            "tensors, give it the method 'use_tensors', like rl.NetworkAgent"
         )
     agent.use_tensors(num_envs, device)
 
@@ -88,7 +88,7 @@ class HeldNoise:
         self.numbers = np.zeros(num_envs, np.int64)
 
     def __call__(self, obs: Obs) -> Array:
-        """Return outputs [N, size] for the next vector step; `numbers` [N] is then the noise used for each row."""
+        """Return outputs [N, size] for the next vector step; `numbers` [N] are then the seeds of the rows' noise."""
         if self.left == 0:
             self.left = self.hold
             self.numbers = self.generator.integers(2**63, size=len(self.numbers))

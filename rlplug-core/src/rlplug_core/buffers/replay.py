@@ -173,7 +173,7 @@ class ReplayBuffer:
         return host(batch.index)
 
     def _there(self, index: Array) -> Array:
-        """Return which of these transitions [B], by number, are still stored."""
+        """Return a mask [B] of the transitions with these numbers that are still stored."""
         assert self.data is not None
         there: Array = index >= self.data.oldest * self.data.num_envs
         return there

@@ -25,7 +25,7 @@ class SupportsList(Protocol):
 
 
 def whole(text: str) -> int:
-    """Return the whole number in a text.
+    """Return the whole number in a string.
 
     Raises:
         ValueError: the text is not a whole number.

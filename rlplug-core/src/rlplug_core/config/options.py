@@ -53,7 +53,7 @@ class Follows:
 Scheduled = Annotated[T, Follows]
 #: Texts that are typed one by one, because each may contain commas.
 Repeated = Annotated[tuple[str, ...], "repeated"]
-#: A text that names something to import: `./file.py:name` or `module:name`, for some options also a plugin by its name.
+#: A string that names something to import: `./file.py:name` or `module:name`; some options also take a plugin's name.
 #: Options of its own follow as `:option=value,…`. A run keeps a copy of the file.
 Importable = Annotated[str, "target"]
 
@@ -92,7 +92,7 @@ class Config:
 
     Attributes:
         search: option names to tuning ranges.
-        formerly: former names of options to their present names, so that older runs and files stay readable.
+        formerly: former names of options to their current names, so that older runs and files stay readable.
         schedules: the schedules that options of this configuration follow, by dotted name; the options themselves
             hold the values at the start.
     """
@@ -102,7 +102,7 @@ class Config:
     schedules: ClassVar[Mapping[str, Schedule]] = {}
 
     def at(self: C, clock: Clock) -> C:
-        """Return the configuration with the present value of every scheduled option; itself if there is none."""
+        """Return the configuration with the current value of every scheduled option; itself if there is none."""
         config = self
         for name, schedule in self.schedules.items():
             config = _with(config, name.split("."), schedule(clock.progress))

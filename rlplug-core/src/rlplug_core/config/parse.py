@@ -97,7 +97,7 @@ def _plain_value(option: Option, value: object, where: str) -> object:
     Raises:
         BadConfig: it is an infinite number.
     """
-    # TOML has no null, so a text takes its place.
+    # TOML has no null; the string "none" takes its place.
     if option.optional and isinstance(value, str) and value == "none":
         return None
     plain_value = meant(option.name, plain(value, option.type))
@@ -122,7 +122,7 @@ def check_names(values: Iterable[str], options: Iterable[str], where: str) -> No
 def present_names(
     config: type[object], values: Mapping[str, object], where: str
 ) -> dict[str, object]:
-    """Return `values` with the present names of options that `config.formerly` renames.
+    """Return `values` with the current names of options that `config.formerly` renames.
 
     Args:
         config: a dataclass of options.
@@ -198,7 +198,7 @@ def meant(name: str, value: object) -> object:
 
 
 def parse(option: Option, text: str) -> object:
-    """Convert a text from the command line to the option's type; a wrong text stays a text."""
+    """Convert a string from the command line to the option's type; a wrong one stays a string."""
     if isinstance(number := meant(option.name, text), int):
         return number
     if option.optional and text.lower() in ("none", "null"):
@@ -265,10 +265,10 @@ def _sentence(message: str, where: str, options: Mapping[str, Option]) -> str:
 def _form(option: Option, got: str) -> str:
     """Return how to write a schedule, a class or a named value for an option."""
     if option.scheduled:
-        return f"; a schedule is a text, written as {FORMS}"
+        return f"; a schedule is a string of the form {FORMS}"
     if got in BUILTIN:
         return ""
     places = {"repeated": "['./file.py:Name']", "target": "'./file.py:Name'"}
     if option.type in places:
-        return f"; write the import path of a class as a text: {places[option.type]}"
+        return f"; write the import path of a class as a string: {places[option.type]}"
     return f"; write its name, one of {', '.join(option.choices)}" if option.choices else ""

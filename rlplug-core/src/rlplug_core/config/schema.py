@@ -29,8 +29,8 @@ class Option:
     """One option of a schema, as a command line or a form needs it.
 
     `name` is dotted for nested dataclasses. `type` is one of `int`, `float`, `bool`, `str`,
-    `choice`, `choices` (one of them or a list), `ints`, `floats`, `strs`, `repeated` (texts that are typed one by one),
-    `target` (`./file.py:name`).
+    `choice`, `choices` (one of them or a list), `ints`, `floats`, `strs`, `repeated` (strings that are typed one by
+    one), `target` (`./file.py:name`).
     """
 
     name: str

@@ -267,7 +267,7 @@ def read(directory: Path) -> ExportedPolicy:
             )
         as_type(about, About, directory / JSON)
         policy = ExportedPolicy(about, Program(about["program"], load(data)))
-        policy.env.close()  # made once, as the inputs, so that wrong spaces are found here
+        policy.env.close()  # this and the inputs are made once, so that wrong spaces are found here
         example_inputs(policy)
         return policy
     except UNREADABLE as error:

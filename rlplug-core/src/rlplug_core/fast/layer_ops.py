@@ -47,7 +47,7 @@ class Op(Protocol):
     def parameters(self) -> Sequence[nn.Parameter]: ...
 
     def refresh_views(self) -> None:
-        """Take views of the parameters at their present place in memory."""
+        """Take views of the parameters at their current place in memory."""
         ...
 
     def forward(self, values: Array) -> tuple[Array, object]: ...
@@ -244,7 +244,7 @@ class NoisyLinearOp:
     def __init__(self, layer: NoisyLinear, part: slice | None) -> None:
         self.layer = layer
         self.part = part
-        #: The noise [size] of the network's present call.
+        #: The noise [size] of the network's current call.
         self.noise: Array | None = None
         self.parameters: Sequence[nn.Parameter] = (
             layer.weight,

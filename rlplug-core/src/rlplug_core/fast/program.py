@@ -29,7 +29,7 @@ class Chain:
         self.parameters: list[nn.Parameter] = [one for op in self.ops for one in op.parameters]
 
     def refresh_views(self) -> None:
-        """Take views of the parameters at their present place in memory."""
+        """Take views of the parameters at their current place in memory."""
         for op in self.ops:
             op.refresh_views()
 
@@ -117,7 +117,7 @@ class DuelingOp:
         self.parameters = [*advantage.parameters, *value.parameters]
 
     def refresh_views(self) -> None:
-        """Take views of the parameters at their present place in memory."""
+        """Take views of the parameters at their current place in memory."""
         self.advantage.refresh_views()
         self.value.refresh_views()
 
@@ -154,7 +154,7 @@ class ConcatOp:
         self.parameters = [parameter for chain in chains for parameter in chain.parameters]
 
     def refresh_views(self) -> None:
-        """Take views of the parameters at their present place in memory."""
+        """Take views of the parameters at their current place in memory."""
         for chain in self.chains:
             chain.refresh_views()
 

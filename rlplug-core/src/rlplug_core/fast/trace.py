@@ -122,11 +122,11 @@ def _noisy_ops(chain: Chain) -> list[NoisyLinearOp]:
     return ops
 
 
-#: The recorded networks of a module, by method and by whether it has noise; a text is the reason for
+#: The recorded networks of a module, by method and by whether it has noise; a string is the reason why there is
 #: no program.
 Programs: TypeAlias = dict[tuple[Function, bool], "Program | str"]
 #: The recorded networks by `id` of their module, with the module: a lookup in a WeakKeyDictionary takes five times as
-#: long. A module that is collected takes its entry along.
+#: long. If a module is garbage collected, its entry is removed.
 PROGRAMS: dict[int, tuple[ref[nn.Module], Programs]] = {}
 
 
@@ -160,7 +160,7 @@ def program_of(method: Function, module: nn.Module, noisy: bool = False) -> Prog
 
 
 def _record(method: Function, module: nn.Module, noisy: bool) -> Program | str:
-    """Record a network for losses; a text is the reason for no program."""
+    """Record a network for losses; a string is the reason why it cannot be recorded."""
     try:
         recorded = record(method, module, *([NoiseRecorder()] if noisy else []))
     except NoFastPath as reason:

@@ -254,7 +254,7 @@ def log_softmax(outputs: Tensor) -> Tensor:
 
 
 def gaussian_score(outputs: Tensor, action: Tensor) -> Tensor:
-    """Compute the gradient of a Gaussian's log-probability in its mean and log deviation.
+    """Compute the gradient of a Gaussian's log-probability with respect to its mean and log deviation.
 
     Args:
         outputs: [B, 2 d] means, then log standard deviations.

@@ -16,7 +16,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def target_network(network: M) -> M:
-    """Return a copy that no gradient reaches, flat in memory; it changes only when the learner says so.
+    """Return a copy that no gradient reaches, flat in memory; it changes only when the learner changes it.
 
     Moments of observations are shared with the network.
     """

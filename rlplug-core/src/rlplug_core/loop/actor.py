@@ -103,7 +103,7 @@ def carry_over(
     return now.is_first | (first & ~now.valid), tree_where(now.valid, act.recurrent_state, before)
 
 
-#: The most steps on a device that wait to be read.
+#: After this many steps on a device that have not been read, the actor reads them.
 MOST_UNREAD = 1_024
 #: The keys that lead to environments in the state of a runner.
 _TO_ENVS = ("actor", "actors", "workers", "all", "env")
@@ -217,7 +217,7 @@ class Actor:
     def load_state_dict(self, state: State) -> None:
         self.episodes = [(steps, Episode(*plain)) for steps, *plain in state["episodes"]]
         if "inexact" in state["env"]:
-            self._begin_anew(state["env"])
+            self._start_new_episodes(state["env"])
         else:
             self.env.load_state_dict(state["env"])
             self.acting, memory = start(self.agent, self.env.spec)
@@ -235,7 +235,7 @@ class Actor:
         if self.signals is not None:
             self.signals.load_state_dict(state.get("signals", {}))
 
-    def _begin_anew(self, env: State) -> None:
+    def _start_new_episodes(self, env: State) -> None:
         """Start new episodes that do not continue the old ones, because the environment's state could not be saved.
 
         Wrappers keep their learned state.

@@ -286,7 +286,7 @@ def settings_of(controllers: Iterable[Controller]) -> dict[str, object]:
     """Return the attributes that controllers set in environments; the last controller wins.
 
     Raises:
-        RlplugError: a value is neither a number nor a text nor a list of them.
+        RlplugError: a value is not a number, a string or a list of them.
     """
     found: dict[str, object] = {}
     for one in controllers:
@@ -322,5 +322,5 @@ def _plain(controller: object, name: str, value: object) -> object:
         return [_plain(controller, name, item) for item in value]
     raise RlplugError(
         f"controller {type(controller).__name__} sets '{name}' to a {type(value).__name__}; settings are recorded, so "
-        "they are numbers, texts, booleans or lists of them"
+        "they are numbers, strings, booleans or lists of them"
     )

@@ -49,7 +49,7 @@ class Progress:
 
     @property
     def eta_s(self) -> float:
-        """Seconds to go at the present speed."""
+        """Seconds to go at the current speed."""
         return (
             max(0, self.total - self.steps) / self.steps_per_second
             if self.steps_per_second > 0

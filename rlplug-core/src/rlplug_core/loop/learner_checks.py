@@ -181,7 +181,7 @@ def check_dropped(learner: AnyLearner, given: Iterable[str]) -> None:
 
 
 def _words(code: CodeType) -> set[str]:
-    """Return the names and the texts in code, and in the functions inside it."""
+    """Return the names and the strings in code, and in the functions inside it."""
     found = {*code.co_names, *(one for one in code.co_consts if isinstance(one, str))}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

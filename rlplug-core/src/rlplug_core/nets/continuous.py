@@ -25,7 +25,7 @@ from rlplug_core.types import Obs, Spec
 
 
 class DeterministicPolicy(nn.Module):
-    """Observations to one action each [B, dims], in [-1, 1] by a tanh.
+    """Maps each observation to one action [B, dims], in [-1, 1] by a tanh.
 
     Raises:
         UsageError: the action space is not a Box with finite bounds.

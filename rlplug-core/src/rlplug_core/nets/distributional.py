@@ -79,7 +79,7 @@ class CategoricalQ(QNetwork):
 
 
 class QuantileQ(QNetwork):
-    """Quantiles [B, A, atoms] of returns at the `middles` of equal shares (Dabney et al., 2018, arXiv:1710.10044)."""
+    """Quantiles [B, A, atoms] of returns at fixed fractions, the `middles` (Dabney et al., 2018, arXiv:1710.10044)."""
 
     middles: Tensor
 
@@ -108,7 +108,7 @@ class QuantileQ(QNetwork):
 
 
 class ImplicitQ(QNetwork):
-    """Quantiles [B, A, K] of returns at any K shares (Dabney et al., 2018, arXiv:1806.06923, section 3.1).
+    """Quantiles [B, A, K] of returns at any K quantile fractions (Dabney et al., 2018, arXiv:1806.06923, section 3.1).
 
     A share τ is embedded as φ(τ) = relu(W cos(π i τ) + b), i = 0 … cosines - 1 (eq. 4), and multiplies the features.
 

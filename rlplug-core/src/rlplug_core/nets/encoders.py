@@ -294,7 +294,7 @@ def _encoder(
 
 
 def observation_norm(space: Space, net: Net) -> ObservationNorm | None:
-    """Make what normalizes the observations of a space; None without `net.normalize_obs` or any Box vector.
+    """Make the normalization of the observations of a space; None without `net.normalize_obs` or any Box vector.
 
     Images and one-hot numbers have their scale already, action masks and MultiBinary have none.
     """

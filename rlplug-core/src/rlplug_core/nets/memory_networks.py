@@ -217,7 +217,7 @@ def policy_and_critic(
         noisy, sigma: kind and initial size of the noise on the policy's last layer.
         apart: whether policy and critic have separate losses: then they share no layers, and a critic that reads a
             memory has hidden layers of its own and does not train the memory.
-        critic_net: options of the critic's network that are not those of `net`.
+        critic_net: options of the critic's network that differ from those of `net`.
 
     Raises:
         UsageError: a policy with a memory would have noisy layers, or networks that are trained apart shared ones, or

@@ -142,8 +142,8 @@ def memory_trunk(
         net: options of the layers.
         memory: the words of a memory, such as `gru:units=128`; None: no memory.
         burn_in: first steps of a sequence without a gradient; None: `BURN_IN`.
-        critic_net: options of the critics that are not those of `net`. With a memory they give the critics an encoder
-            and a memory of their own, and the policy reads that of `policy_trunk`.
+        critic_net: options of the critics that differ from those of `net`. With a memory they give the critics a
+            separate encoder and memory, and the policy reads that of `policy_trunk`.
     """
     critic = critic_net or CriticNet()
     if memory is None:

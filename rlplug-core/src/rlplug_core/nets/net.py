@@ -15,7 +15,7 @@ W = TypeVar("W", bound=str)
 
 @dataclass(frozen=True)
 class Net:
-    """Layers and their initial weights; the kind of encoder follows from the observation space, or is a user's own.
+    """Layers and their initial weights; the observation space decides the kind of encoder, unless `factory` makes one.
 
     Raises:
         ValueError: fields that do not go together.
@@ -115,7 +115,7 @@ class Net:
 
 @dataclass(frozen=True)
 class CriticNet:
-    """The options of a critic's network that are not those of `net`."""
+    """The options of a critic's network that differ from those of `net`."""
 
     obs: tuple[str, ...] = ()  # keys of a Dict observation that it reads; default: as net
     hidden: tuple[Count, ...] | None = None  # units of each hidden layer; default: as net

@@ -171,7 +171,7 @@ class ObservationNorm(Running):
 
 
 class RewardScale(Running):
-    """Rewards over the deviation of the discounted return, so that values have the same size in every environment.
+    """Divides rewards by the deviation of the discounted return, so that values have a similar size everywhere.
 
     The return is summed as R = r + gamma R, from 0 at the start of an episode; only its deviation is used, so rewards
     keep their sign. A rollout is scaled by the statistics before it, the first one by its own. The state is on the

@@ -54,7 +54,8 @@ class PolicyNetwork(nn.Module):
         sigma: float | None = None,
     ) -> None:
         super().__init__()
-        self.trunk: MemoryTrunk | None = None  # before `forward`, with a memory of its own
+        #: Computes the inputs of `forward` if the policy has a memory.
+        self.trunk: MemoryTrunk | None = None
         check_mask(spec)
         check_sigma(noisy, sigma)
         net.check_gaussian(
@@ -90,7 +91,7 @@ class PolicyNetwork(nn.Module):
         """Make the noise of noisy layers.
 
         Args:
-            numbers: [...] int64, which noise; the same number always gives the same noise.
+            numbers: [...] int64 seeds of the noise; the same seed always gives the same noise.
 
         Returns:
             Noise [..., size] float32.
@@ -102,7 +103,7 @@ class PolicyNetwork(nn.Module):
         """Draw one noise for all rows.
 
         Returns:
-            Noise [size]; None if layers are plain.
+            Noise [size]; None if no layer is noisy.
         """
         return self.draw(generator.integers(2**63, size=1))[0] if self.noisy else None
 
@@ -185,7 +186,7 @@ class ValueFunction(nn.Module):
         return replace(samples, share=samples.counts, target=target, advantage=advantage)
 
     def update_stats(self, samples: Samples) -> Tensor | float:
-        """Update the statistics of targets by samples in the unit of rewards; values stay equal up to rounding.
+        """Update the statistics of targets with samples in the unit of rewards; values stay equal up to rounding.
 
         Returns:
             The factor of the new weights of `output`.
@@ -197,7 +198,7 @@ class ValueFunction(nn.Module):
 
 
 class Critic(ValueFunction):
-    """Observations to state values [B], with PopArt if asked for."""
+    """Observations to state values [B], with PopArt if `popart`."""
 
     def __init__(
         self,
@@ -232,9 +233,9 @@ def value_layer(features: int, popart: bool, net: Net) -> nn.Module:
 class PolicyAndCritic:
     """A policy and a critic trained by one loss; with `net.shared` both use one trunk, which a call runs once.
 
-    It is not a module: the learner holds `policy` and `critic` itself. Optimizers count shared parameters once. With
-    `noisy` the policy has noisy layers; the critic does not act and has none. `critic_net` has options of the critic's
-    network that are not those of `net`, such as other observations.
+    It is not a module: the learner has `policy` and `critic` as attributes. Optimizers count shared parameters once.
+    With `noisy` the policy has noisy layers; the critic does not act and has none. `critic_net` has the options of the
+    critic's network that differ from those of `net`, such as other observations.
     """
 
     def __init__(

@@ -84,7 +84,7 @@ class BatchRenorm(nn.Module):
 
 
 def update_moments(module: nn.Module, moments: Moments) -> None:
-    """Give every `BatchRenorm` inside the moments that a forward pass of `module` took."""
+    """Give every `BatchRenorm` inside `module` the moments that its forward pass computed."""
     norms = [part for part in module.modules() if isinstance(part, BatchRenorm)]
     for norm, (mean, variance) in zip(norms, moments, strict=True):
         norm.update_stats(mean, variance)

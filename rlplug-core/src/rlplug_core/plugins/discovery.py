@@ -55,7 +55,7 @@ def refresh() -> None:
 
 
 def scan(switches: Switches) -> tuple[Record, ...]:
-    """One scan of the path, judged by switches."""
+    """Scan the installed distributions; switches of the user disable some contributions."""
     found = [
         record for distribution in contributing() for record in _records(distribution, switches)
     ]
@@ -151,7 +151,8 @@ def _unmet(distribution: Installed) -> str:
 def _other_contract(points: Iterable[tuple[str, str, str]]) -> str:
     """Return why the contract that a distribution declares is not one of ours, or an empty string.
 
-    It declares the number as the name of an entry point of the group `rlplug.contract`; one that does not is tried.
+    It declares the number as the name of an entry point of the group `rlplug.contract`. If it declares none, rlplug
+    tries it.
     """
     here = f"rlplug-core {rlplug_core.__version__} has {index.CONTRACT}"
     for section, name, _ in points:
@@ -163,7 +164,7 @@ def _other_contract(points: Iterable[tuple[str, str, str]]) -> str:
             return f"it is written for contract {name} of plugins, and {here}"
         if int(name) < index.OLDEST_CONTRACT:
             oldest = index.OLDEST_CONTRACT
-            return f"it is written for contract {name}, and {here} and still works with {oldest}"
+            return f"it is written for contract {name}, and {here} and supports {oldest} and later"
     return ""
 
 

@@ -5,7 +5,7 @@
     module = "ale_py"                # must be importable; empty if the plugin brings it
     install = "rlplug-envs[atari]"   # the requirement to install
     resumes = "yes"                  # whether resume is bit-exact, or why not
-    limit = "each game its own"      # a text for environments with a `Spec.limit` of 0
+    limit = "each game its own"      # for environments with a `Spec.limit` of 0
     ids = ["ALE/Pong-v5"]
 
 A provider without such a file is one family: the ids in its index.
@@ -26,7 +26,7 @@ from rlplug_core.plugins.index import package_root
 from rlplug_core.plugins.names import provider_in
 from rlplug_core.plugins.records import Record
 
-#: The texts of a family, besides its ids.
+#: The strings of a family, besides its ids.
 TEXTS = ("summary", "module", "install", "resumes")
 
 
@@ -118,7 +118,7 @@ def _family(record: Record, name: str, table: object) -> Family:
     ids = given.get("ids")
     if not all(isinstance(text, str) for text in texts) or not isinstance(ids, list):
         raise PluginError(
-            f"{record}: the family '{name}' is not whole; it has the texts {', '.join(TEXTS)} and a list of ids"
+            f"{record}: the family '{name}' is incomplete; it needs the strings {', '.join(TEXTS)} and a list of ids"
         )
     said = dict(zip(TEXTS, map(str, texts), strict=True))
     limit = str(given.get("limit", ""))

@@ -1,7 +1,7 @@
 """The hooks of rlplug: behavior during a run. All are called in the parent process, never per env step.
 
 A hook that raises is reported once with its plugin's name, disabled for the rest of that run, and the run is tagged
-`rlplug.hook_failed`; training continues. A hook implementation may ask for fewer arguments than its specification.
+`rlplug.hook_failed`; training continues. A hook implementation may take fewer arguments than its specification.
 
     from rlplug_core.plugins.hook_specs import hookimpl
 
@@ -44,7 +44,7 @@ class RunView(Protocol):
 
 @hookspec
 def rlplug_configure(config: dict[str, object]) -> None:
-    """Called once before a run is built, with the resolved options; may change values in place, and take none away."""
+    """Called once before a run is built, with the resolved options; may change values in place, but not remove any."""
 
 
 @hookspec
@@ -54,12 +54,12 @@ def rlplug_run_start(run: RunView) -> None:
 
 @hookspec
 def rlplug_run_log(run: RunView, step: int, metrics: Mapping[str, float]) -> None:
-    """Called at log cadence with the values just written to the journal at env step `step`."""
+    """Called after each log record with its values, which the journal has at env step `step`."""
 
 
 @hookspec
 def rlplug_episodes(run: RunView, step: int, episodes: Mapping[str, Sequence[float]]) -> None:
-    """Called at log cadence with the episodes that ended since: `steps`, `workers`, `returns`, `lengths`, `info/…`."""
+    """Called after each log record with the episodes since the last one: `steps`, `workers`, `returns`, `info/…`."""
 
 
 @hookspec

@@ -242,13 +242,13 @@ def _parse(data: object) -> Index:
 
 
 def _check_texts(name: str, value: Any) -> None:
-    """Check that a list, or the dictionary `modules`, contains only texts."""
+    """Check that a list, or the dictionary `modules`, contains only strings."""
     if isinstance(value, dict) != (name == "modules"):
         raise ValueError(f"'{name}' is of a wrong type")
     if not all(
         isinstance(item, str) for item in (value.values() if isinstance(value, dict) else value)
     ):
-        raise ValueError(f"'{name}' holds something else than texts")
+        raise ValueError(f"'{name}' contains values that are not strings")
 
 
 def _check_search(name: str, search: Any) -> None:

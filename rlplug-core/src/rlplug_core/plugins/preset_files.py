@@ -58,7 +58,7 @@ def read(record: Record) -> Presets:
     for name, value in words.items():
         if not isinstance(value, str):
             raise PluginError(
-                f"{record}: the preset file {path}: '{name}' is {value!r}; it must be a text"
+                f"{record}: the preset file {path}: '{name}' is {value!r}; it must be a string"
             )
     _check_tables(content, f"{record}: the preset file {path}")
     kinds = content.pop("kind", {})

@@ -223,7 +223,7 @@ def _offers(data: Any) -> Iterator[Offer]:
 
 
 def _offer(entry: object) -> Offer | None:
-    """Return an entry with cleaned texts; None if it is not one, or its names are not names."""
+    """Return an entry with cleaned strings; None if it is not an entry or has invalid names."""
     try:
         found = as_type(entry, Offer, Path())
     except BadFile:
@@ -244,7 +244,7 @@ def _offer(entry: object) -> Offer | None:
 
 
 def _cleaned(check: CheckResult) -> CheckResult:
-    """Return the result of a check with cleaned texts."""
+    """Return the result of a check with cleaned strings."""
     return dataclasses.replace(
         check,
         version=plain(check.version, 40),

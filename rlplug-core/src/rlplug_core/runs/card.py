@@ -188,13 +188,13 @@ def _number(value: float | None) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a text without effect in Markdown, HTML and tables, in one line."""
+    """Escape a string for Markdown, HTML and tables, in one line."""
     line = plain(text, 1000).replace("`", "'")
     return re.sub(r"[<>|\[\]\\]", lambda found: f"&#{ord(found[0])};", line)
 
 
 def tag(text: str) -> str:
-    """Return a text as a tag in the front matter."""
+    """Return a string as a tag in the front matter."""
     return text if re.fullmatch(r"[\w./-]+", text) else json.dumps(plain(escape(text)))
 
 

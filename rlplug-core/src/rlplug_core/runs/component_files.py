@@ -57,7 +57,7 @@ def _save_arrays(path: Path, arrays: dict[str, Array]) -> None:
     """Write arrays to disk.
 
     Raises:
-        OSError: the system refused; safetensors has its error number only in a text.
+        OSError: the system refused; safetensors has its error number only in a message.
     """
     try:
         save_file(arrays, path)
@@ -91,7 +91,7 @@ def _arrays(path: Path) -> dict[str, Array]:
     library's loader for torch maps files. Windows neither renames nor deletes a mapped file, which a resume must do.
 
     Raises:
-        OSError: the system refused; torch has its error number only in a text.
+        OSError: the system refused; torch has its error number only in a message.
     """
     if os.name == "nt":
         return {name: array.copy() for name, array in numpy_load_file(path).items()}

@@ -36,7 +36,7 @@ class Conditions:
         epsilon: an additional probability of a random action per step.
         env: another environment, with the same spaces, in any form that `train` takes.
         arguments: keyword arguments for it; without `env`, for the run's own environment, over the recorded ones.
-        wrap: other wrappers than the run's; a text is one wrapper, and `none` means no wrapper.
+        wrap: wrappers to use instead of the run's; a string is one wrapper, and `none` means no wrapper.
     """
 
     checkpoint: str = "best"

@@ -19,7 +19,7 @@ def write_distribution(
 
     Args:
         entry_points: targets by group (such as `rlplug.algorithms`) and name.
-        files: texts by path relative to `root`.
+        files: file contents by path relative to `root`.
 
     Returns:
         The `.dist-info` directory.

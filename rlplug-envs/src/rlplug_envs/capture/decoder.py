@@ -58,7 +58,8 @@ class Decoder:
 
     def __init__(self) -> None:
         self.values: dict[Path, object] = {}  # decoded values that may occur again, by path
-        self.contents: dict[Path, Array | str] = {}  # arrays and texts that others may be equal to
+        #: Arrays and strings that others may be equal to.
+        self.contents: dict[Path, Array | str] = {}
         self.filled: set[int] = set()  # ids of objects in `values`
         self.packages: set[str] = set()  # packages with classes of filled objects
 
@@ -93,7 +94,7 @@ class Decoder:
         ]
 
     def _unpack(self, record: Record, path: Path) -> list[object]:
-        """Return the plain values that were packed into an array or a text."""
+        """Return the plain values that were packed into an array or a string."""
         if record[KIND] == "numbers":
             content = self._read_content(record["array"], path)
         elif record[KIND] == "text":

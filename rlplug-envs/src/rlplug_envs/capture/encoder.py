@@ -190,7 +190,7 @@ class Encoder:
         return {KIND: "object", "type": type_name(type(value)), "attributes": attributes}
 
     def _encode_items(self, values: Collection[object], path: Path) -> Captured:
-        """Return a list of states; for many plain values one array or text."""
+        """Return a list of states; for many plain values one array or string."""
         if len(values) >= PACKED_FROM:
             packed = self._pack(values, path)
             if packed is not None:
@@ -198,7 +198,7 @@ class Encoder:
         return [self.encode(value, (*path, str(number))) for number, value in enumerate(values)]
 
     def _pack(self, values: Iterable[object], path: Path) -> Captured:
-        """Return plain values as one array of numbers or one text; None if one of them is not plain."""
+        """Return plain values as one array of numbers or one string; None if one of them is not plain."""
         kinds = set(map(type, values))
         if not kinds <= PLAIN:
             return None
@@ -267,13 +267,13 @@ class Encoder:
         return array.copy() if equal is None else same_content(equal)
 
     def _store_text(self, text: str, path: Path) -> Captured:
-        """Return the record of a text; of one that is equal to an earlier one, its path."""
+        """Return the record of a string; if it is equal to an earlier one, its path."""
         equal = self.contents.find_text(text, path)
         return {KIND: "text", "text": text} if equal is None else same_content(equal)
 
 
 def same_content(path: Path) -> Captured:
-    """Return the record of an array or text that is equal to one stored at `path`, but another object."""
+    """Return the record of an array or string that is equal to one stored at `path`, but another object."""
     return {KIND: "equal", "path": list(path)}
 
 

@@ -1,4 +1,4 @@
-"""Finds arrays that share memory, and arrays and texts with equal content, among everything that is captured."""
+"""Finds arrays that share memory, and arrays and strings with equal content, among everything that is captured."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Blocks:
 
 
 class Contents:
-    """The arrays and texts that were stored so far; equal ones are stored once, and their bytes are limited."""
+    """The arrays and strings that were stored so far; equal ones are stored once, and their bytes are limited."""
 
     def __init__(self) -> None:
         self._arrays: dict[tuple[str, tuple[int, ...], int], list[tuple[Path, Array]]] = {}

@@ -51,7 +51,7 @@ class ClipReward(Transform):
 
 @dataclass(frozen=True)
 class ScaleRewardConfig(Config):
-    factor: float = 0.1  # what every reward is multiplied by
+    factor: float = 0.1  # every reward is multiplied by it
 
 
 class ScaleReward(Transform):

@@ -24,7 +24,7 @@ from rlplug_core.nets.heads.tanh import SquashedGaussian, check_bounded, log_slo
 from rlplug_core.nets.initial_weights import linear
 from rlplug_core.types import Space
 
-#: The spaces of actions that `head` makes something of.
+#: The action spaces that `head` supports.
 SPACES = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict")
 
 

@@ -45,14 +45,14 @@ def spaces(subject: EnvSubject) -> None:
 
 
 def scale(subject: EnvSubject) -> None:
-    """Report observations that networks divide by their bound, such as bytes that are not an image."""
+    """Observations are not integers that networks divide by their bound, such as bytes that are not an image."""
     env = subject.make()
     env.close()
     if parts := scaled_parts(env.spec.obs):
         names = quote_all(filter(None, parts))
         raise Skipped(
-            f"observations{names and ' ' + names} are integers, which networks divide by their bound; a network of "
-            "your own gets them unscaled"
+            f"observations{names and ' ' + names} are integers, which networks divide by their bound; your own "
+            "network gets them unscaled"
         )
 
 

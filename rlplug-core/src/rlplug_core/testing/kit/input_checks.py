@@ -21,7 +21,7 @@ def signals(subject: Subject) -> None:
     if not names:
         raise Skipped("it names no signals")
     if wrong := [name for name in names if not isinstance(name, str) or not name]:
-        raise Failed(f"signals has {wrong[0]!r}, which is not a key of info; write texts")
+        raise Failed(f"signals has {wrong[0]!r}, which is not a key of info; write strings")
     for name, default in names.items():
         if default is not None and not np.isfinite(np.asarray(default, np.float64)).all():
             raise Failed(f"the default of signals['{name}'] is not finite")

@@ -26,7 +26,7 @@ from rlplug_core.types import (
 
 Draw: TypeAlias = Callable[[np.random.Generator], Obs]
 End: TypeAlias = Literal["terminated", "truncated", "either", "never"]
-#: The part that comes from another series in one half of the rows: every second episode, all rewards, rewards of the
+#: The events that one half of the rows takes from another series: every second episode, all rewards, rewards of the
 #: first steps of episodes, or observations after the first.
 Moved: TypeAlias = Literal["", "sequel", "rewards", "opening", "later"]
 
