@@ -35,9 +35,11 @@ OLD = {
     "all": r"rlplug_",
     "none": r"$^",
 }
+#: Packages without a plugin that a registry lists.
+HOOKS_ONLY = ("rlplug-cli", "rlplug-telegraph")
 #: Results of `rlplug check` from `compat`, and the registry and the page that show them.
 CHECKED = ROOT / ".nox" / "checked.jsonl"
-REGISTRY = ROOT / "docs" / "plugins" / "registry.json"
+REGISTRY = ROOT / "rlplug-core" / "src" / "rlplug_core" / "plugins" / "registry.json"
 PAGE = ROOT / "docs" / "plugins" / "available.md"
 BADGES = ROOT / "docs" / "pictures" / "badges"
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
@@ -284,7 +286,7 @@ def scaffold(session: nox.Session) -> None:
 def compat(session: nox.Session) -> None:
     """Install released wheels together with those of this checkout: old plugins, old runs, an old core (minutes).
 
-    What `rlplug check` finds is written into `docs/plugins/registry.json`, the page of plugins and the badges.
+    What `rlplug check` finds is written into rlplug-core's `registry.json`, the page of plugins and the badges.
     """
     install(session, "hatchling>=1.26", *PYTEST, wheels=PACKAGES)
     session.run("python", ".ci/released.py", str(RELEASED))
@@ -298,9 +300,8 @@ def compat(session: nox.Session) -> None:
                 session.run(
                     "pytest", "tests/compat", env={**variables, "RLPLUG_CHECKED": str(CHECKED)}
                 )
-    packages = sorted(path.name.partition("-")[0] for path in release.glob("*.whl"))
-    hooks_only = ("rlplug_cli", "rlplug_telegraph")
-    names = [name.replace("_", "-") for name in packages if name not in hooks_only]
+    session.install("--no-deps", "--no-compile", *wheel_files(EXAMPLES))
+    names = [name for name in (*PACKAGES, *EXAMPLES) if name not in HOOKS_ONLY]
     session.run("rlplug", "index", *names, "--check", "--registry", str(REGISTRY))
     session.run("python", ".ci/checked.py", str(CHECKED), str(REGISTRY))
     pages = ("--page", str(PAGE), "--badges", str(BADGES))
@@ -418,7 +419,8 @@ def docs(session: nox.Session) -> None:
 def release(session: nox.Session) -> None:
     """Build and check the files to publish, in dist/: `-- rlplug-algos 0.1.1` one package as that version.
 
-    `--write` also changes the sources; without a version the package is built as it is, and without a package all are.
+    `--write` also changes the sources; without a version the package is built as it is, and without a package all are,
+    except the examples.
     """
     words = [word for word in session.posargs if word != "--write"]
     writes = "--write" in session.posargs
@@ -427,8 +429,9 @@ def release(session: nox.Session) -> None:
         session.run("python", str(tree / ".ci" / "release.py"), *words, "--write")
     shutil.rmtree(DIST, ignore_errors=True)
     install(session, "hatchling>=1.26", "twine>=6.1", "readme-renderer[md]", *PYTEST)
+    example = [f"examples/{name}" for name in words[:1] if name in EXAMPLES]
     with timed(session, checks):
-        for package in ("rlplug", "rlplug-zoo", *PACKAGES):
+        for package in ("rlplug", "rlplug-zoo", *PACKAGES, *example):
             with session.chdir(tree / package):
                 session.run("python", "-m", "hatchling", "build", "--directory", str(DIST))
         session.run("twine", "check", "--strict", *map(str, DIST.iterdir()))
@@ -490,7 +493,7 @@ def wheel_files(packages: tuple[str, ...]) -> list[str]:
     return [
         f"{wheel}{bracket}{extras}"
         for name, bracket, extras in (package.partition("[") for package in packages)
-        for wheel in WHEELS.glob(f"{name.replace('-', '_')}-*.whl")
+        for wheel in WHEELS.rglob(f"{name.replace('-', '_')}-*.whl")
     ]
 
 

@@ -20,9 +20,13 @@ import pytest
 import rlplug_core
 from rlplug_cli.render.plugin_page import badge, plugin_page
 from rlplug_core.plugins import offers
+from rlplug_core.plugins import registry as module
+from rlplug_core.plugins.registry import OWN
 from rlplug_core.testing import CONTRACT
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+Call = Callable[..., Any]
 
 QMIX = {
     "group": "algorithms", "id": "qmix", "distribution": "rlplug-marl", "version": "0.3.0",
@@ -63,16 +67,39 @@ def cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place / "cache"
 
 
-def test_installed_plugins_are_found_without_a_registry(rlplug: Callable[..., Any], cache: Path) -> None:
+def test_installed_plugins_are_found_without_a_registry(rlplug: Call, cache: Path) -> None:
     found = json.loads(rlplug("search", "soft", "actor", "--json").out)
     assert [one["id"] for one in found] == ["cql", "sac", "sac-discrete"]
     assert all(one["installed"] for one in found)
     done = rlplug("search", "no-such-word")
-    assert (done.code, "no registry is set; name one with --registry" in done.err) == (2, True)
+    assert (done.code, f"(the registry is {OWN})" in done.err) == (2, True)
+
+
+def test_the_registry_of_the_core_has_every_plugin_of_the_repository() -> None:
+    """If it has not: 'rlplug index PLUGIN --check --registry rlplug-core/src/rlplug_core/plugins/registry.json'."""
+    indices = [*ROOT.glob("rlplug-*/src/*/index/*.json"), *ROOT.glob("examples/rlplug-*/src/*/index/*.json")]
+    ids = {(path.parents[1].name.replace("_", "-"), path.stem) for path in indices}
+    assert {(one.distribution, one.id) for one in offers(str(OWN))} == ids
+
+
+def test_a_missing_plugin_is_named_without_a_registry_of_the_user(
+    rlplug: Call, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mazes = QMIX | {"distribution": "rlplug-mazes"}
+    plugins = (mazes | {"group": group, "id": "maze"} for group in ("algorithms", "envs", "wrappers"))
+    monkeypatch.setattr(module, "OWN", registry(cache.parent / "own.json", *plugins))
+    line = "rlplug-mazes has it: python -m pip install rlplug-mazes\n"
+    for words, what in (
+        (("run", "ppo", "maze/Small-v0"), "no plugin with the namespace 'maze'"),
+        (("run", "ppo", "CartPole-v1", "--wrap", "maze"), "no wrapper 'maze'"),
+        (("run", "rlplug-mazes/maze", "CartPole-v1"), "no algorithm 'rlplug-mazes/maze'"),
+    ):
+        done = rlplug(*words)
+        assert (done.code, f"rlplug: {what} is installed; {line}" in done.err) == (2, True), done.err
 
 
 def test_a_plugin_of_the_registry_is_found_and_named_where_it_is_missing(
-    rlplug: Callable[..., Any], cache: Path, monkeypatch: pytest.MonkeyPatch
+    rlplug: Call, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLPLUG_REGISTRY", registry(cache.parent / "all.json", QMIX))
     assert "install with: python -m pip install rlplug-marl" in rlplug("search", "mixing").out
@@ -82,7 +109,7 @@ def test_a_plugin_of_the_registry_is_found_and_named_where_it_is_missing(
     assert "no algorithm 'qmix' is installed; rlplug-marl has it: python -m pip install rlplug-marl" in done.err
 
 
-def test_the_page_of_plugins_says_which_are_supported(rlplug: Callable[..., Any], cache: Path) -> None:
+def test_the_page_of_plugins_says_which_are_supported(rlplug: Call, cache: Path) -> None:
     evil = "<script>alert(1)</script> [x](javascript:1) | a"
     check = CHECK | {"core": evil, "version": evil, "failed": [evil], "date": evil, "python": evil, "command": evil}
     hostile = QMIX | {"id": "evil", "summary": evil, "checks": [check]}
@@ -102,7 +129,7 @@ def test_the_page_of_plugins_says_which_are_supported(rlplug: Callable[..., Any]
     }  # fmt: skip
 
 
-def test_the_page_has_a_matrix_of_versions_and_cores_and_a_badge(rlplug: Callable[..., Any], cache: Path) -> None:
+def test_the_page_has_a_matrix_of_versions_and_cores_and_a_badge(rlplug: Call, cache: Path) -> None:
     failing = CHECK | {"core": "0.2.0", "date": "2027-01-31", "failed": ["resume", "export"]}
     old = CHECK | {"version": "0.2.0", "date": "2026-01-31"}
     place = registry(cache.parent / "r.json", QMIX | {"checks": [failing, old, CHECK]}, QMIX | {"id": "vdn"})
@@ -124,7 +151,7 @@ def test_the_page_has_a_matrix_of_versions_and_cores_and_a_badge(rlplug: Callabl
 
 def test_the_matrix_and_the_badges_of_the_docs_are_those_of_their_registry() -> None:
     """`nox -s compat` writes all of them."""
-    found = offers(str(DOCS / "plugins" / "registry.json"))
+    found = offers(str(OWN))
     page = (DOCS / "plugins" / "available.md").read_text(encoding="utf-8")
     assert page.partition("## Checks")[2] == plugin_page(found).partition("## Checks")[2] != ""
     badges = {path.stem: path.read_text(encoding="utf-8") for path in (DOCS / "pictures" / "badges").glob("*.svg")}
@@ -132,7 +159,7 @@ def test_the_matrix_and_the_badges_of_the_docs_are_those_of_their_registry() -> 
     assert badges == {name: badge([one for one in found if one.distribution == name]) for name in names}
 
 
-def test_a_search_in_500_plugins_takes_a_fifth_of_a_second(rlplug: Callable[..., Any], cache: Path) -> None:
+def test_a_search_in_500_plugins_takes_a_fifth_of_a_second(rlplug: Call, cache: Path) -> None:
     """Seconds of this process, so that other work on the machine does not count; the command starts in 0.06 more."""
     checked = QMIX | {"checks": [CHECK]}
     many = [{**checked, "id": f"thing-{number}", "distribution": f"rlplug-thing-{number}"} for number in range(500)]
@@ -144,20 +171,20 @@ def test_a_search_in_500_plugins_takes_a_fifth_of_a_second(rlplug: Callable[...,
     assert found.out.count(" rlplug-thing-7") == 12  # 7, 70 to 79, and the line of pip
 
 
-def test_entries_have_what_presets_reached(rlplug: Callable[..., Any], cache: Path) -> None:
+def test_entries_have_what_presets_reached(rlplug: Call, cache: Path) -> None:
     (ppo,) = [one for one in json.loads(rlplug("search", "ppo", "--json").out) if one["id"] == "ppo"]
     assert "CartPole-v1: 500 after 100,000 env steps (worst seed of 5)" in ppo["learned"]
     assert "ALE/Pong-v5: -16.4 after 1,500,000 env steps (one seed)" in ppo["learned"]
 
 
-def test_list_takes_a_registry(rlplug: Callable[..., Any], cache: Path) -> None:
+def test_list_takes_a_registry(rlplug: Call, cache: Path) -> None:
     place = registry(cache.parent / "all.json", QMIX)
     assert "qmix" in rlplug("list", "--available", "--registry", place).out
     assert "qmix" in rlplug("list", "--registry", place).out
 
 
 def test_the_configuration_file_names_a_folder_of_registries(
-    rlplug: Callable[..., Any], cache: Path, monkeypatch: pytest.MonkeyPatch
+    rlplug: Call, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = cache.parent / "registries"
     folder.mkdir()
@@ -169,9 +196,7 @@ def test_the_configuration_file_names_a_folder_of_registries(
     assert [one["id"] for one in json.loads(rlplug("search", "rlplug-marl", "--json").out)] == ["qmix", "vdn"]
 
 
-def test_index_writes_a_registry_and_replaces_entries_of_the_same_distribution(
-    rlplug: Callable[..., Any], cache: Path
-) -> None:
+def test_index_writes_a_registry_and_replaces_entries_of_the_same_distribution(rlplug: Call, cache: Path) -> None:
     old = QMIX | {"distribution": "rlplug-core"}
     before = CHECK | {"group": "controllers", "id": "plateau"}
     versions = [before | {"version": "0.0.9"}, before | {"version": rlplug_core.__version__, "core": "0.0.9"}]
@@ -186,7 +211,7 @@ def test_index_writes_a_registry_and_replaces_entries_of_the_same_distribution(
     assert {one["id"] for one in json.loads(done.out) if one["distribution"] == "rlplug-marl"} == {"qmix"}
 
 
-def test_an_address_is_read_once_and_then_offline(rlplug: Callable[..., Any], cache: Path) -> None:
+def test_an_address_is_read_once_and_then_offline(rlplug: Call, cache: Path) -> None:
     path = Path(registry(cache.parent / "all.json", QMIX))
     good = hashlib.sha256(path.read_bytes()).hexdigest()
     with served(cache.parent) as address:
@@ -220,7 +245,7 @@ HOSTILE: dict[str, object] = {
 }
 
 
-def test_entries_of_a_stranger_are_left_out_or_cleaned(rlplug: Callable[..., Any], cache: Path) -> None:
+def test_entries_of_a_stranger_are_left_out_or_cleaned(rlplug: Call, cache: Path) -> None:
     noisy = QMIX | {"id": "noisy", "summary": "mixing \x1b]0;x\x07[red]loud[/red]\n" + "x" * 10_000}
     noisy["checks"] = [CHECK | {"date": "\x1b[2J", "core": "\x1b]0;x\x07"}]
     place = registry(cache.parent / "all.json", *HOSTILE.values(), noisy)
@@ -235,7 +260,7 @@ def test_entries_of_a_stranger_are_left_out_or_cleaned(rlplug: Callable[..., Any
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"format": 9, "plugins": []}', '{"format": 1}'])
-def test_what_is_not_a_registry_gets_a_sentence(rlplug: Callable[..., Any], cache: Path, text: str) -> None:
+def test_what_is_not_a_registry_gets_a_sentence(rlplug: Call, cache: Path, text: str) -> None:
     path = cache.parent / "bad.json"
     path.write_text(text, encoding="utf-8")
     done = rlplug("search", "--registry", str(path))

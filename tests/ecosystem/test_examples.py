@@ -197,4 +197,4 @@ def test_without_the_plugins_all_is_as_before(installed: Place) -> None:
     rows = json.loads(installed.rlplug("plugins", "--json").stdout)
     assert {row["distribution"] for row in rows} == {"rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli"}
     error = installed.rlplug("run", "ppo", "gridworld/Room-v0", code=2).stderr
-    assert "no plugin has the namespace 'gridworld'" in error
+    assert "rlplug-gridworld has it: python -m pip install rlplug-gridworld" in error

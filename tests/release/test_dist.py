@@ -40,7 +40,11 @@ def source(package: str) -> set[str]:
 
 
 def test_there_is_one_of_each(dist: Path) -> None:
-    assert len(list(dist.iterdir())) == 2 * len(("rlplug", "rlplug-zoo", *PACKAGES))
+    """And of the example that is released, if it is one."""
+    wheels = sorted(path.name.partition("-")[0] for path in dist.glob("*.whl"))
+    assert wheels == sorted(path.name.partition("-")[0] for path in dist.glob("*.tar.gz"))
+    assert len(set(wheels)) == len(wheels)
+    assert set(wheels) >= {name.replace("-", "_") for name in ("rlplug", "rlplug-zoo", *PACKAGES)}
     with wheel(dist, "rlplug") as meta:
         assert all(".dist-info/" in name for name in meta.namelist())
 

@@ -55,7 +55,8 @@ def command(
 ) -> None:
     """List plugins that have every WORD in their name, summary or paper; without a WORD, list all.
 
-    The registry is --registry, else RLPLUG_REGISTRY, else plugins.registry in the configuration file.
+    The registry is --registry, else RLPLUG_REGISTRY, else plugins.registry in the configuration file, else the one
+    that rlplug-core contains.
     """
     place = registry or registry_source()
     found = [one for one in available(place, refresh) if one.matches(words)]
@@ -64,11 +65,8 @@ def command(
         echo_json([{**asdict(one), "installed": is_installed(one)} for one in found])
         return
     if not found:
-        where = (
-            f"the registry is {place}" if place else "no registry is set; name one with --registry"
-        )
         raise UsageError(
-            f"no plugin has '{' '.join(words)}' in its name, summary or paper ({where})"
+            f"no plugin has '{' '.join(words)}' in its name, summary or paper (the registry is {place})"
         )
     echo(offer_table(found))
     missing = sorted({one.distribution for one in found if not is_installed(one)})
@@ -99,7 +97,7 @@ def available(place: str, refresh: bool = False) -> list[Offer]:
     If both have an entry, the installed one counts, with the results of checks of both.
     """
     found = {_key(one): one for one in installed_offers(plugins.records())}
-    for one in offers(place, refresh) if place else ():
+    for one in offers(place, refresh):
         own = found.get(_key(one))
         found[_key(one)] = one if own is None else own.with_checks(one.checks)
     return list(found.values())

@@ -13,7 +13,7 @@ from rlplug_core.plugins import index
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.known import KNOWN, install_line
 from rlplug_core.plugins.loading import build
-from rlplug_core.plugins.names import DEFAULT, env_parts, provider_in, usable
+from rlplug_core.plugins.names import DEFAULT, env_parts, offered, provider_in, usable
 from rlplug_core.plugins.records import Record
 from rlplug_core.plugins.user_envs import call_user_code, make_from_code, takes, with_device
 
@@ -169,6 +169,10 @@ def _elsewhere(env_id: str, make_from: Callable[[Record, str], Env]) -> Env:
 
         if any(spec.namespace == namespace for spec in registry.values()):
             raise
+        if offer := offered("envs", namespace.lower()):
+            raise UnknownEnv(
+                f"no plugin with the namespace '{namespace}' is installed; {offer}"
+            ) from error
         providers = ", ".join(sorted({record.id for record in _ok()})) or "none"
         raise UnknownEnv(
             f"{error}; no plugin has the namespace '{namespace}' (providers: {providers})"

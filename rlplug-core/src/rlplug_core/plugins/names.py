@@ -107,11 +107,17 @@ def _unknown(group: Group, name: str) -> str:
     sentence = f"no {NOUNS[group]} '{name}' is installed{did_you_mean(name, names)}"
     if name in KNOWN[group]:
         return f"{sentence.partition(';')[0]}; it comes with: {install_line(KNOWN[group][name])}"
+    if offer := offered(group, name):
+        return f"{sentence.partition(';')[0]}; {offer}"
+    return f"{sentence} ('rlplug {'plugins' if group in MODULES else 'list'}' shows all)"
+
+
+def offered(group: Group, name: str) -> str:
+    """Return who has a plugin according to the registry, and the pip lines that install it; "" if nobody has it."""
     from rlplug_core.plugins.registry import distributions_with  # only a mistake needs it
 
     offering = distributions_with(group, name)
-    if offering:
-        lines = " or ".join(install_line(one) for one in offering)
-        verb = "has" if len(offering) == 1 else "have"
-        return f"{sentence.partition(';')[0]}; {' and '.join(offering)} {verb} it: {lines}"
-    return f"{sentence} ('rlplug {'plugins' if group in MODULES else 'list'}' shows all)"
+    if not offering:
+        return ""
+    verb = "has" if len(offering) == 1 else "have"
+    return f"{' and '.join(offering)} {verb} it: {' or '.join(map(install_line, offering))}"

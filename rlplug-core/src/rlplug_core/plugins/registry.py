@@ -3,7 +3,7 @@
 A registry is one JSON file; `rlplug index PLUGIN… --registry FILE` writes the entries of installed distributions.
 The variable `RLPLUG_REGISTRY`, or `registry` in the table `plugins` of the configuration file, names it: its path, a
 folder of such files, or an address. An address is read once, and then from the cache, also offline. If it ends with
-`#sha256=…`, other contents are refused.
+`#sha256=…`, other contents are refused. Without a name, it is the one of this package.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from rlplug_core.plugins.switches import config_path
 FORMAT = 1
 #: The variable that names the registry.
 VARIABLE = "RLPLUG_REGISTRY"
+#: The registry of rlplug's packages and example plugins; `nox -s compat` writes it.
+OWN = Path(__file__).with_name("registry.json")
 #: The most bytes of a registry at an address.
 MOST_BYTES = 2**24
 #: A name of a distribution or a plugin; anything else could be an option of pip, or worse.
@@ -87,7 +89,7 @@ class Offer:
 
 
 def source(environ: Mapping[str, str] = os.environ) -> str:
-    """Return the path or address of the registry; "" if there is none.
+    """Return the path or address of the registry.
 
     Raises:
         UsageError: the configuration file cannot be read.
@@ -96,9 +98,9 @@ def source(environ: Mapping[str, str] = os.environ) -> str:
         return environ[VARIABLE]
     path = config_path(environ)
     if not path.is_file():
-        return ""
+        return str(OWN)
     try:
-        found = from_toml(path).get("plugins", {}).get("registry", "")
+        found = from_toml(path).get("plugins", {}).get("registry", str(OWN))
     except (OSError, ValueError, AttributeError) as error:
         raise UsageError(f"the configuration file {path} cannot be read: {error}") from error
     if not isinstance(found, str):
@@ -122,15 +124,20 @@ def offers(place: str, refresh: bool = False) -> tuple[Offer, ...]:
 
 
 def distributions_with(group: str, name: str) -> list[str]:
-    """Return the distributions that offer a plugin, if this is known without a network; never raises."""
+    """Return the distributions that offer a plugin, if this is known without a network; never raises.
+
+    Args:
+        name: its id, `distribution/id` or an alias.
+    """
     with suppress(UsageError):
         place = source()
-        if place and (not _is_address(place) or _cache_path(place).is_file()):
+        if not _is_address(place) or _cache_path(place).is_file():
             return sorted(
                 {
                     one.distribution
                     for one in offers(place)
-                    if one.group == group and name in (one.id, *one.aliases)
+                    if one.group == group
+                    and name in (one.id, f"{one.distribution}/{one.id}", *one.aliases)
                 }
             )
     return []
