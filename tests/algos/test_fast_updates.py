@@ -408,7 +408,7 @@ def test_what_is_asked_of_a_loss_besides_a_step_is_answered_by_autograd() -> Non
     for one, other in zip(found, torch.autograd.grad(plain, parameters, allow_unused=True), strict=True):
         torch.testing.assert_close(one, other)
     assert isinstance(made.loss(batch, made.config)[0], torch.Tensor)
-    assert "more is asked of the loss" in made.how_gradients_came()
+    assert "the loss is used for more" in made.how_gradients_came()
     again.load_state_dict(made.state_dict())
     assert isinstance(again.loss(batch, made.config)[0], torch.Tensor)
 
@@ -453,7 +453,7 @@ def test_a_second_step_of_one_loss_has_the_gradient_of_autograd() -> None:
         torch.testing.assert_close(gradient_of(made.adam, each), wanted, rtol=1e-4, atol=1e-6)
     other.backward()
     torch.testing.assert_close(made.adam.gradient, wanted, rtol=1e-4, atol=1e-6)
-    assert "more is asked of the loss" in (made.loss(batch, made.config) and made.how_gradients_came())
+    assert "the loss is used for more" in (made.loss(batch, made.config) and made.how_gradients_came())
 
 
 @for_each("action", ACTIONS)

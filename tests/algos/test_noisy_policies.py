@@ -188,5 +188,5 @@ def test_options_that_conflict_with_noise_are_refused(learner: Callable[..., Any
 
 @for_each("name", [*NAMES, "dqn", "c51", "qrdqn", "iqn", "nstep-q", "vqn", "vsarsa"])
 def test_the_deviation_of_a_noise_that_there_is_not_is_refused(learner: Callable[..., Any], name: str) -> None:
-    with pytest.raises(UsageError, match="noisy_sigma is of noisy layers; give --noisy factorized or independent too"):
+    with pytest.raises(UsageError, match="noisy_sigma needs noisy layers; give --noisy factorized or independent too"):
         learner(name, "Chain", noisy_sigma=0.3)

@@ -309,7 +309,7 @@ def test_invalid_values_are_refused(
 
 
 def test_data_holds_no_memories(tmp_path: Path, data: Path) -> None:
-    with pytest.raises(UsageError, match="a data set holds no memories, from which r2d2 learns"):
+    with pytest.raises(UsageError, match="a data set has no recurrent states, which r2d2 needs"):
         train("r2d2", ENVS + "Chain", {"offline": True, "dataset": str(data)}, out=tmp_path, hooks=False)
 
 

@@ -181,7 +181,7 @@ def norms(learner: Any) -> dict[str, float]:
             {"memory": "./mine.py:Mine", "recurrent_cell": "gru"},
             r"^recurrent_cell is a former option of the memories gru and lstm; leave it out with --memory",
         ),
-        ("sac", {"burn_in": 5}, r"burn_in is about the sequences of a memory; give --memory gru too"),
+        ("sac", {"burn_in": 5}, r"burn_in is an option of sequences for a memory; give --memory gru too"),
         ("ppo", {"memory": "gruu"}, r"no memory 'gruu' is installed; did you mean 'gru'"),
         ("a2c", {"memory": "gru:unit=3"}, r"memory gru has no option 'unit'; did you mean 'units'"),
         *(

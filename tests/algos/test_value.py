@@ -215,7 +215,7 @@ def test_bends_that_no_chance_can_follow_are_refused(learner: Callable[..., Any]
 
 @pytest.mark.parametrize("name", BY_VALUES)
 def test_two_ways_to_explore_are_refused(learner: Callable[..., Any], name: str) -> None:
-    with pytest.raises(BadConfig, match="noisy and softmax_temperature both take the place of epsilon"):
+    with pytest.raises(BadConfig, match="noisy and softmax_temperature both replace epsilon"):
         learner(name, "Chain", noisy="factorized", softmax_temperature=1.0)
 
 

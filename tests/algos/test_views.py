@@ -188,8 +188,8 @@ def test_each_network_normalizes_what_it_reads(trained: Callable[..., Any]) -> N
     [
         ("ppo", {"net.obs": ["hand"]}, r"has 'hand', which is not a key of the observations; the keys are 'hint' and"),
         ("sac", {"critic_net.obs": ["hints"]}, r"has 'hints', .* the keys are 'hint' and 'state'$"),
-        ("ppo", {"net.shared": True, "critic_net.hidden": [3]}, r"one trunk, and critic_net.hidden is about"),
-        ("ppo", {"memory": "gru", "critic_net.hidden": [3]}, r"observations of its own with critic_net.obs"),
+        ("ppo", {"net.shared": True, "critic_net.hidden": [3]}, r"one trunk, and critic_net.hidden needs"),
+        ("ppo", {"memory": "gru", "critic_net.hidden": [3]}, r"its own observations with critic_net.obs"),
         ("ppo", {"critic_net.activation": ["tanh"]}, r"^critic_net: activation has a list of 1 for 2 hidden layers"),
         ("dqn", {"net.obs": ["state", "x"]}, r"has 'x'"),
     ],

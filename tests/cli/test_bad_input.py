@@ -55,7 +55,7 @@ CASES = {
     "an option without use": (
         "run a2c CartPole-v1 --optimizer sgd --optimizer-kwargs.alpha 0.9",
         2,
-        r"'sgd' has no use for 'optim",
+        r"'sgd' does not use 'optim",
     ),
     "set without value": ("run a2c CartPole-v1 --set gamma", 2, r"--set gamma: write --set name=value"),
     "set unknown": (

@@ -331,7 +331,7 @@ def test_all_networks_of_action_values_are_a_policy(algorithm: str, tmp_path: Pa
     warm = trained(tmp_path, "warm", algorithm, init=init, init_parts=["policy"], **late)
     mine, theirs = weights(warm), weights(first)
     assert all(torch.equal(mine[one], theirs[one]) for one in theirs)
-    with pytest.raises(UsageError, match="gives this learner nothing of critic"):
+    with pytest.raises(UsageError, match="has nothing for this learner's critic"):
         trained(tmp_path, "none", algorithm, init=init, init_parts=["critic"], **late)
 
 

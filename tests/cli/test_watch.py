@@ -242,9 +242,9 @@ def test_play_says_which_episodes_did_not_end(
     ("words", "sentence"),
     [
         (("--video", "film.avi"), "film.avi is not a film file; name it film.mp4, film.webp or film.gif"),
-        (("--sheet", "page"), "page is not a PNG, as sheets are; name it page.png"),
-        (("--sheet", "page.jpg"), "page.jpg is not a PNG, as sheets are; name it page.png"),
-        (("--fps", "0", "--video", "f.mp4"), "fps is 0; it is a number"),
+        (("--sheet", "page"), "a sheet is a PNG file, and page does not end in .png; name it page.png"),
+        (("--sheet", "page.jpg"), "a sheet is a PNG file, and page.jpg does not end in .png; name it page.png"),
+        (("--fps", "0", "--video", "f.mp4"), "fps is 0; it must be"),
         (("--env", f"{FILE}:Invisible", "--video", "f.mp4"), "cannot be drawn: OSError: no graphics library here"),
         (("--checkpoint", "worst"), "no checkpoint 'worst'"),
     ],

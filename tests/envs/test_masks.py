@@ -136,7 +136,7 @@ def test_agents_have_masks_where_the_first_has_none(make: Callable[[], Game]) ->
 def test_a_mask_that_comes_later_than_the_reset_is_said() -> None:
     env = Agents(lambda: Parallel(Partly(begins=1)), 1, "partly", "")
     env.reset(0)
-    with pytest.raises(BadEnv, match="partly: the info of bound has an 'action_mask', and after the first reset"):
+    with pytest.raises(BadEnv, match="partly: the info of bound has an 'action_mask', but after the first reset"):
         env.step(np.array([0, 1]))
 
 
@@ -167,7 +167,7 @@ def test_a_stack_of_frames_leaves_each_kind_its_mask() -> None:
 
 
 def test_spaces_of_several_kinds_are_not_made_one_vector() -> None:
-    with pytest.raises(UsageError, match="flatten makes one vector, and the agents of hunt have spaces of their own"):
+    with pytest.raises(UsageError, match="flatten makes one vector, and the agents of hunt have different spaces"):
         Flatten(hunt(), Config())
 
 

@@ -48,7 +48,7 @@ class Heavier(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def test_a_model_that_changes_is_noticed() -> None:
     env = SerialEnvs(lambda: Heavier(gymnasium.make("Hopper-v5")), 1, "Heavier-v0")
-    assert env.spec.inexact == "attribute 'model' is another MuJoCo model than was captured; it changes as it is used"
+    assert env.spec.inexact == "attribute 'model' is not the MuJoCo model that was captured; it changes during use"
 
 
 @pytest.mark.parametrize(

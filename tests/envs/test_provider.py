@@ -93,7 +93,7 @@ def test_an_older_id_of_an_atari_game_says_what_the_game_is_called_now(
     monkeypatch.setattr(families, "find_spec", lambda name: object() if installed else None)
     with pytest.raises(UnknownEnv) as caught:
         Gymnasium().make(id, 1)
-    remedy = "" if installed else ", which is to be installed: python -m pip install 'rlplug-envs[atari]'"
+    remedy = "" if installed else "; install it: python -m pip install 'rlplug-envs[atari]'"
     assert str(caught.value) == f"unknown environment '{id}'; there is 'ALE/Pong-v5'{remedy}"
 
 

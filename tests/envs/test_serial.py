@@ -251,7 +251,7 @@ def test_quiet_steps_share_their_constant_arrays() -> None:
     "call, message",
     [
         (lambda: SerialEnvs(Echo, 2, "Echo-v0", inexact="").step(np.zeros(2)), "Echo-v0: step was called before reset"),
-        (lambda: SerialEnvs(Echo, 0, "Echo-v0", inexact=""), "Echo-v0: num_envs is 0; it is at least 1"),
+        (lambda: SerialEnvs(Echo, 0, "Echo-v0", inexact=""), "Echo-v0: num_envs is 0; it must be at least 1"),
         (lambda: stepped(Echo(), np.zeros((1, 1))), r"the actions have shape \(1, 1\), expected \(1,\)"),
         (lambda: stepped(Echo(value=np.zeros(3))), r"observation has shape \(3,\), its observation space says \(2,\)"),
         (

@@ -34,7 +34,7 @@ COMMANDS = {
     "list": ("list", "List algorithms, wrappers, controllers, and environments by family."),
     "search": ("search", "Find plugins, including those that are not installed."),
     "info": ("info", "Show an algorithm, a wrapper, a controller or an environment."),
-    "plugins": ("plugins", "List plugins, and why one cannot be used."),
+    "plugins": ("plugins", "List plugins, and the reason if one cannot be used."),
     "new": ("new", "Write a new plugin that works, for you to change."),
     "check": ("check", "Check that a plugin follows the contract (for authors)."),
     "index": ("index", "Write the index of a plugin (for authors)."),

@@ -76,7 +76,7 @@ def _seed_options() -> list[click.Parameter]:
         click.Option(
             ["--jobs"],
             type=click.IntRange(1),
-            help="How many seeds at once  [as many as cores allow]",
+            help="Number of seeds at once  [as many as cores allow]",
         ),
         click.Option(
             ["--until"],
@@ -91,7 +91,7 @@ def network_option(own: Iterable[Option]) -> list[click.Parameter]:
     """Return `--net` and `--critic-net` for an algorithm that has these networks with options."""
     options = list(own)
     texts = {
-        "--net": "A network of your own: a TOML file with net options, or a function, ./my_net.py:make",
+        "--net": "Your own network: a TOML file with net options, or a function, ./my_net.py:make",
         "--critic-net": "The same for the critic's network only",
     }
     return [

@@ -25,7 +25,7 @@ json_option = click.option(
 )
 #: `--json` of commands that list plugins.
 known_as_json = click.option(
-    "--json", "as_json", is_flag=True, help="Write everything that is known as JSON."
+    "--json", "as_json", is_flag=True, help="Write all information as JSON."
 )
 
 

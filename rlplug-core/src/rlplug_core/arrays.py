@@ -21,7 +21,7 @@ from rlplug_core.types import Array, State, first_leaf, tree_map
 Either: TypeAlias = Any
 #: The same library for the argument and the result of a function.
 A = TypeVar("A")
-#: The type of a tensor for each of numpy's.
+#: The type of a tensor for each NumPy type.
 DTYPES = {
     np.dtype(np.bool_): torch.bool,
     np.dtype(np.uint8): torch.uint8,

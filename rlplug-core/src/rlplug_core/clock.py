@@ -155,7 +155,7 @@ class Steering:
     def scale(self, value: float) -> None:
         if not 0 <= value < inf:
             raise ValueError(
-                f"scale is {value}; learning rates are multiplied by it, so it is a finite number from 0"
+                f"scale is {value}; learning rates are multiplied by it, so it must be finite and at least 0"
             )
         self._clock.scale = float(value)
 

@@ -83,7 +83,7 @@ class UsageError(RlplugError):
 
 
 class Untrusted(UsageError):
-    """It would run code that came with a run which this account has not written, or which has changed since."""
+    """It would run code that came with a run and that this account has not written, or that has changed since."""
 
 
 class UnknownEnv(UsageError):

@@ -293,8 +293,8 @@ def first_leaf(tree: object) -> Any:
 def channels_last(shape: Sequence[int]) -> bool:
     """Return whether an image of this shape is [H, W, C], and not [C, H, W].
 
-    Two neighboring axes of one length are the picture. If there are none, the shorter one of the outer axes has the
-    channels; if all are equal, they come last, as in Gymnasium's own environments.
+    Two neighboring axes of equal length are height and width. If there are none, the shorter one of the outer axes
+    has the channels; if all are equal, they come last, as in Gymnasium's own environments.
     """
     first, middle, last = shape
     return middle == first if first == middle or middle == last else last < first

@@ -1,7 +1,7 @@
 """`Agents`: worlds with many agents as a vector, with a row for each agent of each world.
 
-Rows of one world are adjacent. A world is reset in the step that ends the last agent's episode; a row whose agent
-is gone before that, waits for its turn or has yet to come holds no transition.
+Rows of one world are adjacent. A world is reset in the step that ends the last agent's episode; a row holds no
+transition after its agent has gone, while it waits for its turn, and before it has come.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Agents:
         make: builds one world; called once per world.
         num_envs: how many worlds.
         id: the name in messages and in `spec.id`.
-        inexact: why its state cannot be captured, "" if it can; None finds out with `capture.self_test`.
+        inexact: why its state cannot be captured, "" if it can; None: test it with `capture.self_test`.
 
     Raises:
         BadEnv: the agents' spaces differ, and their masks are in `info`.
@@ -133,7 +133,7 @@ class Agents:
         return now
 
     def _unseen(self) -> Obs:
-        """Return the observations of rows that have seen nothing yet, and may do anything."""
+        """Return the observations of rows before their first one; every action is allowed."""
         obs = allocate(self._view.obs, len(self.agents))
         for agent in set(self.agents):
             own = self._own(obs, agent)
@@ -214,12 +214,12 @@ class Agents:
         if isinstance(own, dict) and MASK in own:
             if not own[MASK][row].any():
                 own[MASK][row] = (
-                    1  # nothing is left to be done: whatever is chosen is not asked for
+                    1  # The agent has nothing left to do, and its action will not be used.
                 )
         elif MASK in one.info:
             raise BadEnv(
-                f"{self.spec.id}: the info of {agent} has an '{MASK}', and after the first reset nobody's had one; "
-                "give it in the info of every agent's reset, or put it beside the observation"
+                f"{self.spec.id}: the info of {agent} has an '{MASK}', but after the first reset no info had one; "
+                "give it in the info of every agent's reset, or put it next to the observation"
             )
 
     def _own(self, tree: Any, agent: str) -> Any:
@@ -227,7 +227,7 @@ class Agents:
         return tree[self._kinds[agent]] if self._kinds else tree
 
     def inside_worlds(self, wrap: Callable[[World], World]) -> Agents:
-        """Return the same worlds, each in `wrap`; they take this one's place before the first reset."""
+        """Return the same worlds, each in `wrap`; they replace this vector before the first reset."""
         make = self._make
         kind = cast("Callable[[World], Game]", type(self._games[0]))
         worlds = iter([game.env for game in self._games])
@@ -342,7 +342,7 @@ def _spaces(game: Game, agent: str) -> tuple[Space, Space]:
 
 
 def _masks(game: Game) -> dict[str, Info]:
-    """Return the infos with the only mask that an agent is given, by agent; who is not here may do everything."""
+    """Return infos with masks, by agent, of agents whose observations have none; absent agents may take any action."""
     told = game.infos().items()
     return {
         agent: info

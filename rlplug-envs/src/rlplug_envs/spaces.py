@@ -229,7 +229,7 @@ def _counting(space: spaces.Discrete) -> Callable[[Array], object] | None:
 
 
 class Apart:
-    """Canonical actions [N, k] to the dictionaries or tuples of arrays [N, ...] that an environment takes."""
+    """Converts canonical actions [N, k] to the dictionaries or tuples of arrays [N, ...] that an environment takes."""
 
     def __init__(self, space: spaces.Dict | spaces.Tuple[object], id: str) -> None:
         self.tuples = isinstance(space, spaces.Tuple)
@@ -247,7 +247,7 @@ class Apart:
             self.parts.append((name, slice(start, end), shape, dtype_of(canonical), to_env))
 
     def __call__(self, action: Array) -> object:
-        """Fresh arrays, which an environment may keep."""
+        """Return fresh arrays, which an environment may keep."""
         found = {}
         for name, columns, shape, dtype, to_env in self.parts:
             part = action[:, columns].reshape(len(action), *shape).astype(dtype)
@@ -256,7 +256,7 @@ class Apart:
 
 
 class Rescale:
-    """Canonical Box actions [N, ...] to the environment's own: scaled if both bounds are finite, always clipped."""
+    """Converts canonical Box actions [N, ...] to the environment's: scales if both bounds are finite, always clips."""
 
     def __init__(self, space: spaces.Box) -> None:
         self.dtype = space.low.dtype
@@ -295,7 +295,7 @@ class Rescale:
 
 
 def allocate(space: Space, num_envs: int) -> Obs:
-    """Zeros for `num_envs` observations of a canonical space: an array [num_envs, ...] or a dictionary of them."""
+    """Return zeros for `num_envs` observations of a canonical space: an array [num_envs, ...] or a dictionary."""
     if isinstance(space, spaces.Dict):
         return {name: allocate(sub, num_envs) for name, sub in space.spaces.items()}
     return np.zeros((num_envs, *(space.shape or ())), space.dtype)

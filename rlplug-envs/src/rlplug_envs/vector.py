@@ -81,14 +81,14 @@ class SerialEnvs:
         id: the name in messages and in `spec.id`.
         limit: truncate episodes after this many steps; 0 leaves that to the environment. It costs nothing here;
             Gymnasium's TimeLimit wrapper is one more call per environment and step.
-        inexact: why its state cannot be captured, "" if it can; None finds out with `capture.self_test`.
+        inexact: why its state cannot be captured, "" if it can; None: test it with `capture.self_test`.
     """
 
     def __init__(
         self, make: Make, num_envs: int, id: str = "", limit: int = 0, inexact: str | None = None
     ) -> None:
         if num_envs < 1:
-            raise BadEnv(f"{id}: num_envs is {num_envs}; it is at least 1")
+            raise BadEnv(f"{id}: num_envs is {num_envs}; it must be at least 1")
         if inexact is None:
             inexact = self_test(
                 lambda: SerialEnvs(make, 1, id, min(limit, 20) if limit else 0, inexact="")
@@ -360,11 +360,11 @@ class SerialEnvs:
         return np.array(self._totals)
 
     def translate(self, action: Array) -> object:
-        """Canonical actions [N, ...] as the environments take them."""
+        """Return canonical actions [N, ...] in the form that the environments take."""
         return action if self._to_env is None else self._to_env(action)
 
     def state_dict(self) -> State:
-        """Return the environments' states and running episodes; of an inexact one only the reason."""
+        """Return the environments' states and running episodes; for an inexact one only the reason."""
         if self.spec.inexact:
             return {"inexact": self.spec.inexact}
         try:

@@ -42,7 +42,7 @@ class Watch:
     """The parts of one set of observations [N, ...] that can be wrong, with a limit for each.
 
     A sum of squares tells in one product whether a part of floats may hold a NaN or an infinity, or is far outside
-    finite bounds. Of Discrete, MultiDiscrete and MultiBinary parts the numbers outside their space are counted.
+    finite bounds. For Discrete, MultiDiscrete and MultiBinary parts, the numbers outside their space are counted.
     """
 
     def __init__(self, space: Space, obs: Obs, id: str) -> None:
@@ -150,7 +150,7 @@ def close_env(close: Callable[[], object], id: str) -> None:
 def check_counted(when: Callable[[int], str], space: Space, obs: Obs, name: str = "") -> None:
     """Raise BadEnv for Discrete and similar observations [N, ...] outside their space; `when` names a row and its step.
 
-    One below would be taken for another state, one above for none.
+    A network would read a number below the range as another state, and one above it as no state.
     """
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():

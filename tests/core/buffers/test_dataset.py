@@ -107,7 +107,7 @@ def test_images_of_floats_that_are_no_pixels_are_refused() -> None:
 
 def test_ends_are_one_for_each_transition() -> None:
     ends = arrays()["terminations"][:, None]
-    with pytest.raises(UsageError, match=r"'terminations' is \[1\] each, and \[\] here"):
+    with pytest.raises(UsageError, match=r"'terminations' has shape \[1\] in each step, not \[\];"):
         Dataset("x", {**arrays(), "terminations": ends}).fit(SPEC, OWN)
 
 
@@ -299,10 +299,10 @@ def test_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"observations": np.zeros((7, 3))}, r"'observations' is \[3\] each, and \[2\] here"),
+        ({"observations": np.zeros((7, 3))}, r"'observations' has shape \[3\] in each step, not \[2\];"),
         ({"actions": np.full((7, 2), 11.0)}, "its actions are outside Box"),
         ({"rewards": np.array([0, 1, np.nan, 3, 4, 5, 6])}, "'rewards' of transition 2 is not finite"),
-        ({"rewards": np.array(["a"] * 7)}, "'rewards' holds no plain numbers"),
+        ({"rewards": np.array(["a"] * 7)}, "'rewards' is not an array of plain numbers"),
         ({"terminations": np.zeros(6, bool)}, "'terminations' and 'rewards' differ in length"),
         (
             {"observations": {"x": np.zeros((7, 2))}},

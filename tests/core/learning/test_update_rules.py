@@ -121,7 +121,7 @@ def test_workers_share_what_it_keeps(case: str) -> None:
 
 
 def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
-    """What is set goes first, and a value that the rule has no use for is left out where nobody set it."""
+    """What is set goes first, and a value that the rule does not use is left out where nobody set it."""
     options = OptimizerOptions(betas=(0.1, 0.2))
     adam, rms, torchs = options.rule("adam", eps=1e-8), OptimizerOptions().rule("rmsprop", betas=(0.5, 0.5)), None
     assert isinstance(adam, Adam)
@@ -144,10 +144,10 @@ def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
         ("Muon", {}, "torch.optim.Muon does not step on one flat tensor"),
         ("SparseAdam", {}, "torch.optim.SparseAdam does not step on one flat tensor"),
         ("sgd", {"eps": 1.0},
-         r"'sgd' has no use for 'optimizer_kwargs.eps'; its options are .*optimizer_kwargs.momentum"),
+         r"'sgd' does not use 'optimizer_kwargs.eps'; its options are .*optimizer_kwargs.momentum"),
         ("sgd", {"nesterov": True}, r"nesterov needs momentum, .* give --optimizer-kwargs.momentum too"),
         ("rmsprop", {"nesterov": True},
-         r"no use for 'optimizer_kwargs.nesterov'; its options are optimizer_kwargs.alpha, "),
+         r"does not use 'optimizer_kwargs.nesterov'; its options are optimizer_kwargs.alpha, "),
         ("adam", {"betas": (0.9,)},
          r"option 'optimizer_kwargs.betas': expected two numbers .* below 1, got 0.9; write"),
         ("NAdam", {"betas": (0.9,)}, "option 'optimizer_kwargs.betas': expected two numbers"),
@@ -155,7 +155,7 @@ def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
         ("adam", {"betas": (1.0, 1.0)}, r"option 'optimizer_kwargs.betas': .*, got 1.0, 1.0; write"),
         ("adam", {"betas": (0.9, -0.1)}, r"option 'optimizer_kwargs.betas': .*, got 0.9, -0.1; write"),
         ("NAdam", {"alpha": 0.5},
-         r"no use for 'optimizer_kwargs.alpha'; its options are optimizer_kwargs.betas, optimizer_kwargs.eps"),
+         r"does not use 'optimizer_kwargs.alpha'; its options are optimizer_kwargs.betas, optimizer_kwargs.eps"),
     ])  # fmt: skip
 def test_impossible_options_are_one_sentence(name: str, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadConfig, match=sentence) as caught:

@@ -263,7 +263,7 @@ def test_a_controller_can_set_nothing_but_scale_and_stop() -> None:
         with pytest.raises(AttributeError):
             setattr(held, name, 1)
     for wrong in (-1.0, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="a finite number from 0"):
+        with pytest.raises(ValueError, match="it must be finite and at least 0"):
             held.scale = wrong
     assert clock.scale == 0.5
 

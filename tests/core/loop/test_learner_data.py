@@ -137,6 +137,6 @@ def test_options_that_do_not_go_together_are_one_sentence(
 
 
 def test_a_data_set_with_other_spaces_says_which(tmp_path: Path, data: Path) -> None:
-    with pytest.raises(UsageError, match=r"'observations' is \[5\] each, and \[1\] here"):
+    with pytest.raises(UsageError, match=r"'observations' has shape \[5\] in each step, not \[1\];"):
         train(IMITATES, f"{ENVS}:Continuous", {"dataset": str(data)}, out=tmp_path / "runs", hooks=False)
     assert Continuous(1).spec.obs.shape == (1,)

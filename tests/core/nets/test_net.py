@@ -329,8 +329,8 @@ def test_the_default_for_critics_of_actions_is_as_before() -> None:
         ("no_such_module_here:make", UsageError, "there is no module 'no_such_module_here'"),
         (f"{own_nets.HERE}:number", PluginError, "is not a network: it is a int; name a function"),
         (f"{own_nets.HERE}:raises", PluginError, "cannot be made: KeyError: 'thing'; --traceback shows where"),
-        (f"{own_nets.HERE}:no_number", PluginError, r"Own came back; return \(module, features\)"),
-        (f"{own_nets.HERE}:no_module", PluginError, r"\(int, int\) came back; return \(module, features\)"),
+        (f"{own_nets.HERE}:no_number", PluginError, r"it returned Own; return \(module, features\)"),
+        (f"{own_nets.HERE}:no_module", PluginError, r"it returned \(int, int\); return \(module, features\)"),
         (
             f"{own_nets.HERE}:no_tensor",
             PluginError,

@@ -250,7 +250,7 @@ def test_a_hook_that_takes_options_away_is_reported_and_they_are_put_back() -> N
     options: dict[str, Any] = {"seed": 3, "gamma": 0.9}
     assert hooks.configure(options) == {"gamma": "hook meddling"}
     assert options == {"gamma": 0.5, "seed": 3}
-    assert reports == ["hook plugin 'meddling' took options away, which are put back: seed"]
+    assert reports == ["hook plugin 'meddling' removed options, which are restored: seed"]
 
 
 def test_metrics_of_a_hook_are_written_and_bad_names_refused(tmp_path: Path) -> None:

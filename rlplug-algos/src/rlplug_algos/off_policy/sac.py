@@ -43,7 +43,7 @@ class SACConfig(rl.Config):
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
     # gradient steps of the critics per step of policy and targets
     policy_delay: rl.Count = 1
-    # memory before policy and critics: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    # memory before policy and critics: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
     memory: rl.Importable | None = None
     # with a memory, steps of a sequence that train the networks; default: 20
     sequence_length: rl.Count | None = None

@@ -35,7 +35,7 @@ class A2CConfig(rl.Config):
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
     # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = False
-    # memory of policy and critic: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    # memory of policy and critic: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
     memory: rl.Importable | None = None
     # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None

@@ -33,7 +33,7 @@ class APPOConfig(rl.Config):
     clip_range: rl.Scheduled[rl.Positive] = 0.2  # largest change of the probability ratio from 1
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    # memory of policy and critic: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    # memory of policy and critic: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
     memory: rl.Importable | None = None
     # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None

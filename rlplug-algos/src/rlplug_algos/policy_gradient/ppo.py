@@ -37,10 +37,10 @@ class PPOConfig(rl.Config):
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
     # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = False
-    # memory of policy and critic: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    # memory of policy and critic: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
     memory: rl.Importable | None = None
     recurrent_cell: rl.CellName | None = None  # former name of memory
-    recurrent_hidden_size: rl.Count | None = None  # former name of a memory's units
+    recurrent_hidden_size: rl.Count | None = None  # former option for the units of a memory
     # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
     # initial standard deviation of the noise; default: the paper's

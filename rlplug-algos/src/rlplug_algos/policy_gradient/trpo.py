@@ -33,7 +33,7 @@ class TRPOConfig(rl.Config):
     batch_size: rl.Count = 128  # samples per minibatch of the critic
     # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = False
-    # memory of the policy: gru, lstm, a plugin's, or ./mine.py:Mine; the critic reads it and does not train it
+    # memory of the policy: gru, lstm, a plugin's id, or ./mine.py:Mine; the critic reads it and does not train it
     memory: rl.Importable | None = None
     net: rl.Net = rl.Net()
     critic_net: rl.CriticNet = rl.CriticNet()

@@ -49,7 +49,7 @@ class C51Config(rl.Config):
     noisy: rl.Noise | None = None
     # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
-    # memory of the network: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    # memory of the network: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
     memory: rl.Importable | None = None
     # with a memory, steps of a sequence that train the network; default: 20
     sequence_length: rl.Count | None = None

@@ -48,10 +48,10 @@ class R2D2Config(rl.Config):
     # learn values on a square-root scale (Pohlen et al., 2018)
     rescale_values: bool = True
     dueling: bool = True  # separate streams for state value and advantages (Wang et al., 2016)
-    # memory: gru, lstm, a plugin's, or ./mine.py:Mine, with options: gru:units=128; default: lstm
+    # memory: gru, lstm, a plugin's id, or ./mine.py:Mine, with options: gru:units=128; default: lstm
     memory: rl.Importable | None = None
     recurrent_cell: rl.CellName | None = None  # former name of memory
-    recurrent_hidden_size: rl.Count | None = None  # former name of a memory's units
+    recurrent_hidden_size: rl.Count | None = None  # former option for the units of a memory
     net: rl.Net = rl.Net(activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 5e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # decrease the learning rate to 0 over the run

@@ -191,7 +191,7 @@ def _recorded(kind: str, name: str) -> Record:
     short = name if kind in ("algorithm", "env") else split_word(name)[0]
     if is_target(short):
         raise UsageError(
-            f"--record: '{name}' is not an installed plugin, so no package can carry the result"
+            f"--record: '{name}' is not an installed plugin, so no package can contain the result"
         )
     if kind == "env":
         short = provider_in(name) or "gymnasium"

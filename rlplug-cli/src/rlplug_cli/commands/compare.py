@@ -60,7 +60,10 @@ common_options = all_of(
             help="Confidence of intervals  [0.95]",
         ),
         click.option(
-            "--points", type=click.IntRange(2), default=200, help="Points of a curve at most  [200]"
+            "--points",
+            type=click.IntRange(2),
+            default=200,
+            help="Largest number of points of a curve  [200]",
         ),
         runs_directory_option,
     ]

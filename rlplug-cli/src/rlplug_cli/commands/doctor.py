@@ -19,7 +19,7 @@ from rlplug_core.plugins import read_index, remedy
 @click.command("doctor")
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Examine this installation; the exit code is 3 if a plugin cannot be used."""
+    """Check this installation; the exit code is 3 if a plugin cannot be used."""
     echo(f"rlplug {__version__} with rlplug-core {core}, Python {platform.python_version()}")
     echo(f"interpreter {sys.executable}")
     echo(f"MLflow store {store.tracking_uri()}")

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     "--episodes",
     type=click.IntRange(1),
     default=100,
-    help="How many episodes  [100]",
+    help="Number of episodes  [100]",
 )
 @click.option(
     "--seed",
     type=click.IntRange(0),
-    help="Seed of the environments, which run side by side; play runs one after the other, so only the first "
+    help="Seed of the environments, which run in parallel; play runs episodes one after the other, so only the first "
     "episode is the same  [the run's final evaluation's]",
 )
 @click.option(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     "--seed",
     type=click.IntRange(0),
     default=1,
-    help="Seed of the first member and of exchanges; members count up  [1]",
+    help="Seed of the first member and of exchanges; other members use the next seeds  [1]",
 )
 @click.option(
     "--space", type=FILE, help="Ranges from a TOML file  [those that the algorithm declares]"

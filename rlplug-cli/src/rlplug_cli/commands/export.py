@@ -30,17 +30,17 @@ from rlplug_core.runs import shell_word
 @click.option(
     "--onnx",
     is_flag=True,
-    help="Also as policy.onnx (needs 'rlplug-cli[onnx]').",
+    help="Also write policy.onnx (needs 'rlplug-cli[onnx]').",
 )
 @click.option(
     "--torchscript",
     is_flag=True,
-    help="Also as policy.pt, for LibTorch.",
+    help="Also write policy.pt, for LibTorch.",
 )
 @click.option(
     "--mlflow",
     is_flag=True,
-    help="Also as an MLflow model, for 'mlflow models serve'.",
+    help="Also write an MLflow model, for 'mlflow models serve'.",
 )
 @trust_option
 def command(
@@ -52,7 +52,7 @@ def command(
     mlflow: bool,
     trust: bool,
 ) -> None:
-    """Write the policy of RUN as files of its own: safetensors and JSON, without its algorithm, and a model card."""
+    """Write the policy of RUN to separate files: safetensors, JSON and a model card; they do not need its algorithm."""
     found = open_run(run, trust)
     from rlplug_core.export import new_directory
 

@@ -72,7 +72,7 @@ OPTION: dict[Group, str] = {
     "--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment."
 )
 def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
-    """Show options of an algorithm or another plugin, or an environment; with ENV an algorithm's preset there."""
+    """Show the options of an algorithm or another plugin, or an environment; with ENV also an algorithm's preset."""
     is_run = any(is_regular(path / "config.json") for path in (Path(name), OUT / name))
     if is_run and not is_target(name) and name not in plugins.ids("algorithms"):
         raise UsageError(f"{name} is a run; type: rlplug show {shell_word(name)}")

@@ -23,7 +23,7 @@ from rlplug_core.plugins import GROUPS
 @click.option(
     "--actions",
     metavar="SPACE",
-    help="Only the algorithms that take such actions: Discrete, Box, Tuple, …",
+    help="Only algorithms that support these actions: Discrete, Box, Tuple, …",
 )
 @click.option(
     "--available",

@@ -56,12 +56,12 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     "--episodes",
     type=click.IntRange(1),
     default=1,
-    help="How many episodes, one after the other  [1]",
+    help="Number of episodes, one after the other  [1]",
 )
 @click.option(
     "--seed",
     type=click.IntRange(0),
-    help="Seed of the environment; evaluate runs several side by side, so only the first episode is the same  "
+    help="Seed of the environment; evaluate runs episodes in parallel, so only the first episode is the same  "
     "[the run's final evaluation's]",
 )
 @conditions("Play")

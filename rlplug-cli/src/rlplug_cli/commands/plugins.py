@@ -14,7 +14,7 @@ from rlplug_core.plugins import remedy
 @click.command("plugins")
 @known_as_json
 def command(as_json: bool) -> None:
-    """List plugins with their contributions, and why one cannot be used."""
+    """List plugins with their contributions, and the reason if one cannot be used."""
     found = plugins.records()
     if as_json:
         echo_json([{"group": record.group, **row(record)} for record in found])

@@ -25,7 +25,7 @@ from rlplug_core.config import figures
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="The new file, FILE.npz."
 )
 @click.option(
-    "--steps", type=click.IntRange(1), default=100_000, help="How many environment steps  [100000]"
+    "--steps", type=click.IntRange(1), default=100_000, help="Number of environment steps  [100000]"
 )
 @click.option(
     "--num-envs", type=click.IntRange(1), default=1, help="Environments stepped together  [1]"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     shell_complete=environments,
 )
 @click.option(
-    "--seeds", "numbers", default="5", metavar="N|A,B,…", help="How many seeds, or which  [5]"
+    "--seeds", "numbers", default="5", metavar="N|A,B,…", help="Number of seeds, or their list  [5]"
 )
 @click.option(
     "--set",

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     "--objective",
     default="last",
     metavar="NAME[,NAME…]",
-    help="last (or score), best: final return of the last weights or the best checkpoint; mean: of evaluations; "
-    "steps_per_second; several give a Pareto front  [last]",
+    help="last (or score), best: final return of the last weights or the best checkpoint; "
+    "mean: mean of all evaluations; steps_per_second; several give a Pareto front  [last]",
 )
 @click.option(
     "--prune/--no-prune",
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     "--warmup",
     type=click.FloatRange(0, 1),
     default=0.3,
-    help="Part of a run before pruning  [0.3]",
+    help="Fraction of a run before pruning starts  [0.3]",
 )
 @click.option(
     "--storage", metavar="URL", help="Optuna's storage  [study.db in the study's directory]"

@@ -23,14 +23,14 @@ setInterval(async () => {
   } catch { document.body.className = 'ended'; }
 }, %d);
 """
-#: Forbids every script but our own, whatever a run's names contain.
+#: Forbids every script except our own, even if names of runs contain one.
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; script-src 'nonce-{nonce}'"
 )
 
 
 class Content:
-    """The content of the page, made at most every so many seconds, however many browsers ask.
+    """The content of the page, made at most once per interval, for any number of browsers.
 
     Args:
         make: returns the HTML of the comparison; it may take a second.

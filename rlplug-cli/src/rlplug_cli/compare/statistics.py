@@ -23,7 +23,7 @@ Center = Literal["mean", "iqm"]
 
 #: Numbers that are in memory at once, 8 MB.
 PART = 2**20
-#: The share of scores that the interquartile mean leaves out at either end.
+#: The share of scores that the interquartile mean leaves out at each end.
 TRIM = 0.25
 
 
@@ -93,8 +93,8 @@ def _split(count: int, size: int) -> Iterator[int]:
 def aggregate(scores: Sequence[Floats], how: Aggregate) -> float:
     """Return one number for all runs `[n]` of all tasks.
 
-    `mean` is that of the tasks' means, `median` the median of the tasks' means, `iqm` the mean of the middle half of
-    all scores, whatever their task.
+    `mean` is the mean of the tasks' means, `median` the median of the tasks' means, `iqm` the mean of the middle half
+    of the scores of all tasks.
     """
     return float(_aggregate_redraws([task[None, :] for task in scores], how)[0])
 
@@ -114,7 +114,7 @@ def estimate(
 def band(curves: Floats, how: Center, drawn: Draws, confidence: float = 0.95) -> Band:
     """Return the aggregate of each point of the curves `[n, T]` of one task, with its pointwise percentile interval.
 
-    Where a curve has no number there is none.
+    A point without a value in a curve has no estimate.
     """
     cut = _cut(len(curves))
     redrawn = []

@@ -1,4 +1,4 @@
-"""Follow a run's journal: the truth that every logger copies, so that it forgets nothing and tells nothing twice."""
+"""Follow a run's journal, which every logger copies, so that no record is lost or sent twice."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class Mirror:
             self._open_since = 0
 
     def check_store(self) -> None:
-        """Ask the store for the run, by a connection of its own: an open one may write to a file that was moved away.
+        """Ask the store for the run by a new connection: an open one may write to a file that was moved away.
 
         Raises:
             RlplugError: the store does not have it.

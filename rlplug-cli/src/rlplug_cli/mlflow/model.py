@@ -74,5 +74,5 @@ class Served:
 
 
 def _load_pyfunc(path: str) -> Served:
-    """MLflow's way in."""
+    """Load the model in a directory; MLflow calls this function."""
     return Served(load(path))

@@ -1,6 +1,6 @@
 """Runs a command in its own process group and ends the whole group when the process that started it is gone.
 
-A server's grandchildren outlive a parent that is killed; a pipe does not: its other end closes however the parent ends.
+A server's grandchildren outlive a parent that is killed, but a pipe closes whenever the parent ends.
 A separate process watches the pipe, because Ray, for example, kills the children of a killed parent too. On Windows a
 thread of this process does.
 """

@@ -3,7 +3,7 @@
 MLflow's server has no accounts, and can make experiments with artifacts in any directory: a client of its port can read
 every file of its user. Other accounts of the machine can reach 127.0.0.1 too, so each request must bring the token
 that `rlplug ui` prints: in the address (`?token=…`, which sets a cookie), as that cookie, or as `Authorization: Bearer
-…`, as MLflow's clients send it where `MLFLOW_TRACKING_TOKEN` is set.
+…`, as MLflow's clients send it if `MLFLOW_TRACKING_TOKEN` is set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 
 from rlplug_cli.mlflow import ui_redirect
 
-#: Where the server's process finds its token: an environment that other accounts cannot read.
+#: The environment variable with the token of the server's process; other accounts cannot read it.
 TOKEN = "RLPLUG_UI_TOKEN"
 #: A cookie's name holds the port, since browsers keep one set of cookies for all ports of a host.
 COOKIE = "rlplug-ui-{port}"
@@ -29,7 +29,7 @@ Application: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class Guarded:
-    """An ASGI application that only those reach who know the token."""
+    """An ASGI application that refuses requests without the token."""
 
     def __init__(self, application: Application, token: str) -> None:
         if not token:

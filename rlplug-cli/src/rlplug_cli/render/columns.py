@@ -44,7 +44,7 @@ def _wrap(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
 
 
 def _state_texts(header: Sequence[str], row: Sequence[str], room: int) -> Iterator[str]:
-    """One row as lines, each of a column's title and its cell."""
+    """Return one row as lines, each with a column's title and its cell."""
     for title, cell in zip(header, row, strict=True):
         yield textwrap.fill(
             f"{title}: {cell}", room, subsequent_indent="  ", break_on_hyphens=False

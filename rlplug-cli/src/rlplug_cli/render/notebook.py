@@ -100,7 +100,7 @@ class LiveCurve:
 
 
 def note(points: list[tuple[int, float]], steps: int, value: float | None) -> bool:
-    """Add a point to a curve, unless there is none or it was there; whether it was added."""
+    """Add a point to a curve unless it is missing or already there; return whether it was added."""
     if value is None or (points and points[-1][0] >= steps):
         return False
     points.append((steps, value))

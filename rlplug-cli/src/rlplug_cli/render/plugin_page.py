@@ -27,7 +27,7 @@ _TABLE = """
 _CHECKS = """
 ## Checks
 
-What `rlplug check` found for each version of a plugin with each rlplug-core, and the day of the check.
+Results of `rlplug check` for each version of a plugin with each rlplug-core, and the day of the check.
 
 | plugin | {cores} |
 |---|{lines}

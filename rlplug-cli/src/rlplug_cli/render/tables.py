@@ -91,7 +91,7 @@ def terminal() -> int:
 
 
 def fit(widths: Sequence[int], room: int) -> list[int]:
-    """Widths that add up to `room`: first the last column gives way, then the widest of all."""
+    """Return widths that add up to `room`: the last column becomes narrower first, then the widest one."""
     found = list(widths)
     found[-1] = max(min(found[-1], LEAST), found[-1] - max(0, sum(found) - room))
     while sum(found) > room and max(found) > SHORTEST:
@@ -100,7 +100,7 @@ def fit(widths: Sequence[int], room: int) -> list[int]:
 
 
 def _texts(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    """Return the lines that one takes."""
+    """Return the lines of one row."""
     *cells, last = line
     rest = textwrap.wrap(last, widths[-1]) or [""]
     start = "".join(

@@ -169,7 +169,7 @@ def outcome(pool: TaskPool, entry: Entry) -> str:
 
 
 def status_counts(pool: TaskPool) -> str:
-    """Return how many tasks have which status."""
+    """Return the number of tasks in each status."""
     states = [entry.progress.status for entry in pool.entries.values()]
     parts = [f"{states.count('finished')} of {len(states)} finished"]
     for status in ("running", "failed", "killed", "interrupted"):

@@ -81,7 +81,7 @@ class GaussianNoise:
         return {}
 
     def load_state_dict(self, state: State) -> None:
-        """Holds nothing."""
+        """Do nothing; it has no state."""
 
 
 class OrnsteinUhlenbeck:

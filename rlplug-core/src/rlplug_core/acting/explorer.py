@@ -76,7 +76,7 @@ def explorer_from_options(
     ranks: int = 1,
     final_eps: float | None = None,
 ) -> EpsilonGreedy:
-    """Make the agent that a learner's exploration options ask for.
+    """Make the agent for the exploration options of a learner.
 
     The config has `exploration_initial_eps`, `exploration_final_eps`, `exploration_fraction`, `exploration_points`,
     `softmax_temperature`, `random_steps` and `eval_eps`. It may have `exploration_alpha`.
@@ -111,7 +111,7 @@ def epsilon_schedule(
 ) -> Schedule:
     """Return the probability of a random action: from `initial` to `final` over the fraction `fraction` of the run.
 
-    `points` are points in between, each a fraction of the run and the probability there.
+    `points` are more points of the schedule, each a fraction of the run and the probability there.
     """
     between = zip(points[::2], points[1::2], strict=True)
     return piecewise([(0.0, initial), *between, (fraction, final)])
@@ -135,7 +135,7 @@ def check_exploration(
     """Raise ValueError if two options replace epsilon, or if `points` of its schedule are not probabilities."""
     if noisy is not None and softmax_temperature is not None:
         raise ValueError(
-            "noisy and softmax_temperature both take the place of epsilon; set one of them to none"
+            "noisy and softmax_temperature both replace epsilon; set one of them to none"
         )
     shares = list(points[::2])
     chances = points[1::2]

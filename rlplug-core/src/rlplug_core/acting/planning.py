@@ -15,7 +15,7 @@ from rlplug_core.nets.forward import fast_forward
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Act, Array, Obs, RecurrentState
 
-#: Number of times that plans improve.
+#: Number of iterations that improve the plans.
 ITERATIONS = 3
 #: Share of the plans that the next iteration learns from.
 ELITES = 1 / 8

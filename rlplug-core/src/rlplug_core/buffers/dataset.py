@@ -221,12 +221,14 @@ def _numbers(given: Any, name: str, shape: tuple[int, ...] | None, place: str) -
         UsageError: it does not contain plain finite numbers of this shape.
     """
     if isinstance(given, Mapping) or given.dtype.kind not in "biuf":
-        raise UsageError(f"the data set {place} does not fit: '{name}' holds no plain numbers")
+        raise UsageError(
+            f"the data set {place} does not fit: '{name}' is not an array of plain numbers"
+        )
     array: Array = given
     if array.shape[1:] != (shape or ()):
         raise UsageError(
-            f"the data set {place} does not fit: '{name}' is {list(array.shape[1:])} each, and {list(shape or ())} "
-            "here; name one that was recorded in this environment"
+            f"the data set {place} does not fit: '{name}' has shape {list(array.shape[1:])} in each step, not "
+            f"{list(shape or ())}; name one that was recorded in this environment"
         )
     if not np.isfinite(array).all():
         row = first_nonfinite_row(array)

@@ -48,7 +48,7 @@ class PriorityOptions:
     def __post_init__(self) -> None:
         if self.eviction == "sampled" and self.alpha == 0:
             raise ValueError(
-                "eviction sampled goes by priorities; set priority.alpha above 0, such as 0.6"
+                "eviction sampled uses priorities; set priority.alpha above 0, such as 0.6"
             )
 
 
@@ -253,7 +253,9 @@ def check_no_sequences(
     given = {"sequence_length": sequence_length, "burn_in": burn_in, "sequence_period": period}
     named = [name for name, value in given.items() if value is not None]
     if memory is None and named:
-        raise ValueError(f"{named[0]} is about the sequences of a memory; give --memory gru too")
+        raise ValueError(
+            f"{named[0]} is an option of sequences for a memory; give --memory gru too"
+        )
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class RecordedReplay:
 
     def add(self, step: Step, source: int = 0) -> None:
         """Raise UsageError: a data set does not change."""
-        raise UsageError("a data set takes no steps of a run; it is known by its hash")
+        raise UsageError("a data set cannot store steps of a run, because its hash identifies it")
 
     def batches(self, clock: Clock) -> Iterator[Transitions]:
         """Yield one batch."""

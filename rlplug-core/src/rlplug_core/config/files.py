@@ -86,9 +86,7 @@ def open_regular(
     os.close(number)
     if not stat.S_ISREG(about.st_mode):
         raise BadFile(path, "it is not a regular file; delete it")
-    raise BadFile(
-        path, f"it has {about.st_size:,} bytes, and {limit:,} are the most that it may have"
-    )
+    raise BadFile(path, f"it has {about.st_size:,} bytes, and at most {limit:,} are allowed")
 
 
 def open_lock(path: Path) -> IO[bytes]:

@@ -46,7 +46,9 @@ def is_locked(file: int) -> bool:
     if fcntl is None:
         return not (_set_byte(file, "LK_NBLCK") and _set_byte(file, "LK_UNLCK"))
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # two that ask do not disturb each other
+        fcntl.flock(
+            file, fcntl.LOCK_SH | fcntl.LOCK_NB
+        )  # two processes that check do not disturb each other
     except OSError as error:
         return isinstance(error, BlockingIOError)
     return False

@@ -29,9 +29,9 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 Several = Annotated[int, msgspec.Meta(ge=2)]
 #: An integer of at least 0.
 Natural = Annotated[int, msgspec.Meta(ge=0)]
-#: An integer of at least 1 that a table's column of 64 bits holds.
+#: An integer of at least 1 that fits into a table's column of 64 bits.
 Steps = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
-#: An integer of at least 0 that a table's column of 64 bits holds.
+#: An integer of at least 0 that fits into a table's column of 64 bits.
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 #: A number above 0.
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -51,10 +51,10 @@ class Follows:
 
 #: A number that may follow a schedule, such as `Scheduled[Positive]`; any other option refuses one.
 Scheduled = Annotated[T, Follows]
-#: Texts that are typed one by one, because each may contain commas.
+#: Strings that are typed one by one, because each may contain commas.
 Repeated = Annotated[tuple[str, ...], "repeated"]
 #: A string that names something to import: `./file.py:name` or `module:name`; some options also take a plugin's name.
-#: Options of its own follow as `:option=value,…`. A run keeps a copy of the file.
+#: Its own options follow as `:option=value,…`. A run keeps a copy of the file.
 Importable = Annotated[str, "target"]
 
 

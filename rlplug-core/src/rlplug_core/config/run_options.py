@@ -44,12 +44,12 @@ class RunOptions(Config):
     wrap: Repeated = ()
     # controller that steers the run, NAME or NAME:option=value,…; may be repeated
     controller: Repeated = ()
-    # training loop; auto takes the algorithm's first
+    # training loop; auto: the first one that the algorithm lists
     runner: Literal["auto", "sync", "async", "decoupled"] = "auto"
     # number of worker processes of the async runner; auto (0) is one for each core
     workers: Natural = 2
     actors: Count = 2  # number of actor processes of the decoupled runner
-    # versions by which an actor's weights may lag; default: 2 * actors - 1
+    # largest policy lag of an actor, in versions of the weights; default: 2 * actors - 1
     max_lag: Natural | None = None
     # steps of each environment an actor sends at once; default: n_steps, or 16
     chunk_steps: Count | None = None
@@ -62,7 +62,7 @@ class RunOptions(Config):
     learners: Count = 1
     # run workers or actors in turn in one process: deterministic, resumes bit for bit
     inline: bool = False
-    # processes that step the environments under sync; 1 is the run's own, auto (0) chooses
+    # processes that step the environments under sync; 1: only the run's own, auto (0): rlplug chooses
     env_workers: Natural = 1
     # device of networks and batches: cpu, cuda, cuda:1; auto is cuda if there is a GPU, else cpu
     device: str = "auto"
@@ -83,8 +83,8 @@ class RunOptions(Config):
     checkpoint_every: Natural = 0  # env steps between checkpoints; 0 is a tenth of the total
     # restart episodes at checkpoints, for exact resume if the environment has no saved state
     resume_exact: bool = False
-    # number of periodic checkpoints to keep, besides the best and the final one; all (0) keeps each; default: 3, or
-    # 1 if each holds a replay buffer of 1 GiB or more
+    # number of periodic checkpoints to keep, besides the best and the final one; all (0): every one; default: 3,
+    # or 1 if each holds a replay buffer of 1 GiB or more
     keep_checkpoints: Natural | None = None
     # also log with these: csv, tensorboard, wandb, ./file.py:Class, NAME:option=value,…
     log: tuple[str, ...] = ()
@@ -96,10 +96,10 @@ class RunOptions(Config):
     # number of the last training episodes that logs and displays summarize
     stats_window_size: Count = 100
     worker_timeout: Positive = 60.0  # seconds without a message after which a worker counts as hung
-    # env steps between films of an evaluation's first episode; 0 for none
+    # env steps between videos of an evaluation's first episode; 0 for none
     record_every: Natural = 0
     init: str = ""  # start from the weights of this run, checkpoint or export
-    # what to take from there: policy, critic, optimizer, buffer
+    # parts to load from it: policy, critic, optimizer, buffer
     init_parts: tuple[str, ...] = ("policy", "critic")
     # do not train these parameters, by name prefix: policy.encoder
     freeze: tuple[str, ...] = ()
@@ -107,5 +107,5 @@ class RunOptions(Config):
     dataset: str = ""
     # share of each batch that comes from the data set; default: in proportion to the transitions
     dataset_share: UnitInterval | None = None
-    # learn only from the data set: steps are updates, the environment only evaluates
+    # learn only from the data set: steps count updates, and only evaluations use the environment
     offline: bool = False

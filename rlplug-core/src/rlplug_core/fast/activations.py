@@ -22,7 +22,7 @@ def _relu(x: Array, out: Array | None) -> Array:
 
 
 def _relu_derivative(y: Array) -> Array:
-    positive: Array = ~(y <= 0)  # so that NaN passes, as torch's
+    positive: Array = ~(y <= 0)  # so that NaN passes, as in torch
     return positive
 
 

@@ -204,7 +204,7 @@ class FastTensor(Elementwise, Reductions):
     def _either(
         self, function: Callable[[Any, Any], Array], other: Any, share_of: Callable[[], Array]
     ) -> FastTensor:
-        """Return the one or the other value; `share_of` computes this array's share of the gradient."""
+        """Return one of two values; `share_of` computes this array's share of the gradient."""
         value = function(self.value, raw(other))
         if other.__class__ is not FastTensor or other.backward_of is None:
             return self._linear(value, lambda g, into: (g * share_of(),))

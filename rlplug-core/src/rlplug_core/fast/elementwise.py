@@ -42,7 +42,7 @@ class Elementwise(Node):
 
     def abs(self) -> Self:
         value = self.value
-        # 0 for NaN, as torch's
+        # 0 for NaN, as in torch
         return self.unary(np.abs(value), lambda: (value > 0).astype(value.dtype) - (value < 0))
 
     __abs__ = abs

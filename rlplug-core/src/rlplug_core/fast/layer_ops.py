@@ -187,7 +187,7 @@ class LogStdOp:
 
 
 class ScaleOp:
-    """Values less a shift, times a scale, within bounds; all three are those of a `RunningNorm` at each call."""
+    """Values minus a shift, times a scale, within bounds; all three are those of a `RunningNorm` at each call."""
 
     parameters: Sequence[nn.Parameter] = ()
 

@@ -114,7 +114,7 @@ class FastLosses:
     def _reason_for_autograd(self, name: str, learner: Field, args: Sequence[object]) -> str:
         """Return why autograd must compute a loss, or ""; known without a call of the loss."""
         if name in self.plain:
-            return "more is asked of the loss than a step of its optimizer"
+            return "the loss is used for more than the step of its optimizer"
         if self.has_hooks is None:
             self.has_hooks = of_modules(learner.modules())
         if self.has_hooks():
@@ -231,7 +231,7 @@ class _Results:
         return result
 
     def _fast_loss(self, array: FastTensor, place: int) -> FastLoss:
-        """Return an array as a loss, an unused one if there is one: torch takes long to make a tensor."""
+        """Return an array as a loss; an unused loss is used again, because torch takes long to make a tensor."""
         spare = self.losses.spare.setdefault(self.function.__name__, [])
         unused = [n for n in range(len(spare)) if getrefcount(spare[n]) == ONLY_SPARE]
         loss: FastLoss = spare[unused[0]] if unused else Tensor._make_subclass(FastLoss, UNREAD)

@@ -60,7 +60,7 @@ def pair(activation: str) -> Pair | None:
 
 
 def call_on_threads(function: Callable[..., None], threads: int, *arguments: object) -> None:
-    """Call a function that was compiled `on_threads`, on at most so many threads of numba's."""
+    """Call a function that was compiled `on_threads`, on at most this number of numba's threads."""
     import numba
 
     with TURN:
@@ -94,7 +94,7 @@ def has_scipy() -> bool:
 
 
 def loop_library(threads: int = 1) -> str:
-    """Return the library that computes loops on so many threads, for the record of a run: bits differ between them."""
+    """Return the library that computes loops on this number of threads, for the record of a run: bits may differ."""
     if not available():
         return "numpy"
     passes = threads > 1 and has_scipy()

@@ -31,7 +31,7 @@ from rlplug_core.types import Array
 if TYPE_CHECKING:
     from rlplug_core.fast.loops.parallel import Networks
 
-#: From this number of multiplications in a forward pass threads pay.
+#: Threads pay off from this number of multiplications in a forward pass.
 WORTH = 2**20
 #: The smallest number of rows in a block.
 ROWS = 64

@@ -93,7 +93,8 @@ def next_valid(value: Array, next_value: Array, ended: Array, valid: Array) -> A
 def explained_variance(rollout: Rollout, advantage: Array, target: Array) -> float | Tensor:
     """Return the share of the variance of value targets that the critic explained: 1 - Var(advantage) / Var(target).
 
-    1 means a perfect critic, 0 one as good as a constant, below 0 a worse one. Rows of weight 0 do not count.
+    1 means a perfect critic, 0 a critic that is as good as a constant, and below 0 it is worse. Rows of weight 0 do not
+    count.
 
     Args:
         rollout: T steps of N environments.

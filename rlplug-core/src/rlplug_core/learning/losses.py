@@ -269,7 +269,7 @@ def gaussian_score(outputs: Tensor, action: Tensor) -> Tensor:
 
 
 def gaussian_kl_slope(average: Tensor, outputs: Tensor) -> Tensor:
-    """Compute the gradient of KL(average || outputs), both diagonal Gaussians, in `outputs`.
+    """Compute the gradient of KL(average || outputs), of diagonal Gaussians, with respect to `outputs`.
 
     Args:
         average, outputs: [B, 2 d] means, then log standard deviations.

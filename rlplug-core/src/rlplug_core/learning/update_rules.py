@@ -119,7 +119,7 @@ class Adam:
     """Adam (Kingma and Ba, 2015, arXiv:1412.6980), torch's fused kernel on one tensor; weight decay is in the loss.
 
     The kernel is called by itself: `torch.optim.adam.adam` around it takes longer than the kernel on small networks.
-    Where numba is installed, its loop does the same in half the time.
+    If numba is installed, its loop does the same in half the time.
     """
 
     fused: ClassVar[Callable[..., None]] = staticmethod(torch._fused_adam_)
@@ -260,7 +260,7 @@ class Torch:
         return kept
 
 
-#: The rules that have a name of their own; every other name is that of a class of torch.optim.
+#: The rules of rlplug; every other name is that of a class of torch.optim.
 RULES: dict[str, type[UpdateRule]] = {
     "adam": Adam,
     "adamw": AdamW,
@@ -381,6 +381,6 @@ def _arguments(
         if option not in fitting:
             ours = ", ".join(f"optimizer_kwargs.{one}" for one in fitting) or "none"
             raise BadConfig(
-                f"optimizer '{name}' has no use for 'optimizer_kwargs.{option}'; its options are {ours}"
+                f"optimizer '{name}' does not use 'optimizer_kwargs.{option}'; its options are {ours}"
             )
     return {**{option: value for option, value in usual.items() if option in fitting}, **given}

@@ -99,7 +99,7 @@ def fillable(plan: Plan, buffer: object) -> ReplayBuffer:
         )
     if isinstance(buffer, SequenceReplay):
         raise UsageError(
-            f"a data set holds no memories, from which {plan.algorithm} learns; use dqn, iql or cql"
+            f"a data set has no recurrent states, which {plan.algorithm} needs; use dqn, iql or cql"
         )
     return buffer
 

@@ -93,7 +93,7 @@ class Traffic:
         #: The number of permits that each actor got.
         self.granted = [0] * actors
         self.pending: list[tuple[int, int, Episode]] = []
-        #: The permit of the chunk that the learner is at.
+        #: The permit of the learner's current chunk.
         self.current: Permit | None = None
 
     @property

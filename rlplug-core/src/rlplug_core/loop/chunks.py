@@ -34,7 +34,7 @@ def chunk_arrays(
 
     `make` makes an array in another place, from its shape and its type. A step's successor is the next row's
     observation. It is stored apart, under `final_obs`, if an episode ended; other rows of `final_obs` are
-    never written, so they take no memory of their own in a block that is shared.
+    never written, so they take no memory in a shared block.
     """
 
     def room(array: Array, more: int = 0) -> Any:

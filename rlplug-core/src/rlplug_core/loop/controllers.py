@@ -186,7 +186,7 @@ class Limits:
 
 
 def controllers_of(options: RunOptions) -> list[Controller]:
-    """Return the controllers that have run options of their own."""
+    """Return the controllers that have their own run options."""
     found: list[Controller] = []
     if options.target_return is not None:
         found.append(TargetReturn(TargetReturnConfig(options.target_return)))

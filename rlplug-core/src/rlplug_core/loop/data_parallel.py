@@ -80,7 +80,7 @@ class Member:
         if rows != expected:
             raise UsageError(
                 f"several learners need a transition of every row in each step, so that they keep pace, and "
-                f"{self.plan.env} gave {rows} of {expected}: it resets rows in a step of their own, or has agents that "
+                f"{self.plan.env} gave {rows} of {expected}: it resets rows in a separate step, or has agents that "
                 "are absent; use one learner"
             )
         self.actor.buffer.add(step)

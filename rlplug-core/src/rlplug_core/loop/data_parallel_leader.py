@@ -124,7 +124,7 @@ class LearnerProcesses:
         self.member.actor.env.close()
 
     def _join(self) -> None:
-        """Build the other learners and start them at this learner's point, unless the run stops before."""
+        """Build the other learners and start them at this learner's point, unless the run stops first."""
         limit = patience(False, self.plan.options.worker_timeout)
         for remote in self.remotes:
             if not self._came(remote, limit, leaves=True):

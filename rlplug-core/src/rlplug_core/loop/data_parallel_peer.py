@@ -73,7 +73,7 @@ class Peer:
         self.member.actor.env.close()
 
     def _join(self) -> bool:
-        """Start at the leader's point; return False if the run ends before."""
+        """Start at the leader's point; return False if the run ends first."""
         for _ in ("begin", "join"):
             question = fetch(self.parent)
             if question == CLOSE:

@@ -20,7 +20,7 @@ from rlplug_core.types import Array, Episode, Spec
 
 #: Steps after which an episode is cut: thirty minutes of Atari at four frames per step.
 LONGEST = 27_000
-#: Without a time limit of the environment, episodes are also cut at the length of the run, but not below this.
+#: If the environment has no time limit, episodes are also cut at the length of the run, but not below this.
 SHORT_RUN = 1_000
 
 

@@ -78,14 +78,14 @@ def _reasons_of_options(learner: type[Any], options: RunOptions) -> Iterator[str
     if options.init and "buffer" in options.init_parts:
         yield "each learner would start with the same buffer; leave buffer out of --init-parts"
     if options.inline:
-        yield "each learner has a process of its own; leave out --inline"
+        yield "each learner has its own process; leave out --inline"
     device = torch.device(options.device)
     if (
         device.type == "cuda"
         and device.index is None
         and torch.cuda.device_count() < options.learners
     ):
-        yield f"each learner needs a GPU of its own, and torch sees {torch.cuda.device_count()}; use --device cpu"
+        yield f"each learner needs its own GPU, and torch sees {torch.cuda.device_count()}; use --device cpu"
 
 
 def check_optimized(learner: AnyLearner, runner: str, learners: int) -> None:

@@ -40,7 +40,7 @@ class Offline:
                 self.meter.add(result)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        """There are none."""
+        """Return nothing: there are no episodes."""
         return ()
 
     def metrics(self) -> Mapping[str, float]:
@@ -72,4 +72,4 @@ class Offline:
         load_global_state(state["globals"])
 
     def close(self) -> None:
-        """Hold nothing open."""
+        """Do nothing; nothing is open."""

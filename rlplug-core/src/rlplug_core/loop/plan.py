@@ -163,7 +163,7 @@ class Plan:
 
     @property
     def max_lag(self) -> int:
-        """Return the largest policy lag of decoupled actors: the option, or twice as many chunks as actors, less one.
+        """Return the largest policy lag of decoupled actors: the option, or twice as many chunks as actors, minus one.
 
         Then each may act one while another of its own waits for the learner.
         """
@@ -191,7 +191,7 @@ class Plan:
             )
         if self.options.env_workers != 1 and self.runner != "sync":
             raise UsageError(
-                f"workers of the runner '{self.runner}' step environments of their own; leave out --env-workers, or "
+                f"workers of the runner '{self.runner}' step their own environments; leave out --env-workers, or "
                 "use --runner sync"
             )
         if self.options.cudagraphs and torch.device(self.options.device).type != "cuda":
@@ -285,7 +285,7 @@ class Plan:
         return self.source.make(num_envs)
 
     def device(self, rank: int) -> torch.device:
-        """Return the device of the learner `rank` of several: without a number, each has a GPU of its own."""
+        """Return the device of the learner `rank` of several: without a number, each has its own GPU."""
         device = torch.device(self.options.device)
         shared = device.type != "cuda" or device.index is not None or self.options.learners == 1
         return device if shared else torch.device("cuda", rank)

@@ -19,7 +19,7 @@ import numpy as np
 from rlplug_core.errors import UsageError
 from rlplug_core.types import Array, Space, Spec, tree_map
 
-#: A bound beyond this is none, written as the largest float.
+#: A bound beyond this counts as infinite: some environments write the largest float.
 UNBOUNDED = 1e30
 
 
@@ -73,7 +73,7 @@ def dtype_of(space: Space) -> np.dtype[Any]:
 
 
 def split(space: Space, action: Array) -> Any:
-    """Actions [N, ...] as nested dictionaries of arrays [N, ...], each with the shape and type of its part's space."""
+    """Return actions [N, ...] as nested dictionaries of arrays [N, ...] with the shapes and types of the spaces."""
     if not isinstance(space, spaces.Dict):
         return action
     found: dict[str, Any] = {}
@@ -98,7 +98,7 @@ def join(space: Space, tree: Any) -> Array:
 
 
 def sample(space: Space, num_envs: int) -> Array:
-    """Random actions [rows, ...], drawn by the space's own generator."""
+    """Draw random actions [rows, ...] with the space's own generator."""
     drawn = [
         tree_map(lambda value: np.asarray(value)[None], space.sample()) for _ in range(num_envs)
     ]
@@ -140,7 +140,7 @@ def stuck(space: Space, mask: Array) -> Array:
 
 
 def _columns(space: Space, mask: Array) -> Iterator[tuple[int, Array]]:
-    """Each number in an action that is a choice, and which of its values a mask allows, [N, size]."""
+    """Yield each number in an action that is a choice, and which of its values a mask allows, [N, size]."""
     allowed = mask.reshape(len(mask), -1) != 0
     end = 0
     for part in parts(space):
@@ -165,7 +165,7 @@ def choices(space: Space) -> int:
 
 
 def _sizes(space: Space) -> list[int]:
-    """Between how many there is to choose, for each number in an action that is a choice."""
+    """Return the number of alternatives of each number in an action that is a choice."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     return (

@@ -182,7 +182,7 @@ class ActionCritics(Ensemble):
         self.trunk = trunk
         first = self.members[0]
         assert isinstance(first, ActionCritic)
-        #: Whether each has convolutions of its own.
+        #: Whether each has its own convolutions.
         self.apart = any(True for _ in first.vectors.parameters())
         self.atoms = first.atoms
 

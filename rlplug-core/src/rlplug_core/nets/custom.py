@@ -42,7 +42,7 @@ def custom(space: Space, net: Net, norm: ObservationNorm | None = None) -> tuple
             _try(what, module, features, space, norm)
             return module, features
     raise PluginError(
-        f"{what} is not a network: {describe_kind(made)} came back; return (module, features), an nn.Module "
+        f"{what} is not a network: it returned {describe_kind(made)}; return (module, features), an nn.Module "
         "and the number of features that it gives"
     )
 

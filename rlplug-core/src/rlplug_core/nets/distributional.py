@@ -110,10 +110,11 @@ class QuantileQ(QNetwork):
 class ImplicitQ(QNetwork):
     """Quantiles [B, A, K] of returns at any K quantile fractions (Dabney et al., 2018, arXiv:1806.06923, section 3.1).
 
-    A share τ is embedded as φ(τ) = relu(W cos(π i τ) + b), i = 0 … cosines - 1 (eq. 4), and multiplies the features.
+    A quantile fraction τ is embedded as φ(τ) = relu(W cos(π i τ) + b), i = 0 … cosines - 1 (eq. 4), and multiplies
+    the features.
 
     Args:
-        shares: action values are means over the quantiles at the middles of this number of equal shares; the paper
+        shares: action values are means over this number of quantiles, at evenly spaced fractions; the paper
             draws them from U[0, 1], which adds noise.
     """
 
@@ -143,7 +144,7 @@ class ImplicitQ(QNetwork):
         Args:
             obs: [B, ...] observations.
             noise: [size] of noisy layers; None for their mean weights.
-            shares: [B, K] in [0, 1]; None for the middles that action values are means over, in all rows.
+            shares: [B, K] quantile fractions in [0, 1]; None for those of action values, the same in all rows.
 
         Returns:
             Quantiles [B, A, K].
@@ -186,7 +187,7 @@ class ImplicitQ(QNetwork):
         """Compute the means of distributions.
 
         Args:
-            distribution: [B, A, K] quantiles at shares that are spread evenly.
+            distribution: [B, A, K] quantiles at evenly spaced fractions.
 
         Returns:
             Action values [B, A].

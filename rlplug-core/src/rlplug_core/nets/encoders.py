@@ -269,7 +269,7 @@ def check_apart(net: Net) -> None:
     """Raise UsageError if networks that are trained separately would share layers."""
     if net.shared:
         raise UsageError(
-            "net.shared puts policy and critic on one trunk, and this algorithm keeps its networks apart; leave it at "
+            "net.shared puts policy and critic on one trunk, and this algorithm trains them separately; leave it at "
             "false, or use a2c, a3c, ppo, impala, appo, vac or vpg"
         )
 

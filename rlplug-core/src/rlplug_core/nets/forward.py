@@ -52,7 +52,7 @@ def fast_forward(module: nn.Module, inference_backend: str = "auto") -> Forward:
         inference_backend: `auto`, `numpy`, `torch`, or `cudagraphs`, which is `auto` with graphs on a GPU.
 
     Raises:
-        UsageError: numpy was asked for and the network is not a plain one on the CPU.
+        UsageError: the backend is numpy, and the network is not a plain one on the CPU.
     """
     fast = room().forward(module, inference_backend)
     if fast is not None:

@@ -70,7 +70,7 @@ def check_whole_worlds(rows: int, agents: int) -> None:
 
 
 def agents_in(module: nn.Module) -> int:
-    """Return the number of agents that have networks of their own in a module; 1 if there are none."""
+    """Return the number of agents that have separate networks in a module; 1 if there are none."""
     networks = [part for part in module.modules() if isinstance(part, PerAgent)]
     return max((len(part.networks) for part in networks), default=1)
 

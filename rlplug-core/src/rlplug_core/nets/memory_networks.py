@@ -102,9 +102,9 @@ class RecurrentPolicy(nn.Module):
 
 
 class RecurrentCritic(ValueFunction):
-    """Maps recurrent states of a policy to state values [B], with PopArt on request.
+    """Maps recurrent states of a policy to state values [B], with PopArt if `popart`.
 
-    With `layers` it has the hidden layers of `net` for itself, and its gradient does not reach the memory.
+    With `layers` it has its own hidden layers, those of `net`, and its gradient does not reach the memory.
     """
 
     def __init__(self, units: int, net: Net, popart: bool = False, layers: bool = False) -> None:
@@ -145,7 +145,7 @@ class RecurrentPolicyAndCritic:
         if own and not critic.obs:
             raise UsageError(
                 f"with a memory the critic reads that of the policy; leave critic_net.{min(own)} out, or give the "
-                "critic observations of its own with critic_net.obs"
+                "critic its own observations with critic_net.obs"
             )
         self.policy = RecurrentPolicy(spec, net, memory, units)
         if critic.obs:
@@ -176,7 +176,7 @@ class RecurrentPolicyAndCritic:
     def critic_samples(self, samples: Samples) -> Samples:
         """Return samples with the critic's inputs as `obs`: the memory after each step, without a gradient.
 
-        A critic with observations of its own has these.
+        A critic with its own observations gets these instead.
         """
         seen = samples.obs
         if isinstance(self.critic, RecurrentCritic):
@@ -216,7 +216,7 @@ def policy_and_critic(
         popart: normalize values by running statistics.
         noisy, sigma: kind and initial size of the noise on the policy's last layer.
         apart: whether policy and critic have separate losses: then they share no layers, and a critic that reads a
-            memory has hidden layers of its own and does not train the memory.
+            memory has its own hidden layers and does not train the memory.
         critic_net: options of the critic's network that differ from those of `net`.
 
     Raises:

@@ -163,7 +163,7 @@ def policy_trunk(
     burn_in: int | None = None,
     critic_net: CriticNet | None = None,
 ) -> MemoryTrunk | None:
-    """Make the trunk of a policy with a memory of its own; None if it reads the same as the critics.
+    """Make the trunk of a policy with its own memory; None if it reads the same as the critics.
 
     Args:
         spec, net, memory, burn_in, critic_net: as of `memory_trunk`, which makes the trunk of the critics.

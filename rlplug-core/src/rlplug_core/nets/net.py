@@ -64,7 +64,7 @@ class Net:
             )
         if self.std == "state" and self.log_std_init:
             raise ValueError(
-                "log_std_init is about a parameter that std state does not have; leave it at 0"
+                "log_std_init sets a parameter that std state does not have; leave it at 0"
             )
 
     def _check_length(self, name: str, value: str | tuple[str, ...]) -> None:
@@ -95,8 +95,8 @@ class Net:
         asked = self._non_defaults("std", "log_std_init", "squash")
         if asked and not free:
             raise UsageError(
-                f"net.{asked[0]} is about the Gaussian of policies for Box actions that leave the choice (ppo, a2c and "
-                f"other on-policy ones), and this network has none; leave net.{asked[0]} at its default"
+                f"net.{asked[0]} sets the Gaussian of on-policy algorithms for Box actions, such as ppo and a2c, "
+                f"and this network has none; leave net.{asked[0]} at its default"
             )
 
     def check_critic(self) -> None:
@@ -104,7 +104,7 @@ class Net:
         asked = self._non_defaults("std", "log_std_init", "squash", "output_gain")
         if asked:
             raise UsageError(
-                f"{asked[0]} is about actions, which a policy gives and a critic's own network does not; leave "
+                f"{asked[0]} is an option of policies, and a critic's own network has no actions; leave "
                 f"critic_net.{asked[0]} at its default"
             )
 
@@ -125,12 +125,12 @@ class CriticNet:
     # initial weights, one method for all layers or one for each hidden layer; default: as net
     init: Init | tuple[Init, ...] | None = None
     gain: Positive | None = None  # gain of the initial weights of hidden layers; default: as net
-    # channels of each convolution; default: as net, with observations of its own as net's default
+    # channels of each convolution; default: as net, or the default of net with its own observations
     channels: tuple[Count, ...] | None = None
     kernels: tuple[Count, ...] | None = None  # kernel size of each convolution
     strides: tuple[Count, ...] | None = None  # stride of each convolution
     normalize_obs: bool | None = None  # normalize its vector observations; default: as net
-    # encoder, as of net; default: as net, with observations of its own none
+    # encoder, as of net; default: as net, or none with its own observations
     factory: Importable | None = None
     # LayerNorm over the channels of its convolutions; default: as channels
     conv_layer_norm: bool | None = None
@@ -138,18 +138,18 @@ class CriticNet:
     def over(self, net: Net) -> Net:
         """Return the options of the critic's network: these, and those of `net` in place of the ones not set.
 
-        A critic with observations of its own has the default encoder for them, not the one that `net` names.
+        A critic with its own observations has the default encoder for them, not the one that `net` names.
 
         Raises:
-            UsageError: they do not go together, or `net.shared` leaves the critic no network of its own.
+            UsageError: they do not go together, or the critic has no separate network because of `net.shared`.
         """
         own = self.differences()
         if not own:
             return replace(net, shared=False)
         if net.shared:
             raise UsageError(
-                f"net.shared puts policy and critic on one trunk, and critic_net.{min(own)} is about a network of the "
-                "critic's own; leave one of them out"
+                f"net.shared puts policy and critic on one trunk, and critic_net.{min(own)} needs a separate network "
+                "for the critic; leave one of them out"
             )
         if self.obs:
             net = net.default_encoder()

@@ -33,7 +33,7 @@ def check_sigma(noisy: Noise | None, sigma: float | None) -> None:
     """Raise UsageError if a deviation is given without noise."""
     if noisy is None and sigma is not None:
         raise UsageError(
-            "noisy_sigma is of noisy layers; give --noisy factorized or independent too, or leave noisy_sigma at none"
+            "noisy_sigma needs noisy layers; give --noisy factorized or independent too, or leave noisy_sigma at none"
         )
 
 
@@ -75,7 +75,7 @@ class NoisyLinear(nn.Module):
         )
 
     def weights_under(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Weight [outputs, inputs] and bias [outputs] under `noise` [size]."""
+        """Return weight [outputs, inputs] and bias [outputs] with `noise` [size]."""
         if self.kind == "factorized":
             into = noise[: self.inputs]
             out = noise[self.inputs :]

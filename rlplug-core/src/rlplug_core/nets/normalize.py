@@ -30,7 +30,7 @@ TINY = 1e-300
 
 
 def moments(values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean [F] and variance [F] of the rows of `values` [B, F], and the sum [] of their weights [B], all float64.
+    """Return mean [F] and variance [F] of the rows `values` [B, F], and the sum [] of their weights [B], in float64.
 
     Samples of weight 0 do not count, even if they hold NaN.
     """
@@ -152,7 +152,7 @@ class ObservationNorm(Running):
         self.keys = tuple(keys)
 
     def forward(self, obs: Obs) -> Obs:
-        """The same tree, Box vectors in it scaled."""
+        """Return the same tree with scaled Box vectors."""
         return self.norm(obs)
 
     def update_stats(self, batch: Rollout | Transitions | Samples, clock: Clock) -> None:

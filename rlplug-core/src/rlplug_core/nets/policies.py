@@ -114,7 +114,7 @@ class PolicyNetwork(nn.Module):
             extras: the agent's extras, [T, N] each.
 
         Returns:
-            Noise [T * N, size]; None if layers are plain.
+            Noise [T * N, size]; None if no layer is noisy.
         """
         return self.draw(to_host(extras["noise"]).reshape(-1)) if self.noisy else None
 

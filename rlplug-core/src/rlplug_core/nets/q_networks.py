@@ -196,7 +196,7 @@ class QNetwork(nn.Module):
         return [self.advantage] if self.value is None else [self.advantage, self.value]
 
     def noise(self, generator: np.random.Generator, uses: int) -> list[Tensor] | list[None]:
-        """Draw noise for each of `uses` forward passes; None for each if layers are plain."""
+        """Draw noise for each of `uses` forward passes; None for each if no layer is noisy."""
         if not self.noisy:
             return [None] * uses
         device = next(self.parameters()).device
@@ -293,7 +293,7 @@ def next_distribution(
     Args:
         online, target: networks of one kind.
         batch: transitions, or sequences for networks with a memory.
-        noise: of the target network, and with `double` of the online one; None if layers are plain.
+        noise: of the target network, and with `double` of the online one; None if no layer is noisy.
         double: whether the online network chooses the action (van Hasselt et al., 2016, arXiv:1509.06461).
 
     Returns:

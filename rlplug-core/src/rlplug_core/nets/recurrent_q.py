@@ -56,7 +56,7 @@ class RecurrentQ(MemoryTrunk):
 
     @property
     def middles(self) -> Tensor:
-        """Return the shares [K] of a `QuantileQ` or an `ImplicitQ`."""
+        """Return the quantile fractions [K] of a `QuantileQ` or an `ImplicitQ`."""
         return self.q_network.get_buffer("middles")
 
     def on(self, memory: Remembered, obs: Obs, noise: Tensor | None = None) -> Tensor:
@@ -73,7 +73,7 @@ class RecurrentQ(MemoryTrunk):
         return masked(self.expected(self.q_network.distribution(memory["h"], noise)), obs)
 
     def noise(self, generator: np.random.Generator, uses: int) -> list[Tensor] | list[None]:
-        """Draw noise for each of `uses` forward passes; None for each if layers are plain."""
+        """Draw noise for each of `uses` forward passes; None for each if no layer is noisy."""
         return self.q_network.noise(generator, uses)
 
     def of_steps(

@@ -96,9 +96,7 @@ class RenormMLP(nn.Module):
     def __init__(self, inputs: int, net: Net, warmup: int) -> None:
         super().__init__()
         if net.layer_norm:
-            raise UsageError(
-                "batch renormalization has the place of net.layer_norm; leave it at false"
-            )
+            raise UsageError("batch renormalization replaces net.layer_norm; leave it at false")
         widths = (inputs, *net.hidden)
         self.norms = nn.ModuleList(BatchRenorm(width, warmup) for width in widths)
         self.linears = nn.ModuleList(

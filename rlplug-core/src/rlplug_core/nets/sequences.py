@@ -31,7 +31,7 @@ class Sequences(Samples):
         return self.obs, self.is_first, self.recurrent_state, self.valid
 
     def every(self, nth: int) -> Sequences:
-        """Each `nth` sequence as a batch."""
+        """Return each `nth` sequence as a batch."""
         rows = rows_of(self.recurrent_state)
         return self.take(torch.arange(0, rows, nth, device=self.weight.device))
 
@@ -53,7 +53,7 @@ class Sequences(Samples):
         return taken
 
     def parts(self, order: Tensor, size: int) -> Iterator[Sequences]:
-        """`size` whole rows at a time."""
+        """Yield `size` whole rows at a time."""
         for start in range(0, len(order) - len(order) % size, size):
             yield self.take(order[start : start + size])
 

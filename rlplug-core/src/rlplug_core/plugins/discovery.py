@@ -42,7 +42,7 @@ _USUAL = re.compile(
 
 @cache
 def records() -> tuple[Record, ...]:
-    """All contributions of all installed plugins: first-party ones first, then by name. Scanned once per process."""
+    """Return all contributions of installed plugins: first-party ones first, then by name; scanned once a process."""
     return scan(Switches.read(os.environ))
 
 
@@ -181,12 +181,12 @@ def _plainly_met(line: str) -> bool:
 
 
 def _order(version: str) -> list[int]:
-    """Numbers to compare: 1.0 is 1, so zeros at the end do not count."""
+    """Return numbers to compare: 1.0 is 1, so zeros at the end do not count."""
     return [int(number) for number in re.sub(r"(\.0+)+$", "", version.strip()).split(".")]
 
 
 def _shadow(found: Iterable[Record]) -> Iterator[Record]:
-    """First-party ids are reserved: another distribution's contribution of that id keeps only its full name."""
+    """Reserve first-party ids: a contribution of another distribution with such an id keeps only its full name."""
     owners: dict[tuple[Group, str], str] = defaultdict(str)
     for group, names in KNOWN.items():
         owners.update({(group, id): owner for id, owner in names.items() if owner in FIRST_PARTY})

@@ -110,7 +110,7 @@ class EnvSource:
         return int(getattr(own, "num_envs", 1))
 
     def apart(self) -> EnvSource:
-        """The same without what training uses: evaluations step copies of an object.
+        """Return a source for evaluations, which step copies of an object, not the object that training uses.
 
         Raises:
             UsageError: the object cannot be copied.
@@ -119,13 +119,13 @@ class EnvSource:
             return self
         if isinstance(self.copied, str):
             raise UsageError(
-                f"evaluations need an environment of their own, and {self.name} cannot be copied ({self.copied}); give "
+                f"evaluations need a separate environment, and {self.name} cannot be copied ({self.copied}); give "
                 "a class or a function that makes it, or name another one with the option eval_env"
             )
         return replace(self, given=_Copies(self.copied, self.name), copied=None)
 
     def with_arguments(self, arguments: Mapping[str, object]) -> EnvSource:
-        """The same with these arguments over its own.
+        """Return the same source with these arguments, which override its own.
 
         Raises:
             UsageError: it is an object, which is made already.

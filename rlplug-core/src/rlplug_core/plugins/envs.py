@@ -87,7 +87,7 @@ def by_provider(
 
 
 def env_ids() -> tuple[str, ...]:
-    """Every id that an index lists, without importing anything."""
+    """Return every id that an index lists, without importing anything."""
     return tuple(sorted({id for record in _ok() for id in index.env_ids(record)}))
 
 

@@ -1,4 +1,4 @@
-"""The view that hooks have of a run: to be read, and to be added to; nothing of what trains is within reach."""
+"""The view that hooks have of a run: they can read it and add to it, but cannot reach the parts that train."""
 
 from __future__ import annotations
 

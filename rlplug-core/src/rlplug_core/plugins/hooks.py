@@ -81,7 +81,7 @@ class Hooks:
                 self.add(hooks, usable("loggers", name).full_name)
 
     def join(self, objects: Sequence[object]) -> None:
-        """Let objects of the caller's own take part, called by their numbers and classes.
+        """Add the caller's objects as hooks; messages name them by their numbers and classes.
 
         Raises:
             UsageError: one of them implements no hook, or an unknown one.
@@ -110,7 +110,7 @@ class Hooks:
             self._guard(name, "rlplug_configure", partial(call, config=options))
             if taken := sorted(before.keys() - options.keys()):
                 self.report(
-                    f"hook plugin '{name}' took options away, which are put back: {', '.join(taken)}"
+                    f"hook plugin '{name}' removed options, which are restored: {', '.join(taken)}"
                 )
                 options.update({key: before[key] for key in taken})
             changed = [key for key in options if key not in before or options[key] != before[key]]

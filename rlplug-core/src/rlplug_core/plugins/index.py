@@ -147,7 +147,7 @@ def contract(record: Record) -> int | None:
 
 
 def aliases(record: Record) -> tuple[str, ...]:
-    """Other names of an algorithm, as far as its index is valid."""
+    """Return other names of an algorithm if its index is valid."""
     index, _ = read(record)
     return index.aliases if index else ()
 

@@ -35,7 +35,7 @@ class Installed:
     points: str
 
     def contributions(self) -> Iterator[tuple[str, str, str]]:
-        """Group, name and target of each entry point.
+        """Yield group, name and target of each entry point.
 
         Raises:
             ValueError: a line is neither a section nor `name = target`.
@@ -52,7 +52,7 @@ class Installed:
 
 
 def contributing() -> Iterator[Installed]:
-    """Distributions with entry points for rlplug; of several copies the first on the path, as for imports."""
+    """Yield distributions with entry points for rlplug; of several copies the first on the path, as for imports."""
     seen: set[str] = set()
     for directory in sys.path:
         for name, path in _metadata_in(directory or "."):
@@ -84,7 +84,7 @@ def _metadata_in(directory: str) -> Iterator[tuple[str, str]]:
 
 
 def _headers(path: str) -> str:
-    """Return the text of a directory's metadata; that of an `.egg-info` has its requirements in a file of their own."""
+    """Return the text of a directory's metadata; an `.egg-info` has its requirements in a separate file."""
     if path.endswith(".dist-info"):
         return _text(f"{path}/METADATA")
     required = _text(f"{path}/requires.txt").partition("[")[0].split("\n")
@@ -129,7 +129,7 @@ def _parse(metadata: str, points: str) -> Installed | None:
 
 
 def _elsewhere() -> Iterator[Distribution]:
-    """Distributions in archives on the path, and those of other finders than the usual one."""
+    """Yield distributions in archives on the path, and those of unusual finders."""
     archives = [entry for entry in sys.path if os.path.isfile(entry)]
     finders = [finder for finder in sys.meta_path if finder is not PathFinder]
     others = [find for finder in finders if (find := getattr(finder, "find_distributions", None))]

@@ -30,8 +30,8 @@ def find(group: Group, name: str) -> Record:
 def env_parts(env_id: str) -> tuple[str, str]:
     """Return the provider's full name in `distribution/namespace/id`, and the id in that provider's form.
 
-    The name is empty if the id does not start with a provider's distribution. The default provider's ids have no
-    namespace of their own: `rlplug-envs/gymnasium/CartPole-v1`.
+    The name is empty if the id does not start with a provider's distribution. Ids of the default provider need no
+    namespace, but the full name has one: `rlplug-envs/gymnasium/CartPole-v1`.
     """
     distribution, _, rest = env_id.partition("/")
     namespace, _, short = rest.partition("/")

@@ -43,7 +43,7 @@ def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, object]:
     """Return the preset options of an algorithm for an environment, by dotted name.
 
     Args:
-        algorithm: its id; a class or a file has no presets of its own.
+        algorithm: its id; a class or a file has no presets.
         env_id: the environment.
         kind: the kind of environment; its tables override the defaults if no other table matches the id.
 

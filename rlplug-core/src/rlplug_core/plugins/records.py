@@ -61,7 +61,7 @@ class Record:
 
     @property
     def full_name(self) -> str:
-        """`distribution/id`, which names this contribution whatever else is installed."""
+        """Return `distribution/id`, which names this contribution regardless of other installed packages."""
         return f"{self.distribution}/{self.id}"
 
     @property

@@ -48,8 +48,8 @@ class Offer:
         group, id: its group of entry points without `rlplug.`, and its name there.
         distribution, version: what pip installs.
         contract: the contract that it was indexed for; 0 if unknown.
-        learned: what its presets reached, one sentence for each environment.
-        checks: what `rlplug check` found, one result for each of its versions and each rlplug-core.
+        learned: the returns that its presets reached, one sentence for each environment.
+        checks: the results of `rlplug check`, one for each of its versions and each rlplug-core.
     """
 
     group: str

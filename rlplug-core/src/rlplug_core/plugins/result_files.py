@@ -1,4 +1,4 @@
-"""Results that packages carry as JSON files: what presets reached, and what `rlplug check` found; imports no plugin."""
+"""Results in packages as JSON files: returns that presets reached, and those of `rlplug check`; imports no plugin."""
 
 from __future__ import annotations
 

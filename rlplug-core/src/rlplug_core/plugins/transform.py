@@ -15,7 +15,7 @@ from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep
 
 
 class Transform(EnvBase):
-    """Overrides the methods it changes, and inherits the rest. Named by an entry point in the group `rlplug.wrappers`:
+    """The base of wrappers: override the methods that change. An entry point in `rlplug.wrappers` names the class:
 
         @dataclass(frozen=True)
         class ScaleConfig(Config):
@@ -35,7 +35,7 @@ class Transform(EnvBase):
     The environment below reuses its arrays and timesteps, so a wrapper must not write into them. Its own arrays must
     stay valid until the second next call, so two alternating ones are enough. A wrapper that changes observations sets
     `self.spec`, and converts those of a data set in `observe`; one that changes rewards converts those of a data set
-    in `reward`. A wrapper with a state of its own adds it to both state methods. A wrapper with a memory asks `told`
+    in `reward`. A wrapper with its own state adds it to both state methods. A wrapper with a memory asks `told`
     which agents of a world have a new observation. Statistics over all environments, such as moments, reach
     evaluations only through `learned` and `freeze`.
     """

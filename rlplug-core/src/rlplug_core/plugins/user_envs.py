@@ -235,7 +235,7 @@ def check_env(env: Any, name: str, num_envs: int | None) -> Env:
     if num_envs is not None and found != num_envs:
         env.close()
         raise UsageError(
-            f"'{name}' made {found} environments where it was called for {num_envs}; give the function a parameter "
+            f"'{name}' made {found} environments but was called for {num_envs}; give the function a parameter "
             f"'{ROWS}', and return that many"
         )
     made: Env = env

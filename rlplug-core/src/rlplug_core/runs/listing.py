@@ -51,7 +51,7 @@ class Summary:
     extensions: tuple[tuple[int, bool], ...] = ()
 
     def plain(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return everything as plain values."""
         return asdict(self)
 
 

@@ -26,7 +26,7 @@ LONGEST = 5_000
 
 @dataclass
 class Recorder:
-    """Films an episode with the current weights, in an environment of its own, into `videos/step-….mp4`.
+    """Films an episode with the current weights, in a separate environment, into `videos/step-….mp4`.
 
     Its first film is due at the first evaluation, each further one `every` env steps after the last.
     """

@@ -70,7 +70,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _with_versions(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an environment with each package's version as an entry of its own."""
+    """Return an environment with each package's version as a separate entry."""
     flat = {**environment, **environment["versions"]}
     del flat["versions"]
     return flat

@@ -302,7 +302,7 @@ def plan_of(run: Run) -> Plan:
     """Return the plan that a run was made from, with its own copies of files.
 
     Raises:
-        Untrusted: it has code of its own that you have not trusted.
+        Untrusted: it has its own code, which you have not trusted.
         UsageError: its environment cannot be imported by name, and `env` is missing.
     """
     if run.directory.is_export:

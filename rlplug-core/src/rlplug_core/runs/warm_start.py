@@ -49,7 +49,7 @@ class WarmStart:
             return cls(place.absolute(), tuple(parts))
         if place.parent.name == "checkpoints" and not place.exists():
             raise UsageError(
-                f"--init {words}: this checkpoint is gone, as later ones of its run take the place of earlier ones; "
+                f"--init {words}: this checkpoint is gone, because later ones of its run replaced it; "
                 "name the run, or an export of it, which stays"
             )
         whole = {"buffer", "optimizer"} & {*parts}
@@ -173,10 +173,10 @@ class WarmStart:
             rest = f", and {len(found) - 3} more" if len(found) > 3 else ""
             raise UsageError(
                 f"the weights at {self.path} do not fit: {'; '.join(found[:3])}{rest}; use the same algorithm, network "
-                "and spaces, or take over less with --init-parts"
+                "and spaces, or load fewer parts with --init-parts"
             )
         if not own:
-            raise UsageError(f"{self.path} gives this learner nothing of {', '.join(self.parts)}")
+            raise UsageError(f"{self.path} has nothing for this learner's {', '.join(self.parts)}")
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(saved[name])

@@ -35,12 +35,12 @@ class Showing:
         check_whole("every", self.every, 1)
         if self.fps is not None and not 0 < self.fps <= 1000:
             raise UsageError(
-                f"fps is {self.fps:g}; it is a number of frames per second above 0, up to 1000"
+                f"fps is {self.fps:g}; it must be above 0 and at most 1000 frames per second"
             )
 
         if self.sheet is not None and self.sheet.suffix.lower() != ".png":
             raise UsageError(
-                f"{self.sheet} is not a PNG, as sheets are; name it {self.sheet.stem}.png"
+                f"a sheet is a PNG file, and {self.sheet} does not end in .png; name it {self.sheet.stem}.png"
             )
 
     @property

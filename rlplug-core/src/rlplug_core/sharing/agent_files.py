@@ -26,7 +26,7 @@ from rlplug_core.sharing.film_file import FILM, FILM_BYTES, SHOWN, check_film
 
 FORMAT = 1
 MANIFEST = "agent.json"
-#: The most bytes of the manifest, and of each other file.
+#: The maximum size in bytes of the manifest, and of each other file.
 MANIFEST_BYTES = 2**16
 LIMITS = {
     "policy.json": 2**24,
@@ -36,7 +36,7 @@ LIMITS = {
     "config.json": 2**20,
     "journal.jsonl": 2**24,
 }
-#: The most numbers of one tensor of a program.
+#: The maximum number of elements in one tensor of a program.
 MOST_NUMBERS = 2**28
 REQUIRED = ("policy.json", "policy.safetensors")
 #: HTML, links and pictures, which a card of ours never has.

@@ -9,7 +9,7 @@ from rlplug_core.errors import RlplugError, plain
 FILM = "film.webp"
 #: The line of a card that shows it.
 SHOWN = f"![An episode]({FILM})"
-#: The most bytes, frames, and pixels of a side.
+#: The maximum numbers of bytes, of frames, and of pixels of a side.
 FILM_BYTES = 2**22
 MOST_FRAMES = 2000
 MOST_PIXELS = 2048
@@ -34,7 +34,7 @@ def check_film(data: bytes) -> None:
             _check_size(body[6:12])
             _chunks(body, 16, INNER)
     if frames > MOST_FRAMES:
-        raise RlplugError(f"{FILM} has {frames:,} frames, and {MOST_FRAMES:,} are the most")
+        raise RlplugError(f"{FILM} has {frames:,} frames, and at most {MOST_FRAMES:,} are allowed")
 
 
 def _chunks(data: bytes, start: int, known: set[bytes]) -> list[tuple[bytes, bytes]]:
@@ -55,7 +55,7 @@ def _chunks(data: bytes, start: int, known: set[bytes]) -> list[tuple[bytes, byt
 
 
 def _check_size(body: bytes) -> None:
-    """Raise RlplugError if a picture is too large; the sides less one have three bytes each."""
+    """Raise RlplugError if a picture is too large; each side minus one is stored in three bytes."""
     sides = [int.from_bytes(body[place : place + 3], "little") + 1 for place in (0, 3)]
     if max(sides) > MOST_PIXELS:
         raise RlplugError(

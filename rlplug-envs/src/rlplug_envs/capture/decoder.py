@@ -54,7 +54,7 @@ class Rectangle(Protocol):
 
 
 class Decoder:
-    """Builds values again; environments, objects and spaces are filled in place, so `current` values come along."""
+    """Builds values again; environments, objects and spaces are filled in place, so it needs their `current` values."""
 
     def __init__(self) -> None:
         self.values: dict[Path, object] = {}  # decoded values that may occur again, by path
@@ -272,7 +272,7 @@ class Decoder:
         self._check_type(current, mujoco.MODEL, "MuJoCo model", path)
         if mujoco.fingerprint(current) != state["digest"]:
             raise Uncapturable(
-                f"{describe_path(path)} is another MuJoCo model than was captured; it changes as it is used"
+                f"{describe_path(path)} is not the MuJoCo model that was captured; it changes during use"
             )
         self.values[path] = current
         return current

@@ -63,7 +63,7 @@ class Preprocessing:
     """DQN's preprocessing of frames (Mnih et al., 2015), as wrappers around one game.
 
     Attributes:
-        noop_max: most idle frames at the start of an episode; 0 for none.
+        noop_max: maximum number of idle frames at the start of an episode; 0 for none.
         fire: press FIRE when an episode or a life starts, in games that wait for it.
         frame_skip: frames per action; the last two are seen as their maximum.
         screen_size: width and height in pixels; 0 leaves the screen unchanged.

@@ -17,7 +17,7 @@ class Listed:
         self.arguments = dict(arguments or {})
 
     def with_arguments(self, arguments: Mapping[str, object]) -> Self:
-        """The same with other arguments."""
+        """Return the same provider with other arguments."""
         return type(self)(arguments)
 
     def ids(self) -> Iterable[str]:

@@ -41,7 +41,7 @@ class PettingZoo(Listed):
     listed = "pettingzoo"
 
     def make(self, id: str, num_envs: int) -> Env:
-        """`num_envs` worlds, each with a row per agent.
+        """Make `num_envs` worlds, each with a row per agent.
 
         Raises:
             UnknownEnv: the module does not exist. MissingPackage: a package that it needs is not installed.

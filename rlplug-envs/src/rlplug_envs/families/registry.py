@@ -197,7 +197,7 @@ def _atari(name: str) -> str:
     if family is None:
         return ""
     return f"; there is '{id}'" + (
-        "" if family.installed else f", which is to be installed: {family.install_line}"
+        "" if family.installed else f"; install it: {family.install_line}"
     )
 
 

@@ -12,7 +12,7 @@ from rlplug_core.plugins.tensor_world import TensorWorld
 from rlplug_core.protocols import Env, TensorEnv
 from rlplug_envs.tensors.adapter import TensorAdapter
 
-#: Makes so many rows of a world on a device.
+#: Makes a number of rows of a world on a device.
 MakeRows: TypeAlias = Callable[[int, str], TensorEnv]
 NAMESPACE = "tensor/"
 #: The module and the class of each world.

@@ -1,1 +1,1 @@
-"""Environments whose rows are torch tensors on a device: their adapter, and first-party worlds; nothing on the host."""
+"""Environments whose rows are torch tensors on a device: their adapter, and first-party worlds; no host copies."""

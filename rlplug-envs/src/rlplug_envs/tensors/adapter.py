@@ -269,7 +269,7 @@ class TensorAdapter(EnvBase):
         return to_host(self._totals)
 
     def state_dict(self) -> State:
-        """Return the state of all rows and their running episodes; of an inexact environment only the reason."""
+        """Return the state of all rows and their running episodes; for an inexact environment only the reason."""
         if self.spec.inexact or not isinstance(self.env, Stateful):
             return {"inexact": self.spec.inexact}
         return {
@@ -284,7 +284,7 @@ class TensorAdapter(EnvBase):
         """Continue from a saved state; the next call is `step`.
 
         Raises:
-            BadEnv: the state was not captured, or is of another number of rows.
+            BadEnv: the state was not captured, or has another number of rows.
         """
         check_state(state, len(state.get("lengths", ())), self.spec)
         assert isinstance(self.env, Stateful)

@@ -29,7 +29,7 @@ class StickyActionsConfig(Config):
 
 
 class StickyActions(Transform):
-    """The environment at times repeats its last action (Machado et al., 2018, arXiv:1709.06009).
+    """Sometimes the environment repeats its last action (Machado et al., 2018, arXiv:1709.06009).
 
     The first action of an episode is always taken, and so is one after which the last is forbidden by a mask. Learners
     see the agent's choice, not the action that was taken.
@@ -101,7 +101,7 @@ class ActionRepeatConfig(Config):
 class ActionRepeat(Transform):
     """Each action is taken several times, at most until the episode ends or a mask forbids it; rewards are summed.
 
-    Steps and lengths of episodes count the agent's choices; a time limit stays that of the environment's own steps.
+    Steps and lengths of episodes count the agent's choices; a time limit counts the environment's own steps.
     """
 
     Config = ActionRepeatConfig

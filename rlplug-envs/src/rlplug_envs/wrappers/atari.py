@@ -16,7 +16,7 @@ from rlplug_envs.wrappers.rewards import ClipReward, ClipRewardConfig
 
 @dataclass(frozen=True)
 class AtariConfig(Config):
-    noop_max: Natural = 30  # most idle frames at the start of an episode; 0 for none
+    noop_max: Natural = 30  # maximum number of idle frames at the start of an episode; 0 for none
     fire: bool = True  # press FIRE when an episode or a life starts, in games that wait for it
     # frames per action, the last two seen as their maximum; 1 for every frame
     frame_skip: Count = 4
@@ -59,5 +59,5 @@ class Atari(Transform):
 
     @staticmethod
     def in_evaluation(config: AtariConfig) -> AtariConfig:
-        """Whole games and their own scores."""
+        """Return options for whole games with their own scores."""
         return replace(config, episodic_life=False, clip_reward=False)

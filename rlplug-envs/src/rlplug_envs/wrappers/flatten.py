@@ -49,7 +49,7 @@ class Flatten(Transform):
         space = env.spec.obs
         if env.spec.kinds:
             raise UsageError(
-                f"flatten makes one vector, and the agents of {env.spec.id} have spaces of their own; leave it out"
+                f"flatten makes one vector, and the agents of {env.spec.id} have different spaces; leave it out"
             )
         self._masked = masked(space)
         found = list(_leaves(space))

@@ -30,7 +30,7 @@ class EpisodicLife(Transform):
 
     @staticmethod
     def in_evaluation(config: object) -> None:
-        """Leave it out: whole games are evaluated."""
+        """Leave it out: evaluations play whole games."""
 
     def reset(self, seed: int) -> Timestep:
         self._lives[:] = 0

@@ -17,7 +17,7 @@ from rlplug_core.types import MASK, Array, Obs, Space, State, Timestep
 
 @dataclass(frozen=True)
 class NormalizeObsConfig(Config):
-    clip_obs: Positive = 10.0  # most deviations from the mean; larger observations are clipped
+    clip_obs: Positive = 10.0  # maximum deviations from the mean; larger observations are clipped
 
 
 class NormalizeObs(Transform):

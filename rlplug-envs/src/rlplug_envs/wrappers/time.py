@@ -22,7 +22,7 @@ class TimeLimitConfig(Config):
 class TimeLimit(Transform):
     """Episodes cut after a number of steps, unless they end before.
 
-    The environment below does it: only that can reset single rows and close their statistics.
+    The environment below cuts them, because only it can reset single rows and close their statistics.
     """
 
     Config = TimeLimitConfig

@@ -102,8 +102,8 @@ def _state_space(env: World) -> Space:
 class Padded(Around):
     """A world with vectors of one length and actions of one space for all agents.
 
-    Shorter observations end with zeros. Of a Discrete action the choices that an agent does not have are forbidden by a
-    mask; of a Box action the numbers that it does not have are ignored.
+    Shorter observations end with zeros. For Discrete actions, a mask forbids the choices that an agent does not have;
+    for Box actions, numbers that it does not have are ignored.
     """
 
     def __init__(self, env: World) -> None:

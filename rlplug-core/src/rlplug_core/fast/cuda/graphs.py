@@ -27,7 +27,7 @@ Compute: TypeAlias = Callable[..., Field]
 KINDS = 16
 VALUES = 4
 NEVER = -(2**62)
-INSTEAD = "with --cudagraphs each loss goes to one optimizer, as it is and before the next; leave --cudagraphs out"
+INSTEAD = "with --cudagraphs pass each loss unchanged to one optimizer before computing the next, or omit --cudagraphs"
 
 
 class Step:
@@ -105,7 +105,7 @@ class Graphs:
         self.unsound: list[Callable[[], str]] = []
 
     def __reduce__(self) -> tuple[type[Graphs], tuple[torch.device]]:
-        """A copy of a learner has parameters of its own and records its own steps."""
+        """A copy of a learner has its own parameters and records its own steps."""
         return Graphs, (self.device,)
 
     @property
@@ -209,10 +209,10 @@ class Graphs:
             return None
         if waiting.stale:
             raise PluginError(
-                f"a loss was computed again before Optimizer.minimize had its gradient; {INSTEAD}"
+                f"a loss was computed again before Optimizer.minimize used it; {INSTEAD}"
             )
         if step.optimizer is not optimizer:
-            raise PluginError(f"another optimizer took a loss than did before; {INSTEAD}")
+            raise PluginError(f"a loss went to a different optimizer than before; {INSTEAD}")
         return step
 
 

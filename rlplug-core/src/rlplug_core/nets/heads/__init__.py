@@ -40,7 +40,7 @@ def head(
 
     Args:
         gain: of the layer's initial weights.
-        std: whether a Gaussian's deviation is a parameter of its own or depends on the state.
+        std: whether a Gaussian's deviation is a separate parameter or depends on the state.
         squash: whether a Gaussian's actions go through a tanh.
         log_std: initial log standard deviation, if it is a parameter.
 

@@ -64,7 +64,7 @@ class MultiCategorical:
     """One of `sizes[i]` choices in each place i, independently; outputs are all logits side by side, [B, sum(sizes)].
 
     Actions are integers [B, *shape] in the shape of `sizes`. Places with fewer choices than others are filled up with
-    absent ones, so that all are worked out together, however many there are.
+    absent ones, so that all are computed together, for any number of places.
     """
 
     def __init__(self, sizes: Array) -> None:
@@ -106,7 +106,7 @@ class MultiCategorical:
         return -(log_probs.exp() * log_probs).sum((-2, -1))
 
     def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Both from one normalization."""
+        """Compute both from one normalization."""
         log_probs = self.places(outputs).log_softmax(-1)
         return _choose(log_probs, action), -(log_probs.exp() * log_probs).sum((-2, -1))
 
@@ -116,7 +116,7 @@ class MultiCategorical:
         return (log_probs.exp() * (log_probs - others)).sum((-2, -1))
 
     def places(self, outputs: Tensor) -> Tensor:
-        """[B, sum(sizes)] to [B, places, widest]."""
+        """Return outputs [B, sum(sizes)] as [B, places, widest]."""
         if self.even:
             places: Tensor = outputs.unflatten(-1, self.columns.shape)
             return places

@@ -119,7 +119,7 @@ class Beside(nn.Module):
 
 
 def _beside(actions: Iterable[Array]) -> Array:
-    """Actions [B, ...] of the parts as columns [B, k]."""
+    """Return actions [B, ...] of the parts as columns [B, k]."""
     return _concatenate([cast(each.reshape(len(each), -1), np.float32) for each in actions])
 
 

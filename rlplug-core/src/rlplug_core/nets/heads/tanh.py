@@ -35,7 +35,7 @@ class SquashedGaussian(Gaussian):
         return action.reshape(-1, *self.shape)
 
     def mode(self, outputs: Array) -> Array:
-        """tanh of the mean, as in the authors' evaluation: the median of every action."""
+        """Return tanh of the mean, as in the authors' evaluation: the median of every action."""
         action: Array = namespace(outputs).tanh(outputs[:, : self.dims])
         return action.reshape(-1, *self.shape)
 

@@ -163,7 +163,7 @@ def state_of(rule: PopulationRule) -> object:
 
 
 def exchanges(subject: PopulationSubject) -> None:
-    """Members copy existing members that keep their own state and did not fail, or change options of their own."""
+    """Members copy existing members that keep their own state and did not fail, or change their own options."""
     try:
         story = subject.story
         Story(subject, SPACE, 2)

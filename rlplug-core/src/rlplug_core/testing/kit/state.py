@@ -119,7 +119,7 @@ def _check_resume(subject: Subject, straight: Trial, stopped: Trial, when: str) 
     )
     if path := difference(straight.behavior(turns, updates), resumed.behavior()):
         raise Failed(
-            f"resumed after {when} it takes another course ('{path}' differs); put all that matters later into a "
+            f"a run resumed after {when} differs ('{path}'); put everything that matters later into a "
             "state_dict, also the due batches of a buffer"
         )
 
@@ -171,7 +171,7 @@ def evaluation(subject: Subject) -> None:
     ):
         if path := difference(wanted, found):
             raise Failed(
-                f"a run with evaluations takes another course ('{path}' differs); acting must not change the learner"
+                f"a run with evaluations differs from one without ('{path}'); acting must not change the learner"
             )
 
 

@@ -74,7 +74,7 @@ def device_rows(subject: EnvSubject) -> None:
     if any((start == start[0]).all() for start in starts):
         raise Failed(
             f"all {ROWS} rows start with the same observation, and another seed with another one: each row needs "
-            "random numbers of its own; draw [num_envs, ...] of them"
+            "separate random numbers; draw [num_envs, ...] of them"
         )
 
 

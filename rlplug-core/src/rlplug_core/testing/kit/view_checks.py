@@ -104,7 +104,7 @@ def _check_spaces(subject: Subject, viewing: Subject, spec: Spec) -> None:
 
 
 class _Keyed(Probe):
-    """A probe with the numbers of the critic's key from a series of their own."""
+    """A probe that draws the numbers of the critic's key from a separate series."""
 
     def __init__(self, spec: Spec, series: int = 0) -> None:
         super().__init__(spec, Story("either"))
