@@ -48,6 +48,8 @@ def test_projection_is_the_slow_one_and_loses_no_mass(
     projected = categorical_projection(probability, reward, discount, support)
     fast: Any = categorical_projection(*map(from_tensor, (probability, reward, discount)), support)  # type: ignore[arg-type]
     np.testing.assert_allclose(fast.value, projected, rtol=0, atol=1e-5)
+    plain = categorical_projection(probability.requires_grad_(), reward, discount, support)  # all pairs of atoms
+    torch.testing.assert_close(plain.detach(), projected, rtol=0, atol=1e-6)
     assert (projected >= 0).all()
     torch.testing.assert_close(projected.sum(1), torch.ones(len(steps)), rtol=0, atol=1e-5)
     for row, (gain, factor) in enumerate(steps):
@@ -67,10 +69,11 @@ def test_where_nothing_follows_all_mass_is_at_the_reward(reward: float, wanted: 
 
 def test_a_reward_that_is_no_number_stays_none() -> None:
     support, probability, discount = torch.linspace(-2, 2, 5), torch.full((2, 5), 0.2), torch.full((2,), 0.9)
-    arrays: Any = map(from_tensor, (probability, torch.tensor([np.nan, 0.0]), discount))
-    fast: Any = categorical_projection(*arrays, support)
-    assert np.isnan(fast.value[0]).any()
-    assert np.isfinite(fast.value[1]).all()
+    tensors = probability, torch.tensor([np.nan, 0.0]), discount
+    fast: Any = categorical_projection(*map(from_tensor, tensors), support)  # type: ignore[arg-type]
+    for found in (fast.value, categorical_projection(*tensors, support).numpy()):
+        assert np.isnan(found[0]).any()
+        assert np.isfinite(found[1]).all()
 
 
 def test_projection_keeps_the_mean_within_the_support() -> None:

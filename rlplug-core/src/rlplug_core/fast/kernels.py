@@ -20,7 +20,7 @@ from rlplug_core.fast.heads import loops_for
 from rlplug_core.fast.matmul import linear
 from rlplug_core.fast.numba_loops import loop_module
 from rlplug_core.learning.estimators import explained_variance, gae
-from rlplug_core.learning.losses import STEEP, loss_and_derivative
+from rlplug_core.learning.losses import STEEP, loss_and_derivative, split_between_neighbors
 from rlplug_core.learning.targets import Target
 from rlplug_core.learning.update_rules import Adam, RMSProp
 from rlplug_core.nets import dense
@@ -102,6 +102,18 @@ def _loss_and_derivative(
     return torch.from_numpy(loss), torch.from_numpy(derivative)
 
 
+def _split_between_neighbors(mass: Tensor, place: Tensor) -> Result:
+    """Sum by index, whose order is fixed on a CPU: n operations for a row instead of n²."""
+    if not mass.is_cpu or mass.requires_grad or place.requires_grad:
+        return NotImplemented
+    below = place.nan_to_num().floor().clamp(max=mass.shape[1] - 2)
+    share = place - below
+    atom = below.long()
+    sums = torch.zeros_like(mass).scatter_add_(1, atom, mass * (1 - share))
+    sums.scatter_add_(1, atom + 1, mass * share)
+    return sums + (0 * mass * place).sum(1, keepdim=True)  # NaN and infinity reach the whole row
+
+
 def _adam(
     rule: Adam, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor
 ) -> Result:
@@ -176,6 +188,7 @@ KERNELS: dict[Function, Function] = {
     gae: _gae,
     explained_variance: _explained_variance,
     loss_and_derivative: _loss_and_derivative,
+    split_between_neighbors: _split_between_neighbors,
     Adam.step: _adam,
     RMSProp.step: _rmsprop,
     Target.lerp: _lerp,

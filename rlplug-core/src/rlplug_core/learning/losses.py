@@ -138,8 +138,7 @@ def categorical_projection(
     """Project reward + discount * Z onto the atoms of Z (Bellemare et al., 2017, arXiv:1707.06887, eq. 7).
 
     Each probability is split between the two atoms next to its new position; beyond the ends it goes to the outer
-    atom. Each atom's share is the height of a triangle around it. These heights sum to 1 everywhere, so no mass is
-    lost.
+    atom.
 
     Args:
         probability: [B, n] of Z.
@@ -153,11 +152,22 @@ def categorical_projection(
     moved = reward.unsqueeze(1) + discount.unsqueeze(1) * support
     # Positions in units of the spacing of atoms.
     place = ((moved - support[0]) * (last / (support[-1] - support[0]))).clamp(0, last)
-    atoms = torch.arange(last + 1, device=support.device, dtype=support.dtype)
-    shares = (1 - (place.unsqueeze(1) - atoms.unsqueeze(1)).abs()).clamp(min=0)
     # With discount 0 all atoms move to one position, so any distribution gives the result; Z would add its rounding.
-    source = torch.where(discount.unsqueeze(1) == 0, (atoms == 0).to(support.dtype), probability)
-    return (shares @ source.unsqueeze(2)).squeeze(2)
+    first = (torch.arange(last + 1, device=support.device) == 0).to(support.dtype)
+    source = torch.where(discount.unsqueeze(1) == 0, first, probability)
+    return split_between_neighbors(source, place)
+
+
+@kernel
+def split_between_neighbors(mass: Tensor, place: Tensor) -> Tensor:
+    """Split masses [B, n] between the atoms next to their places [B, n], numbers from 0 to n - 1.
+
+    Each atom's share is the height of a triangle around it. These heights sum to 1 everywhere, so no mass is lost. All
+    pairs are computed: on a GPU, sums by index have no fixed order, so a run would not resume exactly.
+    """
+    atoms = torch.arange(mass.shape[1], device=mass.device, dtype=mass.dtype)
+    shares = (1 - (place.unsqueeze(1) - atoms.unsqueeze(1)).abs()).clamp(min=0)
+    return (shares @ mass.unsqueeze(2)).squeeze(2)
 
 
 def cross_entropy(log_probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
