@@ -5,9 +5,9 @@ minutes of training. Compilation and evaluations do not count as training; the r
 Each minute the policy plays greedy episodes, the same number for all. Brax 0.14.2, jax 0.10.2 and flax have to be
 importable: `python -m pip install --target DIRECTORY brax==0.14.2 'jax[cpu]'`, and `PYTHONPATH=DIRECTORY`.
 
-Brax's PPO has the published options of the world, rlplug's `ppo` those of its preset of `brax/*`, both with fewer rows
-and smaller minibatches, because thousands of rows pay off on a GPU only. Brax evaluates after whole training steps, so
-its returns are those of the first evaluation after the minute.
+Brax's PPO has the published options of the world, with fewer rows and smaller minibatches, because thousands of rows
+pay off on a GPU only; those of rlplug were chosen for a CPU. Brax evaluates after whole training steps, so its returns
+are those of the first evaluation after the minute.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import torch
+from results import machine, revision, write_section
 
 from rlplug_core.clock import Clock
 from rlplug_core.loop.build import build
@@ -190,6 +191,24 @@ def table(curves: dict[str, Curve], minutes: float) -> str:
     return "\n".join(lines)
 
 
+def section(
+    world: str, minutes: float, episodes: int, curves: dict[str, Curve], compiling: dict[str, float]
+) -> str:
+    """Return the section of RESULTS.md."""
+    seconds = ", ".join(f"{name} {each:.0f} s" for name, each in compiling.items())
+    return f"""## Return per minute of training on a world of Brax
+
+`python bench/brax_minutes.py {world}`
+
+Mean returns of {episodes} greedy episodes on `brax/{world}` after each minute of training on one core, and env steps in
+brackets; one seed, {ROWS} rows. Not counted: evaluations and compilation ({seconds}). Brax's PPO has its published
+options with fewer rows and smaller minibatches.
+
+{table(curves, minutes)}
+
+{machine()}; Brax 0.14.2, jax 0.10.2; rlplug at {revision()}."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("world", nargs="?", default="halfcheetah")
@@ -197,6 +216,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=[*RLPLUG, "brax"], default=[*RLPLUG, "brax"])
+    parser.add_argument("--write", action="store_true", help="also write the table into RESULTS.md")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     curves: dict[str, Curve] = {}
@@ -207,6 +227,9 @@ def main() -> None:
         curves[name], compiling[name] = run(*shared)
     print(json.dumps({"seconds of compilation": compiling, "curves": curves}))
     print(table(curves, chosen.minutes))
+    if chosen.write:
+        text = section(chosen.world, chosen.minutes, chosen.episodes, curves, compiling)
+        write_section("brax-minutes", text)
 
 
 if __name__ == "__main__":
