@@ -161,10 +161,12 @@ def test_a_lambda_trains_here_and_nowhere_else(mine: str) -> None:
         ("Needy", "Needy' cannot be made: .* 'size' and 'speed'; give it: --env.size VALUE"),
         ("Coumt", "needy.py:Coumt' cannot be loaded: needy.py has no 'Coumt'; did you mean 'Count'"),
         ("needy", "needy' cannot be made: .* argument: 'speed'; give it: --env.speed VALUE"),
+        ("placed", "'device'; rlplug gives it to a function with the parameters 'num_envs' and 'device'"),
     ],
 )
 def test_missing_arguments_are_named_as_they_are_typed(name: str, message: str, place: Path) -> None:
     needy = "class Needy(Count):\n    def __init__(self, size, speed): ...\ndef needy(*, speed): ...\n"
+    needy += "def placed(rows, device): ...\n"
     (place / "needy.py").write_text(CODE + needy)
     with pytest.raises(PluginError, match=message):
         trained(f"./needy.py:{name}")

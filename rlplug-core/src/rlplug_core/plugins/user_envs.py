@@ -276,4 +276,6 @@ def call_user_code(make: Callable[[], T], name: str, code: Callable[[], object] 
     except BaseException as error:  # user code may raise anything
         missing = wanting(code or make) if isinstance(error, TypeError) else ""
         remedy = f"give it: --env.{missing} VALUE" if missing else "--traceback shows where"
+        if missing == "device":
+            remedy = f"rlplug gives it to a function with the parameters '{ROWS}' and 'device'"
         raise PluginError(f"'{name}' cannot be made: {describe(error)}; {remedy}") from error
