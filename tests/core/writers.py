@@ -45,7 +45,7 @@ def write_once(directory: str, end_at: int) -> None:
 
     def count(event: str, arguments: Any) -> None:
         nonlocal operations
-        if event in CHANGES and directory in str(arguments[0]):
+        if event in CHANGES and directory in os.path.realpath(arguments[0]):
             operations += 1
             if operations == end_at:
                 os._exit(1)

@@ -248,10 +248,10 @@ def test_the_reason_does_not_depend_on_the_place_of_a_file(kind: type[Toy]) -> N
 
 
 def test_a_state_that_becomes_uncapturable_later_is_not_lost_silently() -> None:
-    env = SerialEnvs(Toy, 1, "Toy-v0", inexact="")
+    env = SerialEnvs(Toy, 1, "/one/toy.py:Toy", inexact="")
     env.reset(0)
     env.envs[0].hidden = iter(())  # type: ignore[attr-defined]
-    assert "tuple_iterator" in env.state_dict()["inexact"]
+    assert env.state_dict()["inexact"].startswith("Toy: attribute 'hidden' is a tuple_iterator")
 
 
 class Phase(enum.Enum):

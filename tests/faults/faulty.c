@@ -45,7 +45,9 @@ static int below(const char *path) {
 
 static int of_path(int directory, const char *path) {
     char base[PATH_MAX + 1], link[64], whole[2 * PATH_MAX + 2];
-    if (path[0] == '/') return below(path);
+    int length = 0;
+    if (sscanf(path, "/proc/self/fd/%d%n", &directory, &length) == 1) path += length; /* of an open directory */
+    else if (path[0] == '/') return below(path);
     if (directory == AT_FDCWD) {
         if (!getcwd(base, sizeof base)) return 0;
     } else {

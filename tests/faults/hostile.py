@@ -98,6 +98,8 @@ class World:
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.watching and event in WATCHED:
             path = str(arguments[0])
+            if path.startswith("/proc/self/fd/"):  # a held directory, or a file in it
+                path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
             if str(self.trap) in path or path in ("/etc/passwd", "/dev/zero", "stranger.invalid"):
                 self.opened.append(f"{event} {path}")
 

@@ -134,7 +134,8 @@ def _move(source: Path | None, target: Path) -> None:
 
 
 def _absolute(path: str | bytes | os.PathLike[str]) -> Path:
-    return Path(os.path.abspath(os.fsdecode(path)))
+    whole = Path(os.path.abspath(os.fsdecode(path)))
+    return Path(os.path.realpath(whole.parent), whole.name)  # it may begin with the descriptor of a directory
 
 
 def trial(last: int, place: Path, whole: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from rlplug_core.errors import MissingPackage, UsageError, WorkerFailed
+from rlplug_core.errors import MissingPackage, RlplugError, UsageError, WorkerFailed
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
@@ -37,7 +37,8 @@ def on_ray(algorithm: str = TINY, env: str = f"{ENVS}:Chain", **options: Any) ->
 def descendants(name: str) -> list[psutil.Process]:
     """The processes of that title below this one."""
     found = psutil.Process().children(recursive=True)
-    return [one for one in found if one.is_running() and name in " ".join(one.cmdline())]
+    alive = [one for one in found if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    return [one for one in alive if name in " ".join(one.cmdline())]
 
 
 def test_actors_feed_one_learner_within_the_bound_over_loopback_alone() -> None:
@@ -224,3 +225,14 @@ def test_missing_parts_of_a_cluster_are_named_at_the_start(three_nodes: Any, mon
             ray_cluster.join("ray", 1)
     finally:
         ray_cluster.leave()
+
+
+def test_a_cluster_that_starts_too_slowly_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlplug_core.loop import ray_cluster
+
+    def init(**options: Any) -> None:
+        raise Exception("The current node timed out during startup.")  # as Ray does
+
+    monkeypatch.setattr(ray_cluster.ray, "init", init)
+    with pytest.raises(RlplugError, match="no Ray cluster could start here: The current node timed out"):
+        ray_cluster.join("ray", 1)

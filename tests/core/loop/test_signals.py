@@ -138,7 +138,7 @@ def test_an_interrupt_while_workers_start_is_a_clean_stop(
 #: Each kind of process that a run waits for.
 WORKERS: dict[str, dict[str, Any]] = {
     "workers": {"runner": "async"}, "environments": {"runner": "sync", "num_envs": 2, "env_workers": 2},
-    "actors": {"runner": "decoupled", "actors": 2},
+    "actors": {"runner": "decoupled", "actors": 2}, "learners": {"runner": "sync", "learners": 2},
 }  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def command(
     place = out or find_run(run) / "export"
     if out is None:
         refuse_link(place)  # it may be planted
-    with new_directory(place) as beside:
+    with new_directory(place, follow=out is not None) as beside:
         found.export(beside, checkpoint, onnx=onnx, torchscript=torchscript)
         if mlflow:
             from rlplug_cli.mlflow.model import save

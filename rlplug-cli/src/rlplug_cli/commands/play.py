@@ -12,7 +12,6 @@ from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.commands.evaluate import sentence
 from rlplug_cli.completion import runs
 from rlplug_cli.evaluation_options import conditions
-from rlplug_cli.file_checks import refuse_link
 from rlplug_cli.lookup import short_path
 from rlplug_cli.output import echo
 from rlplug_cli.shared_options import FILE
@@ -120,5 +119,4 @@ def _default_film(run: Run, checkpoint: str) -> Path | None:
     if run.directory.is_export:  # its folder may be the cache, whose names end with a hash
         name = re.sub(r"-[0-9a-f]{16}$", "", run.name)
         return Path(f"{name}{usual_suffix()}")
-    refuse_link(run.path / "videos")
     return run.path / "videos" / f"play-{checkpoint}{usual_suffix()}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tensorboard.plugins.hparams import summary_v2 as hparams
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from rlplug_cli.loggers.following import Follower, numbers
-from rlplug_core.config import make_directory
+from rlplug_core.config import hold_directory
 from rlplug_core.plugins import RunView, hookimpl
 from rlplug_core.runs import writing
 
@@ -42,11 +43,12 @@ class Events:
 
     def __init__(self, folder: Path, journal: Path, config: Mapping[str, Any]) -> None:
         self.follower = Follower(journal)
+        self.folder = ExitStack()
         with writing(folder):
-            make_directory(folder)
-            for old in folder.glob("events.out.tfevents.*"):
+            held = self.folder.enter_context(hold_directory(folder))
+            for old in held.glob("events.out.tfevents.*"):
                 old.unlink()
-        self.writer = EventFileWriter(str(folder))
+        self.writer = EventFileWriter(str(held))
         self._write_options(config)
         self.write()
 
@@ -72,3 +74,4 @@ class Events:
     def close(self) -> None:
         self.write()
         self.writer.close()
+        self.folder.close()

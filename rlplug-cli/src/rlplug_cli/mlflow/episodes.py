@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from rlplug_core.config import replace_file
 from rlplug_core.loop import EPISODE_INFO
 from rlplug_core.plugins import RunView, hookimpl
 from rlplug_core.runs import read_journal, writing
@@ -63,11 +64,10 @@ def _save(path: Path, columns: Columns) -> Path:
             },
         }
     )
-    temporary = path.with_suffix(f".tmp-{os.getpid()}")
+    content = BytesIO()
+    pyarrow.parquet.write_table(table, content)
     with writing(path):
-        temporary.unlink(missing_ok=True)  # a link to elsewhere must not be followed
-        pyarrow.parquet.write_table(table, temporary)
-        temporary.replace(path)
+        replace_file(path, content.getvalue())
     return path
 
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
-from rlplug_cli.file_checks import make_directory
 from rlplug_cli.mlflow.process_guard import kill_tree
 from rlplug_cli.sweep.task import guard_command
-from rlplug_core.config import inheritable_locks, open_regular
+from rlplug_core.config import hold_directory, inheritable_locks, open_regular
 
 
 class Job(Protocol):
@@ -47,8 +46,7 @@ class LocalPlace:
         self.lock = lock
 
     def start(self, words: Sequence[str], log: Path, cores: int) -> LocalJob:
-        make_directory(log.parent)
-        with open_regular(log, "ab") as file:
+        with hold_directory(log.parent) as logs, open_regular(logs / log.name, "ab") as file:
             process = subprocess.Popen(
                 guard_command(words),
                 stdin=subprocess.PIPE,

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlplug_cli.file_checks import make_directory
 from rlplug_cli.sweep.task import run_on_node, stop_mark
-from rlplug_core.config import open_regular
+from rlplug_core.config import hold_directory, open_regular
 from rlplug_core.loop import before_import
 
 #: Environment variables that are sent with every task, besides rlplug's own.
@@ -45,8 +44,8 @@ class RayJob:
         return code
 
     def stop(self) -> None:
-        make_directory(self.mark.parent)
-        open_regular(self.mark, "ab").close()
+        with hold_directory(self.mark.parent) as logs:
+            open_regular(logs / self.mark.name, "ab").close()
 
     def kill(self) -> None:
         self.task.kill()

@@ -16,10 +16,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rlplug_cli.file_checks import make_directory, refuse_link
+from rlplug_cli.file_checks import refuse_link
 from rlplug_cli.sweep.manifest import Sweep, Task
 from rlplug_cli.sweep.progress import RunProgress
-from rlplug_core.config import open_regular
+from rlplug_core.config import hold_directory, open_regular
 from rlplug_core.errors import RlplugError, UsageError
 
 #: Seconds that a run has to save a checkpoint after it was asked to stop.
@@ -91,8 +91,7 @@ def run_on_node(
     run = Path(directory) / name
     started = RunProgress(run, 1).read_status() != "waiting"
     log = log_path(Path(directory), name)
-    make_directory(log.parent)
-    with open_regular(log, "ab") as file:
+    with hold_directory(log.parent) as logs, open_regular(logs / log.name, "ab") as file:
         process = subprocess.Popen(
             guard_command(["resume", str(run)] if started else words),
             stdin=subprocess.PIPE,

@@ -4,6 +4,7 @@ from rlplug_core.config.files import as_type as as_type
 from rlplug_core.config.files import content as file_content
 from rlplug_core.config.files import from_json as read_json
 from rlplug_core.config.files import from_toml as read_toml
+from rlplug_core.config.files import hold_directory as hold_directory
 from rlplug_core.config.files import make_directory as make_directory
 from rlplug_core.config.files import open_lock as open_lock
 from rlplug_core.config.files import open_regular as open_regular
@@ -46,6 +47,7 @@ __all__ = [
     "figures",
     "file_content",
     "flat",
+    "hold_directory",
     "inheritable_locks",
     "is_directory",
     "is_regular",

@@ -18,6 +18,8 @@ from typing import IO, Any, Literal, TypeVar
 from rlplug_core.errors import BadFile, plain
 
 T = TypeVar("T")
+#: Where a process finds the files and directories that it has open, by their numbers.
+_DESCRIPTORS = Path("/proc/self/fd")
 #: Flags of `os.open` that Windows lacks: do not wait for the writer of a pipe, do not let children inherit the file.
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 #: The most bytes of a file of JSON or TOML, of a file with the state of a part of a run, and of a file that is
@@ -37,8 +39,11 @@ def regular(path: Path) -> bool:
 
 def own_directory(path: Path) -> bool:
     """Return whether the path is a directory, and not a link to one."""
+    held = (
+        path.parent == _DESCRIPTORS
+    )  # a path of `hold_directory`, which is a link to an open directory
     try:
-        return stat.S_ISDIR(path.lstat().st_mode)
+        return stat.S_ISDIR(os.stat(path, follow_symlinks=held).st_mode)
     except (OSError, ValueError):
         return False
 
@@ -53,6 +58,30 @@ def make_directory(path: Path) -> None:
         path.mkdir(exist_ok=True)
     if not own_directory(path):
         raise BadFile(path, "it is not a directory of the run's own; delete it")
+
+
+@contextmanager
+def hold_directory(path: Path) -> Iterator[Path]:
+    """Yield another path to a directory of a run, created if missing, that no link can take the place of.
+
+    Another account that can write into the run can replace the directory by a link at any time. The yielded path leads
+    to the open directory. Only Linux has such paths; elsewhere it is `path` itself. It is valid in this process only.
+
+    Raises:
+        BadFile, OSError: as `make_directory`.
+    """
+    make_directory(path)
+    if not _DESCRIPTORS.is_dir():
+        yield path
+        return
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | _FLAGS)
+    except NotADirectoryError as error:
+        raise BadFile(path, "it is not a directory of the run's own; delete it") from error
+    try:
+        yield _DESCRIPTORS / str(number)
+    finally:
+        os.close(number)
 
 
 def open_regular(
@@ -161,20 +190,23 @@ def sync_directory(path: Path) -> None:
 
 
 @contextmanager
-def temporary_directory(path: Path) -> Iterator[None]:
-    """Create a directory for the block and delete it afterwards; one that a killed process left is replaced.
+def temporary_directory(path: Path) -> Iterator[Path]:
+    """Create a directory that only this account can open, and delete it after the block.
+
+    A directory that a killed process left is replaced. The yielded path leads to it as that of `hold_directory` does.
 
     Raises:
         OSError: it cannot be created.
     """
     import shutil  # with its compression modules, which informational commands do not need
 
-    if path.is_symlink():
-        path.unlink()
+    if not own_directory(path):
+        path.unlink(missing_ok=True)
     shutil.rmtree(path, ignore_errors=True)
-    path.mkdir()
+    path.mkdir(0o700)
     try:
-        yield
+        with hold_directory(path) as held:
+            yield held
     finally:  # the files are where they belong, or an error is on its way: do not replace it
         shutil.rmtree(path, ignore_errors=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +26,7 @@ from rlplug_core.config.files import (
     as_type,
     content,
     from_json,
+    hold_directory,
     sync_directory,
     sync_file,
     temporary_directory,
@@ -50,29 +51,37 @@ _Width = Annotated[int, msgspec.Meta(ge=0, le=2**20)]
 
 
 @contextmanager
-def new_directory(directory: Path) -> Iterator[Path]:
+def new_directory(directory: Path, follow: bool = True) -> Iterator[Path]:
     """Yield a temporary directory; its files move to a new or empty `directory` if the block ends without an error.
 
+    Args:
+        follow: whether `directory` may be a link.
+
     Raises:
-        UsageError: the directory is not empty.
+        UsageError: the directory is not empty. BadFile: it is a link.
     """
     own = directory.absolute()
     exists = own.exists()
     # An existing directory may be the only writable one, or on another disk, so the temporary one is inside it.
-    hidden = (own if exists else own.parent) / f".{own.name}.tmp"
-    if exists and (not own.is_dir() or any(path != hidden for path in own.iterdir())):
+    name = f".{own.name}.tmp"
+    if exists and (not own.is_dir() or any(path.name != name for path in own.iterdir())):
         raise UsageError(f"{directory} exists already; name another place with --out")
     own.parent.mkdir(parents=True, exist_ok=True)
-    with temporary_directory(hidden):
-        place = hidden / own.name
+    with ExitStack() as stack:
+        base = own.parent
+        if exists:
+            base = stack.enter_context(hold_directory(own.resolve() if follow else own))
+        held = stack.enter_context(temporary_directory(base / name))
+        place = held / own.name
         yield place
         for part in place.rglob("*"):
             sync_directory(part) if part.is_dir() else sync_file(part)
+        parent = held / ".."  # by name it may be a link by now
         if exists:
             for part in place.iterdir():
-                part.rename(own / part.name)
+                part.rename(parent / part.name)
         else:
-            place.rename(own)
+            place.rename(parent / own.name)
         with suppress(OSError):  # all files are there; this only protects them from a power loss
             sync_directory(own)
             sync_directory(own.parent)

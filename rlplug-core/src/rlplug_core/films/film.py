@@ -5,7 +5,7 @@ An `.mp4` file has H.264 in yuv420p with even sides, which browsers and MLflow c
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from fractions import Fraction
 from importlib.util import find_spec
 from itertools import pairwise
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rlplug_core.config.files import temporary_directory
 from rlplug_core.errors import MissingPackage, UsageError
 from rlplug_core.films.frames import enlarge, pad_to_even
 from rlplug_core.types import Array
@@ -43,14 +44,15 @@ class Animation:
         if not self.frames:
             return
         first, *rest = self.frames
-        temporary = self.path.with_name(f".{self.path.name}.part")
         kind, unit = (GIF, 10) if self.path.suffix.lower() == ".gif" else (WEBP, 1)
         ends = [
             round(1000 / unit * count / self.fps) * unit for count in range(len(self.frames) + 1)
         ]
         durations = [end - start for start, end in pairwise(ends)]
-        first.save(temporary, save_all=True, append_images=rest, duration=durations, loop=0, **kind)
-        temporary.replace(self.path)
+        with temporary_directory(unfinished(self.path)) as folder:
+            made = folder / self.path.name
+            first.save(made, save_all=True, append_images=rest, duration=durations, loop=0, **kind)
+            made.replace(self.path)
 
     def discard(self) -> None:
         """Do nothing; no file exists yet."""
@@ -91,9 +93,12 @@ def film(path: Path, fps: float) -> Film:
             f"{path.name} needs {package}: python -m pip install 'rlplug-cli[video]'{other}"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Remove the rest of an interrupted film, or a link to another file.
-    path.with_name(f".{path.name}.part").unlink(missing_ok=True)
     return Mp4(path, fps) if package == "av" else Animation(path, fps)
+
+
+def unfinished(path: Path) -> Path:
+    """Return the temporary directory of a film that is being written."""
+    return path.with_name(f".{path.name}.part")
 
 
 def usual_suffix() -> str:
@@ -107,17 +112,20 @@ class Mp4:
     def __init__(self, path: Path, fps: float) -> None:
         self.path = path
         self.fps = Fraction(fps).limit_denominator(1000)
-        self.temporary = path.with_name(f".{path.name}.part")
         self.container: Any = None
         self.stream: Any = None
+        self.made = path
+        self.folder = ExitStack()  # with the temporary directory
 
     def add(self, frame: Array) -> None:
         import av
 
         frame = pad_to_even(enlarge(frame))
         if self.container is None:
+            folder = self.folder.enter_context(temporary_directory(unfinished(self.path)))
+            self.made = folder / self.path.name
             self.container = av.open(
-                str(self.temporary), "w", format="mp4", options={"movflags": "faststart"}
+                str(self.made), "w", format="mp4", options={"movflags": "faststart"}
             )
             # ultrafast: half the time of veryfast, three times the bytes
             options = {"preset": "ultrafast", "crf": "23"}
@@ -131,17 +139,15 @@ class Mp4:
     def close(self) -> None:
         if self.container is None:
             return
-        with ExitStack() as failing:
-            failing.callback(self.discard)
-            self.container.mux(self.stream.encode())
-            failing.pop_all()
-        self.container.close()
-        self.temporary.replace(self.path)
+        with self.folder:
+            with closing(self.container):
+                self.container.mux(self.stream.encode())
+            self.made.replace(self.path)
 
     def discard(self) -> None:
-        if self.container is not None:
-            self.container.close()
-        self.temporary.unlink(missing_ok=True)
+        with self.folder:
+            if self.container is not None:
+                self.container.close()
 
 
 class Pictures:

@@ -90,9 +90,10 @@ def join(on: str, cpus: float) -> None:
                 logging_level=logging.CRITICAL,
                 **own,
             )
-    except (OSError, RuntimeError, ValueError, RayError) as error:
+    except Exception as error:  # Ray raises Exception itself if a node of its own starts too slowly
         leave()
-        raise RlplugError(f"no Ray cluster at {address}: {plain(str(error))}") from error
+        where = "could start here" if address == "local" else f"at {address}"
+        raise RlplugError(f"no Ray cluster {where}: {plain(str(error))}") from error
     _WATCHES.append(RayWatch())
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.config.files import make_directory
+from rlplug_core.config.files import hold_directory, replace
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.hook_specs import RunView
 
@@ -65,8 +64,7 @@ class HookView:
         if not file.is_file():
             raise UsageError(f"{kind} '{name}': there is no file {file}")
         place = self.path / folder / f"{name.replace('/', '-')}{file.suffix}"
-        make_directory(place.parent)
-        place.unlink(missing_ok=True)  # a link to another file must not be followed
-        shutil.copyfile(file, place)
+        with hold_directory(place.parent) as own, file.open("rb") as parts:
+            replace(own / place.name, parts)
         self._write(kind, {"name": name, "path": f"{folder}/{place.name}"})
         return place

@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 
 from rlplug_core.config.files import (
     as_type,
+    hold_directory,
     own_directory,
     sync_directory,
 )
@@ -92,24 +93,37 @@ class Checkpoints:
         """
         self._entries()
         saved = Saved(kind, step, self.directory / f"{kind}-{step:012d}")
-        temporary = self.directory / f".tmp-{saved.path.name}"
         with writing(saved.path):
-            try:
-                self._write(temporary, step, components, about)
-                self._replace(temporary, saved.path)
-                self._prune(saved)
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)  # free the space on a full disk
+            if not self.directory.is_dir():
+                self.directory.mkdir(parents=True)
+                sync_directory(self.directory.parent)
+            with hold_directory(self.directory) as held:
+                own = Saved(kind, step, held / saved.path.name)
+                Checkpoints(held, self.keep)._save(own, components, about)
         return saved
+
+    def _save(
+        self, saved: Saved, components: Mapping[str, State], about: Mapping[str, object]
+    ) -> None:
+        temporary = self.directory / f".tmp-{saved.path.name}"
+        try:
+            self._write(temporary, saved.step, components, about)
+            self._replace(temporary, saved.path)
+            self._prune(saved)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)  # free the space on a full disk
 
     def _write(
         self, place: Path, step: int, components: Mapping[str, State], about: Mapping[str, object]
     ) -> None:
-        if not self.directory.is_dir():
-            self.directory.mkdir(parents=True)
-            sync_directory(self.directory.parent)
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
+        with hold_directory(place) as held:
+            self._fill(held, step, components, about)
+
+    def _fill(
+        self, place: Path, step: int, components: Mapping[str, State], about: Mapping[str, object]
+    ) -> None:
         files: dict[str, str] = {}
         for name, state in components.items():
             files.update(write_component(place, name, state))

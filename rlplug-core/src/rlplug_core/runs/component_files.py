@@ -164,7 +164,7 @@ def _digest(path: Path) -> str:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    with open(path, "wb") as file:
+    with open(path, "xb") as file:  # not through a link
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

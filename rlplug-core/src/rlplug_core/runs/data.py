@@ -193,8 +193,7 @@ def _write(path: Path, arrays: Mapping[str, Array]) -> None:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        folder = path.with_name(f".{path.name}.tmp")
-        with temporary_directory(folder):
+        with temporary_directory(path.with_name(f".{path.name}.tmp")) as folder:
             made = folder / path.name
             with made.open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **arrays)

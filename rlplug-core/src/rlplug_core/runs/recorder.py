@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlplug_core.clock import Clock
-from rlplug_core.config.files import make_directory
+from rlplug_core.config.files import hold_directory
 from rlplug_core.errors import UsageError, plain, warn
 from rlplug_core.films.film import Films, film, usual_suffix
 from rlplug_core.films.player import Reel, play
@@ -16,10 +16,9 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.transform import freeze
 from rlplug_core.protocols import AnyLearner
-from rlplug_core.runs.watching import make_shown_env
+from rlplug_core.runs.watching import VIDEOS, make_shown_env
 from rlplug_core.types import State
 
-FOLDER = "videos"
 #: Steps after which an episode is cut in a film.
 LONGEST = 5_000
 
@@ -36,7 +35,7 @@ class Recorder:
     every: int
 
     def __post_init__(self) -> None:
-        names = [path.stem.rpartition("-")[2] for path in (self.run / FOLDER).glob("step-*")]
+        names = [path.stem.rpartition("-")[2] for path in (self.run / VIDEOS).glob("step-*")]
         self.filmed = max((int(name) for name in names if name.isdecimal()), default=-self.every)
 
     def due(self, steps: int) -> bool:
@@ -47,7 +46,7 @@ class Recorder:
         self, learner: AnyLearner, seed: int, clock: Clock, wrappers: State
     ) -> dict[str, object] | None:
         """Make a film and return its journal record, or None if it fails: then no more films are made."""
-        path = self.run / FOLDER / f"step-{clock.steps:012d}{usual_suffix()}"
+        path = self.run / VIDEOS / f"step-{clock.steps:012d}{usual_suffix()}"
         try:
             return self._record(learner, path, seed, clock, wrappers)
         except Exception as error:  # noqa: BLE001 - a renderer may raise anything, and a run is worth more than its films
@@ -65,8 +64,10 @@ class Recorder:
             with suppress(UsageError):  # not every environment can be cut
                 complete(env).limit(LONGEST)
             fps = complete(env).fps
-            make_directory(path.parent)
-            with Films(film(path, fps)) as films:
+            with (
+                hold_directory(path.parent) as folder,
+                Films(film(folder / path.name, fps)) as films,
+            ):
                 result = play(
                     learner.agent(), env, episodes=1, seed=seed, clock=clock, reel=Reel(films)
                 )
@@ -74,7 +75,7 @@ class Recorder:
             env.close()
         self.filmed = clock.steps
         return {
-            "path": f"{FOLDER}/{path.name}",
+            "path": f"{VIDEOS}/{path.name}",
             "return": result.mean,
             "length": max(result.lengths),
             "seconds": time.monotonic() - began,

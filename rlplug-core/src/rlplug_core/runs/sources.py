@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from rlplug_core.config.files import content, make_directory, own_directory, replace
+from rlplug_core.config.files import content, hold_directory, own_directory, replace
 from rlplug_core.config.import_string import is_target, source_file
 from rlplug_core.config.module_search import folder_of, importable
 from rlplug_core.errors import BadFile, plain
@@ -38,9 +38,8 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
             copied = content(path)
             # Files with the same name may have different contents.
             copy = Path(FOLDER, f"{path.stem}-{found[:8]}.py")
-            with writing(run / copy):
-                make_directory(run / FOLDER)
-                replace(run / copy, copied)
+            with writing(run / copy), hold_directory(run / FOLDER) as folder:
+                replace(folder / copy.name, copied)
             kept[role] = {"file": str(path), "copy": str(copy), "sha256": found}
     folders = {
         role: folder_of(name)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlplug_core.config.files import hold_directory
 from rlplug_core.errors import MissingPackage, PluginError, RlplugError, UsageError, plain
 from rlplug_core.films.film import Film, Films, Pictures, film
 from rlplug_core.films.player import Reel, play
@@ -19,6 +20,9 @@ from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Env
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, check_whole, ready, seed_of
+
+#: The directory of a run for films.
+VIDEOS = "videos"
 
 
 @dataclass(frozen=True)
@@ -47,14 +51,19 @@ class Showing:
     def in_window(self) -> bool:
         return self.video is None and self.frames is None and self.sheet is None
 
-    def films(self, fps: float) -> Films:
-        """Return the receivers of the frames."""
+    @contextmanager
+    def films(self, fps: float, run: Path) -> Iterator[Films]:
+        """Yield the receivers of the frames; no link leads a film out of the videos of the run."""
         found: list[Film] = []
         if self.frames is not None:
             found.append(Pictures(self.frames))
-        if self.video is not None:
-            found.append(film(self.video, self.fps or fps))
-        return Films(*found)
+        with ExitStack() as stack:
+            if self.video is not None:
+                video = self.video.absolute()
+                if video.parent == run / VIDEOS:
+                    video = stack.enter_context(hold_directory(video.parent)) / video.name
+                found.append(film(video, self.fps or fps))
+            yield stack.enter_context(Films(*found))
 
 
 def show_episodes(
@@ -79,7 +88,7 @@ def show_episodes(
     env = make_shown_env(conditions.applied(plan), "human" if showing.in_window else "rgb_array")
     try:
         agent, clock = ready(plan, directory, env, conditions, used)
-        with showing.films(complete(env).fps) as films, drawing(plan.env):
+        with showing.films(complete(env).fps, directory.path) as films, drawing(plan.env):
             reel = (
                 None if showing.in_window else Reel(films, showing.every, showing.sheet is not None)
             )
