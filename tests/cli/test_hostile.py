@@ -278,7 +278,7 @@ def test_an_export_and_a_film_do_not_follow_a_link_in_the_run(rlplug: Callable[.
     assert (done.code, "export is not a directory of its own" in done.err) == (2, True), done.err
     (place / "runs" / "one" / "videos").symlink_to(place / "empty")
     done = rlplug("play", "one", "--episodes", "1")
-    assert (done.code, "videos is not a directory of its own" in done.err) == (2, True), done.err
+    assert (done.code, "it is not a directory of the run's own; delete it" in done.err) == (1, True), done.err
     assert not [*(place / "empty").iterdir()]
 
 

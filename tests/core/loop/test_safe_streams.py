@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -71,21 +73,27 @@ def test_streams_that_are_no_files_of_the_system_stay() -> None:
         assert safe_stream(stream) is stream
 
 
-@pytest.mark.parametrize("error", [OSError("gone"), ValueError("closed"), AttributeError("flush")])
-def test_the_last_flush_of_a_programs_own_stream_fails_nothing(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [OSError("gone"), ValueError("closed"), AttributeError("flush"), RuntimeError()])
+@pytest.mark.parametrize("method", ["write", "flush"])
+def test_a_programs_own_stream_fails_nothing_and_is_named_once(
+    method: str, error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A finished run was lost when a service's stdout raised."""
 
-    class Own(io.StringIO):
-        def flush(self) -> None:
-            raise error
+    def fail(self: object, *text: str) -> None:
+        raise error
 
-    own = Own()
+    own: Any = type("Own", (io.StringIO,), {method: fail})()
     monkeypatch.setattr(sys, "stdout", own)
     with safe_streams():
-        sys.stdout.write("trained")
-    assert own.getvalue() == "trained"
+        print("trained", flush=True)  # noqa: T201
+        with safe_streams():  # a run in a program that is safe already
+            print("to nobody", flush=True)  # noqa: T201
+        assert not sys.stdout.isatty()  # an attribute of its own
+    assert own.getvalue() == ("trained\n" if method == "flush" else "")
+    assert re.fullmatch(
+        rf"rlplug: this program's own stdout raised {type(error).__name__}.*\n", capsys.readouterr().err
+    )
 
 
 def test_no_stream_is_wrapped_twice() -> None:

@@ -49,7 +49,7 @@ class Animation:
             round(1000 / unit * count / self.fps) * unit for count in range(len(self.frames) + 1)
         ]
         durations = [end - start for start, end in pairwise(ends)]
-        with temporary_directory(unfinished(self.path)) as folder:
+        with temporary_directory(part_directory(self.path)) as folder:
             made = folder / self.path.name
             first.save(made, save_all=True, append_images=rest, duration=durations, loop=0, **kind)
             made.replace(self.path)
@@ -96,7 +96,7 @@ def film(path: Path, fps: float) -> Film:
     return Mp4(path, fps) if package == "av" else Animation(path, fps)
 
 
-def unfinished(path: Path) -> Path:
+def part_directory(path: Path) -> Path:
     """Return the temporary directory of a film that is being written."""
     return path.with_name(f".{path.name}.part")
 
@@ -122,7 +122,7 @@ class Mp4:
 
         frame = pad_to_even(enlarge(frame))
         if self.container is None:
-            folder = self.folder.enter_context(temporary_directory(unfinished(self.path)))
+            folder = self.folder.enter_context(temporary_directory(part_directory(self.path)))
             self.made = folder / self.path.name
             self.container = av.open(
                 str(self.made), "w", format="mp4", options={"movflags": "faststart"}

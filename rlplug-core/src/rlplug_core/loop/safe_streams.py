@@ -7,7 +7,10 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from rlplug_core.config.import_string import describe
+from rlplug_core.errors import warn
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -100,6 +103,42 @@ class NullStream(io.StringIO):
         return len(text)
 
 
+class OwnStream:
+    """A program's own stream, such as a service's; after the first write or flush that raises, it ignores all.
+
+    Its other attributes are those of the program's stream.
+    """
+
+    def __init__(self, stream: TextIO, name: str) -> None:
+        self._stream = stream
+        self._name = name
+        self._lost = False
+
+    def write(self, text: str, /) -> int:
+        if not self._lost:
+            try:
+                return self._stream.write(text)
+            except Exception as error:  # noqa: BLE001 - a program's own class may raise anything
+                self._lose(error)
+        return len(text)
+
+    def flush(self) -> None:
+        if not self._lost:
+            try:
+                self._stream.flush()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._lose(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _lose(self, error: Exception) -> None:
+        self._lost = True
+        warn(
+            f"this program's own {self._name} raised {describe(error)}; the run continues and prints nothing more there"
+        )
+
+
 class SafeTextStream(io.TextIOWrapper):
     """A text stream over a `SafeStream` file; its type prevents wrapping a stream twice."""
 
@@ -140,13 +179,19 @@ def make_streams_safe() -> None:
 @contextmanager
 def safe_streams() -> Iterator[None]:
     """Let no output to stdout and stderr fail in the block."""
-    stdout = safe_stream(sys.stdout)
-    stderr = safe_stream(sys.stderr)
+    stdout = guard(safe_stream(sys.stdout), "stdout")
+    stderr = guard(safe_stream(sys.stderr), "stderr")
     with redirect_stdout(stdout), redirect_stderr(stderr):
         try:
             yield
         finally:
             for stream in filter(None, (stdout, stderr)):  # a process may have started without
-                # Foreign code may have closed it; a program's own stream may fail or lack the method.
-                with suppress(ValueError, OSError, AttributeError):
+                with suppress(ValueError, OSError):  # foreign code may have closed it
                     stream.flush()
+
+
+def guard(stream: TextIO, name: str) -> TextIO:
+    """Return a program's own stream so that its errors end no run; every other stream unchanged."""
+    if stream is None or isinstance(stream, OwnStream | NullStream | SafeTextStream):
+        return stream
+    return cast("TextIO", OwnStream(stream, name))

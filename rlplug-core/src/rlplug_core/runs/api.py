@@ -26,6 +26,7 @@ from rlplug_core.loop.env_timing import choose_env_workers
 from rlplug_core.loop.learner_checks import check_dropped, check_ignored
 from rlplug_core.loop.notices import notice
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.safe_streams import safe_streams
 from rlplug_core.loop.signals import no_exit
 from rlplug_core.loop.torch_settings import torch_defaults
 from rlplug_core.plugins import Hooks, absolute
@@ -63,6 +64,7 @@ __all__ = [
 
 
 @add_python_notes()
+@safe_streams()
 @torch_defaults()
 def train(
     algorithm: str | type[object],
@@ -169,6 +171,7 @@ def _word(algorithm: str | type[object]) -> str:
 
 
 @add_python_notes("total_timesteps", "rescale", "on", "until")
+@safe_streams()
 @torch_defaults()
 def resume(
     run: Path | str | Run,
