@@ -271,14 +271,16 @@ def pythons(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True, default=False, requires=["env"])
 def scaffold(session: nox.Session) -> None:
-    """Let a new plugin of each kind pass its own nox, with the wheels of this checkout (half an hour).
+    """Let a new plugin of each kind pass its own nox, with the wheels of this checkout (ten minutes).
 
     The test runs in `env`, and starts the nox of this session, so there is no further environment with torch.
     """
     install(session, "nox>=2025.2.9")
     nox_python = str(Path(session.bin) / "python")
     with timed(session, checks):
-        words = ("tests/ecosystem/test_own_nox.py", *session.posargs)
+        # The first plugin installs torch; pytest would print a traceback after ten minutes.
+        limit = ("-o", "faulthandler_timeout=0")
+        words = ("tests/ecosystem/test_own_nox.py", *limit, *session.posargs)
         in_env(session, "pytest", *words, RLPLUG_SCAFFOLD=nox_python, RLPLUG_WHEELS=str(WHEELS))
 
 
