@@ -67,7 +67,7 @@ def make_directory(path: Path) -> Path:
 
 
 def refuse_link(path: Path) -> None:
-    """Refuse a directory that is not a directory of its own.
+    """Refuse a directory that is a link or a file.
 
     Raises:
         UsageError: a link or a file has this name.

@@ -136,10 +136,10 @@ def test_an_algorithm_without_presets_can_be_extended(preset_file: Path) -> None
     ("base", "sentence"),
     [
         ("nobody", r"bar\.toml extends 'nobody': no algorithm 'nobody' is installed"),
-        ("bar", r"bar\.toml extends 'bar' in a circle: 'rlplug-foo/bar' extends 'rlplug-foo/bar'; take one"),
+        ("bar", r"bar\.toml extends 'bar' in a cycle: 'rlplug-foo/bar' extends 'rlplug-foo/bar'; remove one"),
         (
             "baz",
-            r"baz\.toml extends 'bar' in a circle: 'rlplug-foo/bar' extends 'rlplug-foo/baz' extends 'rlplug-foo/bar'",
+            r"baz\.toml extends 'bar' in a cycle: 'rlplug-foo/bar' extends 'rlplug-foo/baz' extends 'rlplug-foo/bar'",
         ),
     ],
 )

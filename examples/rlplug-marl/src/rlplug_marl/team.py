@@ -28,7 +28,7 @@ class VDNConfig(rl.Config):
     exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
     exploration_final_eps: rl.Fraction = 0.05  # final probability of a random action
     exploration_fraction: rl.Positive = 0.2  # fraction of the run until the final probability
-    separate: bool = True  # each agent has a network of its own; else all share one
+    separate: bool = True  # each agent has its own network; else all share one
     double: bool = True  # choose the target's actions with the online networks
     target_update_interval: rl.Count = 200  # gradient steps between updates of the target networks
     net: rl.Net = rl.Net(hidden=(64, 64), activation="relu")

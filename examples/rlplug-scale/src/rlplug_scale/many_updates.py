@@ -111,7 +111,7 @@ class REDQ(ManyUpdates):
 
 
 class DroQ(ManyUpdates):
-    """Two critics with dropout and LayerNorm take the place of the ensemble."""
+    """Two critics with dropout and LayerNorm replace the ensemble."""
 
     Config = DroQConfig
 

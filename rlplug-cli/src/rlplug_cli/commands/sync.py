@@ -31,7 +31,7 @@ def command(run: str) -> None:
         mirror.check_store()
     except RlplugError:
         raise
-    except Exception as error:  # SQLAlchemy, requests and plugins each raise errors of their own
+    except Exception as error:  # SQLAlchemy, requests and plugins each raise their own errors
         said = plain(str(error), 300)
         uri = mirror.state.tracking_uri
         raise RlplugError(

@@ -59,7 +59,7 @@ def lines(
 ) -> list[Line]:
     """Return the curve of each environment, metric and arm; without those that no run has recorded.
 
-    With `running`, the unfinished runs of an arm with finished ones have a curve of their own.
+    With `running`, the unfinished runs of an arm with finished ones have a separate curve.
     """
     found = []
     for env in envs(arms):

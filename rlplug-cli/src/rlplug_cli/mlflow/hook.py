@@ -69,7 +69,7 @@ class Sender:
 
     def __init__(self) -> None:
         self.seconds = float(os.environ.get(DRAIN, "30"))
-        # -P: nothing is imported from the working directory. A process group of its own keeps the
+        # -P: nothing is imported from the working directory. A separate process group keeps the
         # signals of a terminal away; the pipe's end tells it that this process is gone. The session is the run's, since
         # Linux compares the niceness of processes only within a session.
         words = [

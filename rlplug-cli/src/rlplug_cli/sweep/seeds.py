@@ -26,7 +26,7 @@ def run_seeds(
     as_json: bool,
     quiet: bool = False,
 ) -> None:
-    """Train the seeds of `--seeds TEXT`, each as a run of its own.
+    """Train the seeds of `--seeds TEXT`, each as a separate run.
 
     Args:
         words: the algorithm, the environment and the typed options. values: of the options, with presets.

@@ -64,7 +64,7 @@ def open_study(
             pruner=pruner,
             sampler=sampler(0),
         )
-    except Exception as error:  # SQLAlchemy, Redis and gRPC each raise errors of their own
+    except Exception as error:  # SQLAlchemy, Redis and gRPC each raise their own errors
         raise RlplugError(f"the storage {url} cannot be used: {plain(str(error))}") from error
     _claim(study, directory, (search, former), shared=storage is not None)
     # After a restart the sampler must not draw the same values again.

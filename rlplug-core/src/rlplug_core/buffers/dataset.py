@@ -43,7 +43,7 @@ class Dataset:
 
     @cached_property
     def sha256(self) -> str:
-        """Return the hash of names, types, shapes and content of all arrays, whatever the compression."""
+        """Return the hash of names, types, shapes and content of all arrays; compression does not change it."""
         found = hashlib.sha256()
         for name, array in sorted(flat(self.arrays).items()):
             found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())

@@ -62,7 +62,7 @@ class ReplayBuffer:
         together: number of batches of one update that are sampled together and then split; 1 if rows of a batch
             depend on each other or on feedback.
         agents: number of agents of a world if their rows form one joint transition, as `joint_step` says; 0 if each row
-            is a transition of its own. `capacity` and batches count joint transitions, the other numbers env steps.
+            is a separate transition. `capacity` and batches count joint transitions, the other numbers env steps.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ class SumTree:
     def find(self, point: Array) -> Array:
         """Return the places [B] of the masses that take their running sum past `point` [B], each in [0, total).
 
-        A place with mass 0 is never found, whatever the rounding of the sums.
+        A place with mass 0 is never found, even if sums are rounded.
         """
         self._refresh()
         running = np.concatenate([[0.0], np.cumsum(self.levels[-1])])

@@ -118,7 +118,7 @@ def _options(
 ) -> Iterator[Option]:
     """Return the options of a dataclass; `held` is the value of a nested one, with its defaults."""
     hints = typing.get_type_hints(config, include_extras=True)
-    helps = _helps(config)  # type: ignore[arg-type]  # a class is hashable, whatever it is
+    helps = _helps(config)  # type: ignore[arg-type]  # every class is hashable
     for field in dataclasses.fields(config):
         name = prefix + field.name
         default = _default(config, field) if held is None else getattr(held, field.name)

@@ -1,6 +1,6 @@
 """Layers on arrays: each computes outputs from inputs, and takes a gradient back.
 
-An operation keeps nothing between two calls. `forward` returns outputs and whatever `backward` needs of this call;
+An operation keeps nothing between two calls. `forward` returns outputs and all that `backward` needs of this call;
 `backward` turns the gradient of a scalar by the outputs into the gradient by the inputs, and adds the gradient by
 the layer's own parameters. It does not change other arrays. Rows come first, [B, F]; float32 and float64 work alike.
 """

@@ -26,7 +26,7 @@ class Metrics(dict[str, Tensor | FastTensor]):
                 self[name] = torch.from_numpy(np.asarray(value.value))
         self.complete = True
 
-    # With a method `__iter__` of its own, `dict` and `{**metrics}` read values by `__getitem__`.
+    # With its own method `__iter__`, `dict` and `{**metrics}` read values by `__getitem__`.
 
     def __iter__(self) -> Iterator[str]:
         return super().__iter__()

@@ -81,7 +81,7 @@ class Chain:
 def _param_grads(
     op: Op, arrays: Sequence[Array | None]
 ) -> tuple[ParamGrads | None, ParamGrads | None]:
-    """Return the arrays of an operation, not fresh and fresh; unwanted gradients go into arrays of their own."""
+    """Return the arrays of an operation, not fresh and fresh; unwanted gradients go into separate arrays."""
     if all(one is None for one in arrays):
         return None, None
     known = zip(arrays, op.parameters, strict=True)

@@ -26,7 +26,7 @@ def address_of(on: str) -> str:
 
 
 def before_import(on: str) -> None:
-    """Set the variables that Ray reads on import: a cluster of our own stays on the loopback interface; Ray takes its
+    """Set the variables that Ray reads on import: our own cluster stays on the loopback interface; Ray takes its
     address for the machine's on systems other than Linux. Ray's usage reports are off.
 
     Raises:

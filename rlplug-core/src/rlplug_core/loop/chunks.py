@@ -1,4 +1,4 @@
-"""Store the steps that a decoupled actor sends at once, in arrays of its own or in a block of shared memory."""
+"""Store the steps that a decoupled actor sends at once, in separate arrays or in a block of shared memory."""
 
 from __future__ import annotations
 

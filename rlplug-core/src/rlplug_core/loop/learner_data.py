@@ -62,7 +62,7 @@ def fit_dataset(dataset: Dataset, env: Env) -> Fitted:
 
 
 def learner_dataset(data: Fitted, seeds: Seeds, device: torch.device) -> LearnerDataset:
-    """Return a data set for `self.dataset` of a learner, with a generator of its own."""
+    """Return a data set for `self.dataset` of a learner, with its own generator."""
     return LearnerDataset(
         sha256=data.sha256,
         obs=data.obs,

@@ -165,7 +165,7 @@ class Plan:
     def max_lag(self) -> int:
         """Return the largest policy lag of decoupled actors: the option, or twice as many chunks as actors, minus one.
 
-        Then each may act one while another of its own waits for the learner.
+        Then each actor may act while another of its chunks waits for the learner.
         """
         o = self.options
         return 2 * o.actors - 1 if o.max_lag is None else o.max_lag

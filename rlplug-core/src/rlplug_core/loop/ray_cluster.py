@@ -34,7 +34,7 @@ from rlplug_core.plugins.spec import split
 #: A directory that only the system's owner writes, without importable files. Ray puts the working directory first
 #: on the path of all its workers, which would import a `torch.py` there.
 NOWHERE = "/"
-#: After how many checks without an answer, and how many ms apart, a cluster of our own considers a node dead.
+#: After how many checks without an answer, and how many ms apart, our own cluster considers a node dead.
 HEALTH = {
     "health_check_initial_delay_ms": 1000,
     "health_check_period_ms": 1000,
@@ -68,7 +68,7 @@ def _as_before() -> Iterator[None]:
 def join(on: str, cpus: float) -> None:
     """Join the cluster `on`, or start one with room for `cpus`: on the loopback interface, without a dashboard.
 
-    A cluster of our own requires a token, which Ray makes and keeps in ~/.ray/auth_token, unless RAY_AUTH_MODE
+    Our own cluster requires a token, which Ray makes and keeps in ~/.ray/auth_token, unless RAY_AUTH_MODE
     says otherwise; so does another one if Ray finds its token there or in RAY_AUTH_TOKEN.
 
     Raises:
@@ -98,7 +98,7 @@ def join(on: str, cpus: float) -> None:
 
 
 def _new_cluster(cpus: float) -> dict[str, Any]:
-    """Return the arguments of `ray.init` for a cluster of our own with room for `cpus`."""
+    """Return the arguments of `ray.init` for our own cluster with room for `cpus`."""
     return {
         "num_cpus": max(math.ceil(cpus), os.cpu_count() or 1),
         "include_dashboard": False,
@@ -107,7 +107,7 @@ def _new_cluster(cpus: float) -> dict[str, Any]:
 
 
 def leave() -> None:
-    """Leave the cluster; one of our own ends."""
+    """Leave the cluster; our own cluster ends."""
     while _WATCHES:
         _WATCHES.pop().close()
     with warnings.catch_warnings():

@@ -20,7 +20,7 @@ class RayWatch:
 
     def __init__(self) -> None:
         words = [sys.executable, "-I", "-S", __file__]
-        # A session of its own, so that Ctrl-C and a closed terminal do not end the watch before the run.
+        # A separate session, so that Ctrl-C and a closed terminal do not end the watch before the run.
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
 
     def close(self) -> None:

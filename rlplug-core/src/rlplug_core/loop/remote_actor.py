@@ -14,7 +14,7 @@ from rlplug_core.types import Episode, State, Step
 
 
 class RemoteActor:
-    """An actor with weights of its own, and a clock that is set to the run's before each chunk.
+    """An actor with its own weights, and a clock that is set to the run's before each chunk.
 
     Args:
         values: the options by dotted name. The plan is sent as the words that the user typed, so no class is pickled.

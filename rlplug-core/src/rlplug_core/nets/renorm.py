@@ -70,7 +70,7 @@ class BatchRenorm(nn.Module):
     def _correction(
         self, mean: Tensor, deviation: Tensor, running: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """r and d of the paper (algorithm 1)."""
+        """Return r and d of the paper (algorithm 1)."""
         (most, furthest), warm = self.LIMITS, self.updates >= self.warmup
         ratio = (deviation / running).clamp(1 / most, most)
         shift = ((mean - self.mean) / running).clamp(-furthest, furthest)

@@ -24,7 +24,7 @@ class StochasticDueling(nn.Module):
 
 
 class Dueling(nn.Module):
-    """A(x, a) less its mean over drawn actions: with V(x) the stochastic dueling network's action value (eq. 13)."""
+    """A(x, a) minus its mean over drawn actions; plus V(x), it is the stochastic dueling network's value (eq. 13)."""
 
     def __init__(self, trunk: tuple[nn.Module, int], dims: int, net: Net) -> None:
         super().__init__()

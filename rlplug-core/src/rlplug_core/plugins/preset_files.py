@@ -100,7 +100,7 @@ def chain(record: Record) -> list[Presets]:
                 f"'{id}'" for id in [*ids[ids.index(base.full_name) :], base.full_name]
             )
             raise PluginError(
-                f"the preset file {path} extends '{name}' in a circle: {way}; take one 'extends' out"
+                f"the preset file {path} extends '{name}' in a cycle: {way}; remove one 'extends'"
             )
         ids.append(base.full_name)
         found.append(read(base))

@@ -30,8 +30,8 @@ class Signaling(Transform):
     """Adds signals to the info of an environment that does not give them: 0 or 1, which may be costs or labels.
 
     Args:
-        names: the signals, each with the value of steps without it, which has its shape.
-        series: another one gives other numbers.
+        names: the signals, each with its value in steps without it, which also gives its shape.
+        series: selects the random numbers.
     """
 
     def __init__(self, env: Env, names: dict[str, ArrayLike | None], series: int = 0) -> None:

@@ -93,7 +93,7 @@ class Written:
                 continue
             if name not in getattr(batch, "extras", {}):
                 raise Failed(
-                    f"it writes extras['{name}'], and later batches do not have it; a buffer of your own must store "
+                    f"it writes extras['{name}'], and later batches do not have it; your own buffer must store "
                     "Result.extras in `feedback`"
                 )
             found = np.asarray(batch.extras[name])

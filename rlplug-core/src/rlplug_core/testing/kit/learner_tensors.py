@@ -95,7 +95,7 @@ class AsTensors(Converter):
 
 
 def _tensors(now: Timestep) -> Timestep:
-    """Return a timestep with tensors of its own."""
+    """Return a timestep with its own tensors."""
     parts: dict[str, Obs] = {each.name: getattr(now, each.name) for each in fields(now)}
     made = {name: tree_map(torch.tensor, parts[name]) for name in TENSORS}
     if now.final_obs is now.obs:

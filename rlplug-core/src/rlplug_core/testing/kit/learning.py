@@ -88,7 +88,7 @@ class Tempting(envs.Vector):
 
 
 class Chancy(Tempting):
-    """The same, but it is random if the next episode pays."""
+    """The same, but it is random whether the next episode pays."""
 
     def empty(self, right: Array) -> Array:
         return self.generator.integers(0, 2, self.num_envs)
