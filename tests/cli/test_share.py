@@ -14,6 +14,7 @@ import pytest
 
 from rlplug_core import load
 from rlplug_core.runs import Run, listing
+from rlplug_core.runs.listing import Summary
 from tests.cli.conftest import Done
 from tests.core.sharing.agents import FileServer, Handler, serving
 
@@ -146,15 +147,21 @@ def test_the_hub(rlplug: Call, trained: Run, monkeypatch: pytest.MonkeyPatch) ->
 def test_an_agent_whose_journal_cannot_be_read_is_not_shared(
     rlplug: Call, trained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was shared with the command `rlplug run "" ""`."""
+    """It was shared with the command `rlplug run "" ""`; the card and the command each read it."""
+    whole = listing._summary
+    for readable in (0, 1):
+        left = [trained.path] * readable
 
-    def broken(path: Path) -> None:
-        raise OSError(errno.EIO, "Input/output error")
+        def broken(path: Path, left: list[Path] = left) -> Summary:
+            if not left:
+                raise OSError(errno.EIO, "Input/output error")
+            left.pop()
+            return whole(path)
 
-    monkeypatch.setattr(listing, "_summary", broken)
-    done = rlplug("push", str(trained.path), "unshared")
-    assert (done.code, "cannot be read: OSError: [Errno 5] Input/output error" in done.err) == (1, True), done.err
-    assert not Path("unshared").exists()
+        monkeypatch.setattr(listing, "_summary", broken)
+        done = rlplug("push", str(trained.path), "unshared")
+        assert (done.code, "cannot be read: OSError: [Errno 5] Input/output error" in done.err) == (1, True), done.err
+        assert not Path("unshared").exists()
 
 
 @pytest.mark.parametrize("name", ["README.md", "journal.jsonl"])

@@ -77,5 +77,6 @@ def test_a_program_that_grows_step_by_step_is_refused_before_it_fills_the_memory
 
 def test_a_small_program_with_a_wrong_step_is_refused() -> None:
     wrong = program(["a", "aten.permute.default", [{"value": "x"}, [5, 6]], {}])
-    with pytest.raises(RlplugError, match="this export's program does not run"):
-        wrong.check({"x": torch.ones(1)}, 2**28)
+    for call in (lambda: wrong({"x": torch.ones(1)}), lambda: wrong.check({"x": torch.ones(1)}, 2**28)):
+        with pytest.raises(RlplugError, match="this export's program does not run"):
+            call()

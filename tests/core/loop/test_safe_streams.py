@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from rlplug_core.errors import RlplugError
-from rlplug_core.loop.safe_streams import SafeStream, safe_stream, safe_streams
+from rlplug_core.loop.safe_streams import SafeStream, guard, safe_stream, safe_streams
 from rlplug_core.loop.shared_memory import reserve_file, share_tensor
 from tests.cli.warm import Fork
 from tests.waiting import PATIENCE
@@ -94,6 +94,15 @@ def test_a_programs_own_stream_fails_nothing_and_is_named_once(
     assert re.fullmatch(
         rf"rlplug: this program's own stdout raised {type(error).__name__}.*\n", capsys.readouterr().err
     )
+
+
+def test_a_programs_own_stream_that_is_closed_is_not_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """A handler of `logging` flushes the stream that it got during a run when the process ends."""
+    own = io.StringIO()
+    stream = guard(own, "stderr")
+    own.close()
+    stream.write("late")
+    assert capsys.readouterr().err == ""
 
 
 def test_no_stream_is_wrapped_twice() -> None:

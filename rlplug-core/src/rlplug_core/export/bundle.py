@@ -278,6 +278,8 @@ def read(directory: Path) -> ExportedPolicy:
         policy = ExportedPolicy(about, Program(about["program"], load(data)))
         policy.env.close()  # this and the inputs are made once, so that wrong spaces are found here
         example_inputs(policy)
+        if len(policy.program.outputs) != 1 + len(about["memory"]):
+            raise ValueError("its program must give the action and the memory")
         return policy
     except UNREADABLE as error:
         raise RlplugError(

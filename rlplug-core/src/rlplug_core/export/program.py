@@ -113,12 +113,19 @@ class Program:
         ]
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
-        """Return the outputs for named inputs [B, ...]."""
-        values: dict[str, Any] = {**self._held, **{name: inputs[name] for name in self.inputs}}
-        with torch.inference_mode():
-            for _ in self._run(values):
-                pass
-        return [values[name] for name in self.outputs]
+        """Return the outputs for named inputs [B, ...].
+
+        Raises:
+            RlplugError: an operation cannot take its inputs.
+        """
+        try:
+            values: dict[str, Any] = {**self._held, **{name: inputs[name] for name in self.inputs}}
+            with torch.inference_mode():
+                for _ in self._run(values):
+                    pass
+            return [values[name] for name in self.outputs]
+        except Exception as error:  # torch raises many kinds of errors for the steps of a stranger
+            raise _fault(error) from error
 
     def check(self, inputs: Mapping[str, Tensor], most: int) -> None:
         """Run a program that handles few numbers; go through the operations of a larger one with shapes only.
@@ -135,11 +142,8 @@ class Program:
                     self._check_shapes(values, most)
         except RlplugError:
             raise
-        except Exception as error:  # torch raises many kinds of errors for the steps of a stranger
-            said = plain(str(error).partition("\n")[0])
-            raise RlplugError(
-                f"this export's program does not run ({type(error).__name__}: {said}); do not use it"
-            ) from error
+        except Exception as error:  # as above
+            raise _fault(error) from error
 
     def _run_if_small(self, values: dict[str, Any]) -> bool:
         """Run the program; return False before a step after which it has handled more than `SMALL` numbers."""
@@ -174,6 +178,14 @@ class Program:
             named = {key: _from_json(value, values) for key, value in kwargs.items()}
             values[name] = function(*arguments, **named)
             yield name, values[name]
+
+
+def _fault(error: Exception) -> RlplugError:
+    """Return the error of a program with a step that raised."""
+    said = plain(str(error).partition("\n")[0])
+    return RlplugError(
+        f"this export's program does not run ({type(error).__name__}: {said}); do not use it"
+    )
 
 
 def operation(target: str) -> Callable[..., object]:

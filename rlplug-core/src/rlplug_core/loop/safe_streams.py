@@ -134,9 +134,12 @@ class OwnStream:
 
     def _lose(self, error: Exception) -> None:
         self._lost = True
-        warn(
-            f"this program's own {self._name} raised {describe(error)}; the run continues and prints nothing more there"
-        )
+        # A handler of `logging` flushes later, when the stream may be closed.
+        if not getattr(self._stream, "closed", False):
+            warn(
+                f"this program's own {self._name} raised {describe(error)}; the run continues and prints nothing more "
+                "there"
+            )
 
 
 class SafeTextStream(io.TextIOWrapper):
