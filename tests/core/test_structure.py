@@ -199,7 +199,7 @@ def test_an_algorithm_file_fits_150_lines() -> None:
 
 
 #: Functions and files above their limit today; the numbers only fall.
-LONG_FUNCTIONS = 17
+LONG_FUNCTIONS = 10
 LONG_FILES = 0
 
 

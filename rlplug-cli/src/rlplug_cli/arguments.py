@@ -24,8 +24,7 @@ class TakesArguments(click.Command):
 
 def environment_arguments(context: click.Context) -> dict[str, object]:
     """Return the typed arguments by dotted option name, such as `env.size`."""
-    arguments: dict[str, object] = context.meta.get(_KEY, {})
-    return arguments
+    return context.meta.get(_KEY, {})
 
 
 def single_env_arguments(context: click.Context) -> dict[str, object] | None:

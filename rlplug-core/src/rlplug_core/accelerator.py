@@ -107,8 +107,7 @@ def overridable(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **named: P.kwargs) -> R:
         for kind in map(type, args):  # torch's own `handle_torch_function` takes ten times as long
             if kind in OVERRIDING:
-                result: R = OVERRIDING[kind](call, (), args, named)
-                return result
+                return OVERRIDING[kind](call, (), args, named)
         return function(*args, **named)
 
     return call

@@ -47,8 +47,7 @@ def is_on_device(tree: object) -> bool:
 def copy_of(array: A) -> A:
     """Return a copy of an array or a tensor."""
     whole: Either = array
-    copy: A = whole.clone() if isinstance(array, Tensor) else whole.copy()
-    return copy
+    return whole.clone() if isinstance(array, Tensor) else whole.copy()
 
 
 def check_shape(saved: A, own: Either) -> A:
@@ -69,24 +68,20 @@ def zeros(shape: tuple[int, ...], like: A, dtype: Either = None) -> A:
         made = torch.zeros(shape, dtype=kind, device=like.device)
     else:
         made = np.zeros(shape, np.asarray(like).dtype if dtype is None else dtype)
-    same_kind: A = made
-    return same_kind
+    return made
 
 
 def cast(array: A, dtype: Either) -> A:
     """Return an array or a tensor with one of numpy's types; the same one if it has the type already."""
     whole: Either = array
     if isinstance(array, Tensor):
-        tensor: A = whole.to(DTYPES[np.dtype(dtype)])
-        return tensor
-    converted: A = whole.astype(dtype, copy=False)
-    return converted
+        return whole.to(DTYPES[np.dtype(dtype)])
+    return whole.astype(dtype, copy=False)
 
 
 def to_host(array: Either) -> Array:
     """Return an array; a tensor is copied from its device, which has to finish its work first."""
-    found: Array = array.detach().cpu().numpy() if isinstance(array, Tensor) else array
-    return found
+    return array.detach().cpu().numpy() if isinstance(array, Tensor) else array
 
 
 def to_device(tree: Either, device: torch.device) -> Either:

@@ -208,29 +208,22 @@ class Wrapper(Protocol):
 
 @runtime_checkable
 class SupportsAdopt(Protocol):
-    """A provider that can make a vector from a class of single environments."""
+    """A provider that can adapt a user's environments and worlds: new ones from a class, or existing ones."""
 
     def adopt(self, make: Callable[[], Any], num_envs: int, id: str) -> Env:
         """Return `num_envs` environments from `make`, which returns a new `gymnasium.Env`."""
 
-
-@runtime_checkable
-class SupportsAdoptWorlds(Protocol):
-    """A provider that can make a vector from a class of multi-agent worlds."""
+    def adopt_vector(self, make: Callable[[], Any], id: str) -> Env:
+        """Return the vector from `make`, which returns a new `gymnasium.vector.VectorEnv`."""
 
     def adopt_worlds(self, make: Callable[[], Any], num_envs: int, id: str) -> Env:
         """Return `num_envs` worlds from `make`, which returns a new PettingZoo `ParallelEnv` or `AECEnv`."""
 
+    def hold(self, env: Any, id: str) -> Env:
+        """Adapt a `gymnasium.Env` or a `gymnasium.vector.VectorEnv`; `close` leaves it open for its owner."""
+
     def hold_world(self, world: Any, id: str) -> Env:
         """Adapt an existing world; `close` leaves it open for its owner."""
-
-
-@runtime_checkable
-class SupportsAdoptVector(Protocol):
-    """A provider that can adapt a foreign vector of environments."""
-
-    def adopt_vector(self, make: Callable[[], Any], id: str) -> Env:
-        """Return the vector from `make`, which returns a new `gymnasium.vector.VectorEnv`."""
 
 
 @runtime_checkable
@@ -247,14 +240,6 @@ class SupportsTensors(Protocol):
 
     def use_tensors(self, num_envs: int, device: device) -> None:
         """Act on tensors [num_envs, ...] on this device until the next call of `initial`."""
-
-
-@runtime_checkable
-class SupportsHold(Protocol):
-    """A provider that can adapt a foreign environment that exists already."""
-
-    def hold(self, env: Any, id: str) -> Env:
-        """Adapt a `gymnasium.Env` or a `gymnasium.vector.VectorEnv`; `close` leaves it open for its owner."""
 
 
 @runtime_checkable

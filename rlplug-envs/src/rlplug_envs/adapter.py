@@ -10,24 +10,13 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlplug_core.errors import BadEnv
-from rlplug_core.types import (
-    MASK,
-    Array,
-    Episode,
-    Obs,
-    Spec,
-    State,
-    Timestep,
-    tree_map,
-)
+from rlplug_core.types import MASK, Array, Episode, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture.decoder import restore
-from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.self_test import self_test
-from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.families.limits import entry_limit
 from rlplug_envs.observation_dtypes import SQUARES
 from rlplug_envs.observation_writer import ObservationWriter, check_own_arrays
-from rlplug_envs.rows import check_last, check_state, refusal, row_seed, two_sets
+from rlplug_envs.rows import capture_rows, check_last, check_state, refusal, row_seed, two_sets
 from rlplug_envs.shown import numbers, of_rows, success, value_of_rows
 from rlplug_envs.spaces import View, masked, merge, same
 from rlplug_envs.watch import (
@@ -78,21 +67,24 @@ class Adapter:
             venv.single_observation_space, venv.single_action_space, info, id, batched=True
         )
         rows = venv.num_envs
+        limit = entry_limit(venv)
         self.action_space = venv.single_action_space
-        self.spec = Spec(
-            self._view.obs, self._view.action, rows, id, inexact=inexact, limit=entry_limit(venv)
-        )
+        self.spec = Spec(self._view.obs, self._view.action, rows, id, inexact=inexact, limit=limit)
         self._writer = ObservationWriter(self._view, self.spec, self._when)
+        self._maskless = not masked(self._view.obs)
+        self._verified = False
+        self._limit: float = inf
+        self._allocate(rows)
+        self._begin(np.zeros(rows, np.int64), np.zeros(rows), self._never)
+
+    def _allocate(self, rows: int) -> None:
+        """Make the arrays of rows, before the first reset."""
+        self._info: dict[str, Any] = {}  # of the last step
         #: None before the first reset, so that `step` refuses every action.
         self._action_shape: tuple[int, ...] | None = None
         self._never = np.zeros(rows, np.bool_)
         self._always = np.ones(rows, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)
-        self._maskless = not masked(self._view.obs)
-        self._verified = False
-        self._info: dict[str, Any] = {}  # of the last step
-        self._limit: float = inf
-        self._begin(np.zeros(rows, np.int64), np.zeros(rows), self._never)
 
     def first_info(self) -> dict[str, Any]:
         """Return the `info` of a reset, which shows whether the environment has action masks."""
@@ -147,20 +139,13 @@ class Adapter:
             raise refusal(self.spec.id, action, self._action_shape)
         self._now, self._next = self._next, self._now
         quiet, obs, reward, watch = self._now
-        to_env = self._view.to_env
-        value, gain, terminated, truncated, info = self.venv.step(
-            action if to_env is None else to_env(action)
-        )
+        env_action = self._view.translate(action)
+        value, gain, terminated, truncated, info = self.venv.step(env_action)
         self._info = info
         self._time += 1
         if info.__class__ is not dict or (self._maskless and MASK in info):
             self._check_info(info, "step")
-        if not _usual(self._never, gain, terminated, truncated):
-            check_results(self.spec.id, self._time - self._begun, gain, terminated, truncated)
-            check_rewards(self._when, np.asarray(gain))
-            gain = np.asarray(gain, np.float64)
-        if not np.vdot(gain, gain) <= SQUARES:  # float32 would make larger numbers infinite
-            check_rewards(self._when, gain)
+        gain = self._finite_rewards(gain, terminated, truncated)
         ended = np.logical_or(terminated, truncated)
         loud = self._loud or bool(np.count_nonzero(ended))
         self._writer.write(obs, value, info, ended | self._resetting if loud else self._never)
@@ -172,6 +157,15 @@ class Adapter:
         now = self._finish(obs, reward, np.asarray(terminated, np.bool_), ended, info)
         self._look(watch)  # at the observations after the adapter's own resets
         return now
+
+    def _finite_rewards(self, gain: Any, terminated: Any, truncated: Any) -> Array:
+        """Return the rewards [N]; raise BadEnv if the results of a step are not arrays of usual numbers."""
+        usual = _usual(self._never, gain, terminated, truncated)
+        if usual and np.vdot(gain, gain) <= SQUARES:  # float32 would make larger numbers infinite
+            return gain
+        check_results(self.spec.id, self._time - self._begun, gain, terminated, truncated)
+        check_rewards(self._when, np.asarray(gain))
+        return np.asarray(gain, np.float64)
 
     def _look(self, watch: Watch) -> None:
         """Raise BadEnv for NaN, infinite and invalid observations; warn of values far outside their bounds."""
@@ -221,7 +215,7 @@ class Adapter:
 
     def translate(self, action: Array) -> object:
         """Convert actions [N, ...] of our interface to those of the environment."""
-        return action if self._view.to_env is None else self._view.to_env(action)
+        return self._view.translate(action)
 
     def _due(self, over: Array) -> Array:
         """Return the mask of the rows at the step limit, except those in the mask `over`."""
@@ -353,16 +347,12 @@ class Adapter:
 
     def state_dict(self) -> State:
         """Return the state of the environments and of running episodes; for an inexact environment only the reason."""
-        if self.spec.inexact:
-            return {"inexact": self.spec.inexact}
-        try:
-            venv = capture(self.venv)
-        except Uncapturable as error:
-            return {"inexact": f"{name_without_place(self.spec.id)}: {error}"}
-        lengths = self._time - self._begun
+        state = capture_rows("venv", self.venv, self.spec)
+        if "inexact" in state:
+            return state
         return {
-            "venv": venv,
-            "lengths": lengths,
+            **state,
+            "lengths": self._time - self._begun,
             "totals": self._totals.copy(),
             "resetting": self._resetting.copy(),
         }

@@ -17,12 +17,10 @@ from rlplug_core.nets.actions import one_of
 from rlplug_core.protocols import Show
 from rlplug_core.types import MASK, Array, Episode, Obs, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture.decoder import restore
-from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.self_test import self_test
-from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.games import Game, Info, Parallel, Seen, World
 from rlplug_envs.observation_dtypes import LARGEST, LEAST, unusable
-from rlplug_envs.rows import check_last, check_state, frame_rate, refusal, row_seed
+from rlplug_envs.rows import capture_rows, check_last, check_state, frame_rate, refusal, row_seed
 from rlplug_envs.shown import numbers, picture, success
 from rlplug_envs.spaces import View, allocate, masked, put
 from rlplug_envs.watch import NUMBERS, check_counted, check_info, check_reward, close_env
@@ -56,18 +54,23 @@ class Agents:
         self.agents = names * num_envs
         self._kinds = _kinds(self._games[0])
         self._masks = _masks(self._games[0])
-        self.action_space, self._view = _view(self._games[0], self._kinds, self._masks, id)
-        view = self._view
+        self.action_space, view = _view(self._games[0], self._kinds, self._masks, id)
+        self._view = view
         rows = len(self.agents)
         kinds = tuple(self._kinds[agent] for agent in self.agents) if self._kinds else ()
         turns = not isinstance(self._games[0], Parallel)
         self.spec = Spec(
             view.obs, view.action, rows, id, inexact, agents=self.agents, kinds=kinds, turns=turns
         )
-        self._rows = [
-            {name: n * len(names) + place for place, name in enumerate(names)}
-            for n in range(num_envs)
-        ]
+        starts = range(0, rows, len(names))
+        #: The row of each agent, by world.
+        self._rows = [{name: row for row, name in enumerate(names, start)} for start in starts]
+        self._allocate(rows)
+        self._show: Show | None = None
+        self._ready = False
+
+    def _allocate(self, rows: int) -> None:
+        """Make the arrays of rows, before the first reset."""
         self._obs = self._unseen()
         self._first = np.ones(rows, np.bool_)
         self._over = np.zeros(rows, np.bool_)
@@ -75,8 +78,6 @@ class Agents:
         self._lengths = np.zeros(rows, np.int64)
         #: The info of each row's last transition.
         self._infos: list[Info] = [{}] * rows
-        self._show: Show | None = None
-        self._ready = False
 
     def reset(self, seed: int) -> Timestep:
         """Start every world from its own seed, derived from `seed`. No row holds a transition yet."""
@@ -95,42 +96,51 @@ class Agents:
         expected = self._view.action_shape(len(self.agents)) if self._ready else None
         if action.shape != expected:
             raise refusal(self.spec.id, action, expected)
-        choices = self.translate(action)
-        rows = len(self.agents)
-        terminated, truncated, valid = (np.zeros(rows, np.bool_) for _ in range(3))
-        self._obs = obs = tree_map(np.copy, self._obs)
-        reward = np.zeros(rows, np.float32)
+        choices = self._view.translate(action)
+        self._obs = tree_map(np.copy, self._obs)
         episodes = list[Episode]()
-        finished = list[int]()
-        now = Timestep(
-            obs=obs,
-            final_obs=obs,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
+        now = self._without_transitions(episodes)
+        for number in range(len(self._games)):
+            self._step_world(number, choices, now, episodes)
+        finished = [number for number, game in enumerate(self._games) if not game.turn]
+        if finished:
+            self._finish(now, finished, episodes)
+        now.is_first = self._first.copy()
+        now.turn = self._turn()
+        now.count = int(now.valid.sum())
+        now.ended = bool((now.terminated | now.truncated).any())
+        return now
+
+    def _without_transitions(self, episodes: list[Episode]) -> Timestep:
+        """Return a timestep of the current observations, in which no row has a transition yet."""
+        rows = len(self.agents)
+        return Timestep(
+            obs=self._obs,
+            final_obs=self._obs,
+            reward=np.zeros(rows, np.float32),
+            terminated=np.zeros(rows, np.bool_),
+            truncated=np.zeros(rows, np.bool_),
             is_first=self._first,
-            valid=valid,
+            valid=np.zeros(rows, np.bool_),
             episodes=episodes,
             ended=False,
             count=0,
         )
-        for number, (game, at) in enumerate(zip(self._games, self._rows, strict=True)):
-            actions = {}
-            for agent in game.turn:
-                own = one_of(self._own(choices, agent), at[agent])
-                # Environments expect a number of Python's.
-                actions[agent] = own.item() if isinstance(own, np.generic) else own
-            seen = game.step(actions)
-            for agent, one in seen.items():
-                self._take(now, at[agent], one, episodes)
-            self._see(number, False)
-            if not game.turn:
-                finished.append(number)
-        if finished:
-            self._finish(now, finished, episodes)
-        now.is_first, now.turn = self._first.copy(), self._turn()
-        now.count, now.ended = int(now.valid.sum()), bool((now.terminated | now.truncated).any())
-        return now
+
+    def _step_world(
+        self, number: int, choices: Any, now: Timestep, episodes: list[Episode]
+    ) -> None:
+        """Step one world with the choices of its agents in turn, and write their news into `now`."""
+        game = self._games[number]
+        rows = self._rows[number]
+        actions = {}
+        for agent in game.turn:
+            own = one_of(self._own(choices, agent), rows[agent])
+            # Environments expect a number of Python's.
+            actions[agent] = own.item() if isinstance(own, np.generic) else own
+        for agent, one in game.step(actions).items():
+            self._take(now, rows[agent], one, episodes)
+        self._see(number, False)
 
     def _unseen(self) -> Obs:
         """Return the observations of rows before their first one; every action is allowed."""
@@ -285,18 +295,15 @@ class Agents:
 
     def translate(self, action: Array) -> object:
         """Return canonical actions [N, ...] in the form that the agents accept."""
-        return action if self._view.to_env is None else self._view.to_env(action)
+        return self._view.translate(action)
 
     def state_dict(self) -> State:
         """Return the worlds' states and running episodes; for an inexact environment only the reason."""
-        if self.spec.inexact:
-            return {"inexact": self.spec.inexact}
-        try:
-            games = capture(self._games)
-        except Uncapturable as error:
-            return {"inexact": f"{name_without_place(self.spec.id)}: {error}"}
+        state = capture_rows("games", self._games, self.spec)
+        if "inexact" in state:
+            return state
         return {
-            "games": games,
+            **state,
             "obs": tree_map(np.copy, self._obs),
             **{n: a.copy() for n, a in self._arrays().items()},
         }

@@ -13,6 +13,8 @@ from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import one_of
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep
+from rlplug_envs.capture.encoder import capture
+from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.observation_dtypes import unusable
 from rlplug_envs.spaces import allocate
 from rlplug_envs.watch import Watch
@@ -80,6 +82,16 @@ def refusal(id: str, action: Array, expected: tuple[int, ...] | None) -> BadEnv:
     if expected is None:
         return BadEnv(f"{id}: step was called before reset")
     return BadEnv(f"{id}: the actions have shape {action.shape}, expected {expected}")
+
+
+def capture_rows(name: str, root: object, spec: Spec) -> State:
+    """Return the state of environments under `name`, or under "inexact" why it cannot be captured."""
+    if spec.inexact:
+        return {"inexact": spec.inexact}
+    try:
+        return {name: capture(root)}
+    except Uncapturable as error:
+        return {"inexact": f"{name_without_place(spec.id)}: {error}"}
 
 
 def check_state(state: State, num_envs: int, spec: Spec) -> None:

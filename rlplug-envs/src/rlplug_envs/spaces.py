@@ -82,6 +82,10 @@ class View:
     def action_shape(self, num_envs: int) -> tuple[int, ...]:
         return (num_envs, *shape_of(self.action))
 
+    def translate(self, action: Array) -> Any:
+        """Return canonical actions [N, ...] in the form that the environment takes."""
+        return action if self.to_env is None else self.to_env(action)
+
     def body(self, obs: Obs) -> Obs:
         """Return the part of a canonical observation that is the environment's own observation."""
         if self._wrapped:
@@ -111,8 +115,7 @@ class View:
             raise BadEnv(
                 f"{self.id}: info['{MASK}'] holds {wrong:g}; give 1 for each choice that is allowed, 0 for others"
             )
-        allowed: Array = numbers != 0
-        return allowed
+        return numbers != 0
 
 
 def lacking(where: str) -> BadEnv:
@@ -213,8 +216,7 @@ def canonical_integers(space: spaces.Box, id: str) -> tuple[Space, Callable[[Arr
 
     def to_env(action: Array) -> Array:
         places = action.reshape(len(action), *space.shape).astype(np.int64)
-        own: Array = (places + space.low).astype(space.dtype)
-        return own
+        return (places + space.low).astype(space.dtype)
 
     return spaces.MultiDiscrete(choices.astype(np.int64).reshape(-1)), to_env
 

@@ -17,31 +17,22 @@ from gymnasium.wrappers import TimeLimit
 from rlplug_core.errors import BadEnv, UsageError
 from rlplug_core.plugins.single_wrappers import Single, repeating
 from rlplug_core.protocols import Show
-from rlplug_core.types import (
-    MASK,
-    Array,
-    Episode,
-    GymEnv,
-    Obs,
-    Spec,
-    State,
-    Timestep,
-    tree_map,
-)
+from rlplug_core.types import MASK, Array, Episode, GymEnv, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture.decoder import restore
-from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.self_test import self_test
-from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.families.limits import limit_of
 from rlplug_envs.goals import with_goals
-from rlplug_envs.observation_dtypes import (
-    LARGEST,
-    LEAST,
-    WHOLE,
-    fit,
-)
+from rlplug_envs.observation_dtypes import LARGEST, LEAST, WHOLE, fit
 from rlplug_envs.raw_return import find_raw_return, with_raw_return
-from rlplug_envs.rows import check_state, choosing, frame_rate, refusal, row_seed, two_sets
+from rlplug_envs.rows import (
+    capture_rows,
+    check_state,
+    choosing,
+    frame_rate,
+    refusal,
+    row_seed,
+    two_sets,
+)
 from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
 from rlplug_envs.spaces import INT64, View, masked, put
@@ -90,9 +81,8 @@ class SerialEnvs:
         if num_envs < 1:
             raise BadEnv(f"{id}: num_envs is {num_envs}; it must be at least 1")
         if inexact is None:
-            inexact = self_test(
-                lambda: SerialEnvs(make, 1, id, min(limit, 20) if limit else 0, inexact="")
-            )
+            short = min(limit, 20)
+            inexact = self_test(lambda: SerialEnvs(make, 1, id, short, inexact=""))
         self._make = make
         self.envs = [make() for _ in range(num_envs)]
         env = self.envs[0]
@@ -102,31 +92,36 @@ class SerialEnvs:
         _, info = check_reset(id, env.reset(seed=0))
         self._view = view = View(env.observation_space, env.action_space, info, id)
         known = min(filter(None, (limit, limit_of(env))), default=0)
-        self.spec = with_goals(
-            Spec(view.obs, view.action, num_envs, view.id, inexact=inexact, limit=known), env
-        )
+        spec = Spec(view.obs, view.action, num_envs, id, inexact=inexact, limit=known)
+        self.spec = with_goals(spec, env)
         self.action_space = env.action_space
-        # Of every row, or of none.
-        self._own_returns = [one for one in map(find_raw_return, self.envs) if one]
+        self._own_returns = [one for one in map(find_raw_return, self.envs) if one]  # all or none
         self._steps = [env.step for env in self.envs]
-        self._infos: list[dict[str, object]] = [{}] * num_envs  # of the last step of each row
-        self._flat = not isinstance(self._view.obs, spaces.Dict)
-        self._shape = self._view.obs.shape or ()
-        self._dtype = np.dtype(self._view.obs.dtype)
+        self._choose = choosing(env.action_space, view.to_env)
+        self._read_formats(view)
+        self._allocate(num_envs)
+        self._limit = limit or inf
+        self._first_row = 0
+        self._begin([0] * num_envs, [0.0] * num_envs)
+
+    def _read_formats(self, view: View) -> None:
+        """Store the formats of observations that `step` reads."""
+        self._flat = not isinstance(view.obs, spaces.Dict)
+        self._shape = view.obs.shape or ()
+        self._dtype = np.dtype(view.obs.dtype)
         # Classes of observations, besides arrays, that need no conversion.
         self._whole = WHOLE if self._shape == () and self._dtype is INT64 else frozenset[type]()
-        self._maskless = not masked(self._view.obs)
-        self._to_env = self._view.to_env
-        self._choose = choosing(env.action_space, self._to_env)
+        self._maskless = not masked(view.obs)
+
+    def _allocate(self, num_envs: int) -> None:
+        """Make the arrays of rows, before the first reset."""
+        self._settings = Settings(num_envs)
+        self._infos: list[dict[str, object]] = [{}] * num_envs  # of the last step of each row
         #: None before the first reset, so that `step` refuses every action.
         self._action_shape: tuple[int, ...] | None = None
         self._never = np.zeros(num_envs, np.bool_)
         self._always = np.ones(num_envs, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)
-        self._limit = limit or inf
-        self._first_row = 0
-        self._settings = Settings(num_envs)
-        self._begin([0] * num_envs, [0.0] * num_envs)
 
     def _begin(self, lengths: list[int], totals: list[float]) -> None:
         """Set the running episodes: a length is the time since a row started."""
@@ -156,15 +151,26 @@ class SerialEnvs:
             raise refusal(self.spec.id, action, self._action_shape)
         self._now, self._next = self._next, self._now
         quiet, obs, reward, watch = self._now
+        ended = self._step_rows(action, obs, reward)
+        self._time += 1
+        for measure, part, enough in watch.parts:  # `watch.suspects()`, without two calls
+            if not measure(part) <= enough:
+                self._look(watch)
+        if not ended and self._time < self._deadline:
+            return quiet
+        return self._end(obs, reward, ended, watch)
+
+    def _step_rows(self, action: Array, obs: Obs, reward: Array) -> dict[int, bool]:
+        """Step every environment and write its results; return whether it terminated for each row that ended."""
         choices = self._choose(action)
         flat = self._flat
         shape = self._shape
         dtype = self._dtype
         totals = self._totals
         infos = self._infos
-        ended = None
         whole = self._whole
         maskless = self._maskless
+        ended: dict[int, bool] = {}
         result: Any = ()
         try:
             for row, step in enumerate(self._steps):
@@ -176,33 +182,23 @@ class SerialEnvs:
                     self._check_info(row, info)
                 if not flat:
                     self._write(obs, row, value, info, terminated or truncated)
+                elif (
+                    value.__class__ is np.ndarray and value.dtype is dtype and value.shape == shape
+                ):
+                    obs[row] = value
                 else:
-                    same = (
-                        value.__class__ is np.ndarray
-                        and value.dtype is dtype
-                        and value.shape == shape
-                    )
-                    obs[row] = (
-                        value if same or value.__class__ in whole else fit(value, shape, dtype)
-                    )
+                    obs[row] = value if value.__class__ in whole else fit(value, shape, dtype)
                 reward[row] = gain
                 totals[row] += float(gain)
                 infos[row] = info
                 if terminated or truncated:
                     if terminated.__class__ not in FLAGS or truncated.__class__ not in FLAGS:
                         check_result(self._where(row), gain, terminated, truncated)
-                    ended = ended or {}
                     ended[row] = bool(terminated)
         except (ValueError, TypeError, OverflowError) as error:
             explain(self._where(row), obs, error, result)
             raise
-        self._time += 1
-        for measure, part, enough in watch.parts:  # `watch.suspects()`, without two calls
-            if not measure(part) <= enough:
-                self._look(watch)
-        if ended is None and self._time < self._deadline:
-            return quiet
-        return self._end(obs, reward, ended or {}, watch)
+        return ended
 
     def _look(self, watch: Watch) -> None:
         """Raise BadEnv for NaN, infinity and wrong states; warn of numbers far outside their bounds."""
@@ -228,28 +224,17 @@ class SerialEnvs:
 
     def _end(self, obs: Obs, reward: Array, ended: dict[int, bool], watch: Watch) -> Timestep:
         """Return the Timestep of a step that ended episodes; `ended` maps rows to whether they terminated."""
-        num_envs = self.spec.num_envs
-        time = self._time
         for row, begun in enumerate(self._begun):
-            if time - begun >= self._limit:
+            if self._time - begun >= self._limit:
                 ended.setdefault(row, False)
-        terminated = np.zeros(num_envs, np.bool_)
-        first = np.zeros(num_envs, np.bool_)
         final = tree_map(np.copy, obs)
-        episodes = []
-        totals = self.running_returns().tolist()
-        for row in sorted(ended):
-            terminated[row], first[row] = ended[row], True
-            # A copy: the reset may change the environment's own.
-            info = self._infos[row] = dict(self._infos[row])
-            episodes.append(
-                Episode(row, totals[row], time - self._begun[row], success(info), numbers(info))
-            )
-            self._totals[row], self._begun[row] = 0.0, time
-            self._settings.apply(row, self.envs[row])
-            self._open(obs, row, self.envs[row].reset())
-        self._deadline = min(self._begun) + self._limit
+        episodes = self._end_episodes(sorted(ended), obs)
         self._look(watch)  # at the observations of the resets
+        first = np.zeros(self.spec.num_envs, np.bool_)
+        terminated = first.copy()
+        for row, has_terminated in ended.items():
+            first[row] = True
+            terminated[row] = has_terminated
         return Timestep(
             obs=obs,
             final_obs=final,
@@ -260,8 +245,25 @@ class SerialEnvs:
             valid=self._always,
             episodes=episodes,
             ended=True,
-            count=num_envs,
+            count=self.spec.num_envs,
         )
+
+    def _end_episodes(self, rows: list[int], obs: Obs) -> list[Episode]:
+        """Return the episodes of these rows, and start new ones."""
+        time = self._time
+        totals = self.running_returns().tolist()
+        episodes = []
+        for row in rows:
+            # A copy: the reset may change the environment's own.
+            info = self._infos[row] = dict(self._infos[row])
+            length = time - self._begun[row]
+            episodes.append(Episode(row, totals[row], length, success(info), numbers(info)))
+            self._totals[row] = 0.0
+            self._begun[row] = time
+            self._settings.apply(row, self.envs[row])
+            self._open(obs, row, self.envs[row].reset())
+        self._deadline = min(self._begun) + self._limit
+        return episodes
 
     def _open(self, obs: Obs, row: int, result: object) -> None:
         """Write a first observation, and check its info."""
@@ -361,20 +363,16 @@ class SerialEnvs:
 
     def translate(self, action: Array) -> object:
         """Return canonical actions [N, ...] in the form that the environments take."""
-        return action if self._to_env is None else self._to_env(action)
+        return self._view.translate(action)
 
     def state_dict(self) -> State:
         """Return the environments' states and running episodes; for an inexact one only the reason."""
-        if self.spec.inexact:
-            return {"inexact": self.spec.inexact}
-        try:
-            envs = capture(self.envs)
-        except Uncapturable as error:
-            return {"inexact": f"{name_without_place(self.spec.id)}: {error}"}
-        lengths = [self._time - begun for begun in self._begun]
+        state = capture_rows("envs", self.envs, self.spec)
+        if "inexact" in state:
+            return state
         return {
-            "envs": envs,
-            "lengths": lengths,
+            **state,
+            "lengths": [self._time - begun for begun in self._begun],
             "totals": self.running_returns().tolist(),
             **self._settings.state_dict(),
         }

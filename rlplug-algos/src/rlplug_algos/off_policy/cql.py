@@ -167,8 +167,7 @@ class CQL(rl.Algorithm[rl.Transitions]):
             [torch.full_like(uniform[..., 0], -dims * log(2)), log_prob.reshape(size, n)], 1
         )
         q = self.critics(obs, actions).reshape(-1, size, 2 * n)
-        integral: Tensor = (q - density).logsumexp(2) - log(2 * n)
-        return integral
+        return (q - density).logsumexp(2) - log(2 * n)
 
     @rl.pure
     def policy_loss(

@@ -165,8 +165,7 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
     @rl.pure
     def temperature_loss(self, entropy: Tensor, now: CrossQConfig) -> Tensor:
         """Return the loss of log alpha (Haarnoja et al., 2018, eq. 18) at the policy's mean entropy []."""
-        loss: Tensor = self.temperature.loss(-entropy, self.target_entropy(now)).sum()
-        return loss
+        return self.temperature.loss(-entropy, self.target_entropy(now)).sum()
 
     def target_entropy(self, now: CrossQConfig) -> float:
         """Return the option, or by default minus the number of the action's dimensions, in nats."""

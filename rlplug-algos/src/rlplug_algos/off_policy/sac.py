@@ -196,8 +196,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
             obs: [B, ...] inputs of the critics: the batch's observations, or the features of a memory.
             action: [B, ...] canonical actions.
         """
-        values: Tensor = self.critics(obs, action)
-        return values
+        return self.critics(obs, action)
 
     def next_value(self, batch: rl.Transitions, obs: rl.Obs, action: Tensor) -> Tensor:
         """Return the value [B] of next actions in the target: the lowest of all target critics."""

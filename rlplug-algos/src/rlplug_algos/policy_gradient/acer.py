@@ -156,5 +156,4 @@ class ACER(rl.Algorithm[rl.Rollout]):
 
 def softmax(logits: rl.Array) -> rl.Array:
     probs = np.exp(logits - logits.max(-1, keepdims=True))
-    normal: rl.Array = probs / probs.sum(-1, keepdims=True)
-    return normal
+    return probs / probs.sum(-1, keepdims=True)

@@ -138,11 +138,7 @@ def command(
     """
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")  # read once, when numpy is imported
-    kind, name = _kind_and_name(words)
-    if wrap and kind != "algorithm":
-        raise UsageError(
-            f"--wrap: only algorithms are checked in wrappers, and '{name}' is not one"
-        )
+    kind, name = _kind_and_name(words, wrap)
     recorded = _recorded(kind, name) if record else None
     expectations = _expectations(expected)
     if kind == "algorithm":
@@ -159,22 +155,27 @@ def command(
     if json:
         echo_json(_report(kind, name, results))
     if recorded is not None:
-        outcomes_by_name = {check.name: outcome.status for check, outcome in results}
-        path = record_check(recorded, _command_line(ctx), outcomes_by_name)
+        statuses = {check.name: outcome.status for check, outcome in results}
+        path = record_check(recorded, _command_line(ctx), statuses)
         echo(f"wrote the result into {short_path(path)}", err=json)
     wrong = {"failed", "warned"} if strict else {"failed"}
     ctx.exit(int(any(outcome.status in wrong for _, outcome in results)))
 
 
-def _kind_and_name(words: tuple[str, ...]) -> tuple[str, str]:
-    """Return the kind and the name of a plugin."""
+def _kind_and_name(words: tuple[str, ...], wrap: tuple[str, ...]) -> tuple[str, str]:
+    """Return the kind and the name of a plugin; raise UsageError if it is unknown or takes no wrappers."""
     if len(words) == 1:
         return "algorithm", words[0]
-    if len(words) == 2 and words[0] in ("wrapper", *CHECKS):
-        return words[0], words[1]
-    raise UsageError(
-        f"'{' '.join(words)}': write rlplug check NAME, or one of {', '.join(('wrapper', *CHECKS))} and one NAME"
-    )
+    if len(words) != 2 or words[0] not in ("wrapper", *CHECKS):
+        raise UsageError(
+            f"'{' '.join(words)}': write rlplug check NAME, or one of {', '.join(('wrapper', *CHECKS))} and one NAME"
+        )
+    kind, name = words
+    if wrap:
+        raise UsageError(
+            f"--wrap: only algorithms are checked in wrappers, and '{name}' is not one"
+        )
+    return kind, name
 
 
 def _recorded(kind: str, name: str) -> Record:

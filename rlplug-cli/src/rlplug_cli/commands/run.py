@@ -324,17 +324,7 @@ def options_of(group: Group, name: str, may_import: bool = True) -> tuple[Option
         owner = str(record)
     if not may_import:
         return ()
-    load = {
-        "algorithms": plugins.algorithm,
-        "wrappers": plugins.wrapper,
-        "controllers": plugins.controller,
-        "memories": plugins.memory,
-        "networks": plugins.network,
-        "populations": plugins.population,
-        "hooks": plugins.hook,
-        "loggers": plugins.logger,
-    }[group]
-    cls: object = load(name)
+    cls = plugins.LOADERS[group](name)
     try:
         return schema_of(getattr(cls, "Config", Config))
     except (BadConfig, NameError, TypeError) as error:  # a class may annotate fields with anything

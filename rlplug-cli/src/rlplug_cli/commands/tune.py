@@ -18,7 +18,7 @@ from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption, flag_of
 from rlplug_cli.shared_options import FILE, many_runs
 from rlplug_cli.sweep.grid import refuse_seed, seeds
-from rlplug_cli.tune.strategies import PRUNERS, SAMPLERS, can_prune, check_objectives
+from rlplug_cli.tune.strategies import PRUNERS, SAMPLERS, should_prune
 from rlplug_cli.tune.tune_options import TuneOptions
 from rlplug_core.config import Range, figures
 from rlplug_core.errors import RlplugError, UsageError, warn
@@ -131,15 +131,12 @@ def command(
     from rlplug_cli.tune.goal import parse_objectives
 
     objective = parse_objectives(objective)
-    names = objective.split(",")
-    wants_pruning = prune if prune is not None else pruner is not None
-    check_objectives(names, wants_pruning, sampler)
     options = TuneOptions(
         trials=trials,
         seeds=numbers,
         space=space,
         objective=objective,
-        prune=can_prune(names) if prune is None else prune,
+        prune=should_prune(objective.split(","), prune, pruner, sampler),
         warmup=warmup,
         jobs=jobs,
         sampler_seed=sampler_seed,

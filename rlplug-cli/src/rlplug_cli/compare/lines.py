@@ -121,10 +121,9 @@ def moving_average(values: Floats, window: int) -> Floats:
     windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([before, values]), window)
     there = ~np.isnan(windows)
     count = there.sum(1)
-    found: Floats = np.divide(
+    return np.divide(
         windows.sum(1, where=there), count, out=np.full(len(values), np.nan), where=count > 0
     )
-    return found
 
 
 def common_grid(curves: Sequence[tuple[Floats, Floats]], points: int) -> tuple[Floats, Floats]:

@@ -170,8 +170,7 @@ def _count_wins(ours: Floats, theirs: Floats, our_counts: Floats, their_counts: 
     lower = below[:, np.searchsorted(ordered, ours, "left")]
     not_higher = below[:, np.searchsorted(ordered, ours, "right")]
     wins = np.where(np.isnan(ours), 0.0, 0.5 * (lower + not_higher))
-    found: Floats = (our_counts * wins).sum(axis=1)
-    return found
+    return (our_counts * wins).sum(axis=1)
 
 
 def _aggregate_redraws(scores: Sequence[Floats], how: Aggregate) -> Floats:
@@ -179,11 +178,9 @@ def _aggregate_redraws(scores: Sequence[Floats], how: Aggregate) -> Floats:
     if how == "iqm":
         ordered = np.sort(np.concatenate(scores, axis=1), axis=1)
         cut = _cut(ordered.shape[1])
-        middle: Floats = ordered[:, cut : ordered.shape[1] - cut].mean(axis=1)
-        return middle
+        return ordered[:, cut : ordered.shape[1] - cut].mean(axis=1)
     means = np.stack([task.mean(axis=1) for task in scores])
-    found: Floats = means.mean(axis=0) if how == "mean" else np.median(means, axis=0)
-    return found
+    return means.mean(axis=0) if how == "mean" else np.median(means, axis=0)
 
 
 def _cut(count: int) -> int:

@@ -49,15 +49,12 @@ class Events:
             for old in held.glob("events.out.tfevents.*"):
                 old.unlink()
         self.writer = EventFileWriter(str(held))
-        self._write_options(config)
-        self.write()
-
-    def _write_options(self, config: Mapping[str, Any]) -> None:
-        """Write the options of the run, for the tab HParams; lists become text."""
+        # For the tab HParams; lists become text.
         options = {"algorithm": config["algorithm"], "env": config["env"], **config["options"]}
         values = {k: v if isinstance(v, int | float) else str(v) for k, v in options.items()}
         summary = hparams.hparams_pb(values, start_time_secs=config["created"])
         self.writer.add_event(Event(wall_time=config["created"], summary=summary))
+        self.write()
 
     def write(self) -> None:
         for record in self.follower.new():

@@ -100,19 +100,23 @@ def check_grid(name: str, space: Mapping[str, Range], trials: int) -> None:
         )
 
 
-def check_objectives(names: Sequence[str], prune: bool, sampler: str) -> None:
-    """Raise UsageError if the pruner or the sampler does not work with these objectives."""
-    if prune and not can_prune(names):
+def should_prune(
+    objectives: Sequence[str], prune: bool | None, pruner: str | None, sampler: str
+) -> bool:
+    """Return whether trials end early: as the user says, and else if they can be compared by returns.
+
+    Raises:
+        UsageError: the pruner or the sampler does not work with these objectives.
+    """
+    possible = len(objectives) == 1 and objectives[0] != "steps_per_second"
+    wanted = pruner is not None if prune is None else prune
+    if wanted and not possible:
         raise UsageError(
             "pruning compares returns and works with one objective, last, best or mean; leave out --prune and --pruner"
         )
-    if sampler == "cmaes" and len(names) > 1:
+    if sampler == "cmaes" and len(objectives) > 1:
         raise UsageError("--sampler cmaes works with one objective; choose another sampler")
-
-
-def can_prune(names: Sequence[str]) -> bool:
-    """Return whether trials can be pruned by their returns."""
-    return len(names) == 1 and names[0] != "steps_per_second"
+    return possible if prune is None else prune
 
 
 def pruner(name: str, warmup: int, total: int) -> BasePruner:

@@ -74,8 +74,7 @@ class GaussianNoise:
             return sigma * gaussian
         number = namespace(gaussian).ones_like(gaussian).cumsum(0) - 1  # of each row
         spread = np.float32((self.highest(progress) - sigma) / max(1, len(gaussian) - 1))
-        noise: Array = (sigma + spread * number) * gaussian
-        return noise
+        return (sigma + spread * number) * gaussian
 
     def state_dict(self) -> State:
         return {}
@@ -183,5 +182,4 @@ class NoiseAgent(NetworkAgent):
 def gaussian_and_uniform(gaussian: Array, generator: np.random.Generator) -> Array:
     """Return standard normal numbers [..., dims] and as many uniform ones in [-1, 1), as [..., 2, dims]."""
     uniform = 2 * generator.random(gaussian.shape, dtype=np.float32) - 1
-    pair: Array = namespace(gaussian).stack([gaussian, uniform], -2)
-    return pair
+    return namespace(gaussian).stack([gaussian, uniform], -2)

@@ -73,8 +73,7 @@ class EpsilonGreedy(NetworkAgent):
             Actions [N].
         """
         if self.draws is None or not (explore or self.evaluation):
-            best: Array = values.argmax(-1)
-            return best
+            return values.argmax(-1)
         noise = self.draws.next(len(values))
         action = self.choose(values, noise[:, 1], clock) if explore else values.argmax(-1)
         exploring = noise[:, 0] < (self.chance(clock) if explore else self.evaluation)
@@ -114,8 +113,7 @@ class EpsilonGreedy(NetworkAgent):
         Returns:
             Actions [N].
         """
-        action: Array = values.argmax(-1)
-        return action
+        return values.argmax(-1)
 
     def expected(self, values: Array, by: Array, clock: Clock) -> Array:
         """Compute the mean of `values` over the actions that the agent would take.
@@ -131,8 +129,7 @@ class EpsilonGreedy(NetworkAgent):
         chance = self.chance(clock)
         legal = values > ILLEGAL
         mean = np.where(legal, values, 0).sum(-1) / np.maximum(legal.sum(-1), 1)
-        expected: Array = chance * mean + (1 - chance) * self.greedy_mean(values, by, clock)
-        return expected
+        return chance * mean + (1 - chance) * self.greedy_mean(values, by, clock)
 
     def greedy_mean(self, values: Array, by: Array, clock: Clock) -> Array:
         """Compute the mean of `values` over the actions without epsilon.
@@ -161,8 +158,7 @@ class EpsilonGreedy(NetworkAgent):
         legal = cast(obs[MASK], np.bool_).reshape(rows_of(obs), actions)
         rank = legal.cumsum(-1)
         above = rank > cast(uniform * rank[:, -1], np.int64)[:, None]
-        action: Array = cast(above, np.int8).argmax(-1)
-        return action
+        return cast(above, np.int8).argmax(-1)
 
 
 class Softmax(EpsilonGreedy):
@@ -198,13 +194,11 @@ class Softmax(EpsilonGreedy):
         # In double precision, uniform * total is below total, so an action of probability 0 is never taken.
         total = self.odds(values, clock).cumsum(-1)
         above = total > uniform[:, None] * total[:, -1:]
-        action: Array = cast(above, np.int8).argmax(-1)
-        return action
+        return cast(above, np.int8).argmax(-1)
 
     def greedy_mean(self, values: Array, by: Array, clock: Clock) -> Array:
         odds = self.odds(by, clock)
-        mean: Array = (odds * values).sum(-1) / odds.sum(-1)
-        return mean
+        return (odds * values).sum(-1) / odds.sum(-1)
 
     def odds(self, values: Array, clock: Clock) -> Array:
         """Compute unnormalized probabilities of actions.
@@ -219,8 +213,7 @@ class Softmax(EpsilonGreedy):
         temperature = max(self.temperature(clock.progress), self.COLDEST)
         shifted = cast(values - best_value(values)[:, None], np.float64) / temperature
         library = namespace(values)
-        odds: Array = library.where(values > ILLEGAL, library.exp(shifted), 0.0)
-        return odds
+        return library.where(values > ILLEGAL, library.exp(shifted), 0.0)
 
 
 class NoisyGreedy(EpsilonGreedy):
@@ -288,7 +281,7 @@ def of_action(values: T, action: Any) -> T:
         taken = values.gather(1, action.unsqueeze(1)).squeeze(1)
     else:
         taken = np.take_along_axis(np.asarray(values), action[:, None], -1)[:, 0]
-    return taken  # type: ignore[no-any-return]  # it has the type of `values`
+    return taken
 
 
 def best_value(values: T) -> T:
@@ -302,5 +295,5 @@ def best_value(values: T) -> T:
     """
     best: Either = values
     if isinstance(values, Tensor):
-        return best.amax(-1)  # type: ignore[no-any-return]  # it has the type of `values`
-    return best.max(-1)  # type: ignore[no-any-return]
+        return best.amax(-1)
+    return best.max(-1)

@@ -191,8 +191,7 @@ class PlanningAgent(NetworkAgent):
         """Draw uniform actions and standard normal numbers, [draws, N, 2, dims]."""
         uniform = 2 * generator.random((*shape, self.head.dims), np.float32) - 1
         normal = generator.standard_normal(uniform.shape, np.float32)
-        both: Array = namespace(uniform).stack([uniform, normal], 2)
-        return both
+        return namespace(uniform).stack([uniform, normal], 2)
 
     def act(
         self,

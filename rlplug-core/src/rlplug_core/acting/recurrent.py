@@ -9,11 +9,7 @@ from rlplug_core.acting.policy_agent import PolicyAgent, start_on_device
 from rlplug_core.arrays import like_inputs, no_gradient, to_device
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule
-from rlplug_core.nets.memory_networks import (
-    ActorCritic,
-    RecurrentPolicy,
-    RecurrentPolicyAndCritic,
-)
+from rlplug_core.nets.memory_networks import ActorCritic, RecurrentPolicy, RecurrentPolicyAndCritic
 from rlplug_core.nets.memory_trunk import MemoryTrunk, Trunk
 from rlplug_core.nets.recurrent_q import RecurrentQ
 from rlplug_core.protocols import Agent

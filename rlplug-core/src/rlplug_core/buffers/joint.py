@@ -101,15 +101,11 @@ class Joint:
         draws = size if len(masses) <= MOST else min(size, MOST)
         rows = np.diff(np.arange(draws + 1) * size // draws)  # rows per sample
         owner = np.cumsum(masses).searchsorted(self._points(draws, masses.sum()), side="right")
-        counts: list[int] = (
-            np.bincount(owner.clip(max=len(masses) - 1), rows, len(masses)).astype(int).tolist()
-        )
-        return counts
+        return np.bincount(owner.clip(max=len(masses) - 1), rows, len(masses)).astype(int).tolist()
 
     def _points(self, count: int, mass: float) -> Array:
         """Return a point in each of `count` equal shares of a mass."""
-        points: Array = (np.arange(count) + self.generator.random(count)) * (mass / count)
-        return points
+        return (np.arange(count) + self.generator.random(count)) * (mass / count)
 
     def feedback(self, result: Result) -> None:
         """Return priorities and extras of the last batch to the replays it came from, if they use them."""

@@ -121,14 +121,13 @@ class PrioritizedReplay(ReplayBuffer):
 
     def weights(self, mass: Array, clock: Clock) -> Array:
         weight = (mass / mass.min()) ** -self.priority.beta(clock.progress)
-        return weight.astype(np.float32)  # type: ignore[no-any-return]  # numpy's power has no type
+        return weight.astype(np.float32)
 
     def _numbers(self, place: Array) -> Array:
         """Return the numbers of the transitions at these positions."""
         assert self.data is not None
         newest = self.data.count * self.data.num_envs - 1
-        numbers: Array = newest - (newest - place) % self.data.total
-        return numbers
+        return newest - (newest - place) % self.data.total
 
     def _set(self, place: Array, mass: Array) -> None:
         self.tree.set(place, mass)

@@ -175,8 +175,7 @@ class ReplayBuffer:
     def _there(self, index: Array) -> Array:
         """Return a mask [B] of the transitions with these numbers that are still stored."""
         assert self.data is not None
-        there: Array = index >= self.data.oldest * self.data.num_envs
-        return there
+        return index >= self.data.oldest * self.data.num_envs
 
     def _extras_at(self, numbers: Array) -> tuple[dict[str, Array], Array]:
         """Return the stored extras by name, and the positions of these steps in them."""

@@ -44,8 +44,7 @@ class SampledReplay(PrioritizedReplay):
 
     def look_up(self, index: Array) -> State:
         place = index % self.capacity
-        found: State = tree_map(lambda stored: take(stored, place), self.kept)
-        return found
+        return tree_map(lambda stored: take(stored, place), self.kept)
 
     def _slots(self, num_envs: int) -> int:
         super()._slots(num_envs)
@@ -103,12 +102,10 @@ class SampledReplay(PrioritizedReplay):
         self.inverse.set(place, 1 / np.maximum(mass, LEAST))
 
     def _numbers(self, place: Array) -> Array:
-        numbers: Array = self.numbers[place]
-        return numbers
+        return self.numbers[place]
 
     def _there(self, index: Array) -> Array:
-        there: Array = self.numbers[index % self.capacity] == index
-        return there
+        return self.numbers[index % self.capacity] == index
 
     def _extras_at(self, numbers: Array) -> tuple[dict[str, Array], Array]:
         return self.kept["rest"]["extras"], numbers % self.capacity

@@ -135,8 +135,7 @@ class SequenceReplay(PrioritizedReplay):
     def _step_numbers(self, batch: Transitions) -> Array:
         assert self.data is not None
         later = self.data.num_envs * np.arange(self.span)[:, None]
-        numbers: Array = (host(batch.index) + later).reshape(-1)
-        return numbers
+        return (host(batch.index) + later).reshape(-1)
 
     def ready(self) -> bool:
         """Return whether it holds a sequence."""

@@ -147,8 +147,7 @@ class LayeredPolicy(nn.Module):
         return self
 
     def forward(self, obs: Any) -> Tensor:
-        action: Tensor = self.choose(self.layers(self.inputs(obs)))
-        return action
+        return self.choose(self.layers(self.inputs(obs)))
 
 
 def policy_of(

@@ -117,8 +117,7 @@ class Part(nn.Module):
         obs = obs.float() if self.scaling is None else self.scaling(obs)
         obs = obs.permute(0, 3, 1, 2) if self.channels_last else obs
         obs = obs / 255.0 if self.divide else obs
-        found: Tensor = obs.flatten(1) if self.cnn is None else self.cnn(obs)
-        return found
+        return obs.flatten(1) if self.cnn is None else self.cnn(obs)
 
 
 class Inputs(nn.Module):
@@ -131,8 +130,7 @@ class Inputs(nn.Module):
 
     def forward(self, obs: Any) -> Tensor:
         if self.keys == [""]:
-            found: Tensor = self.parts[0](obs)
-            return found
+            return self.parts[0](obs)
         return torch.cat(
             [part(obs[key]) for key, part in zip(self.keys, self.parts, strict=True)], 1
         )

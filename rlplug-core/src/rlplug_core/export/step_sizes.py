@@ -48,16 +48,12 @@ def numbers(function: Callable[..., object], arguments: Sequence[Any]) -> int | 
     elif name in ("aten.full.default", "aten.scalar_tensor.default"):
         written = prod(arguments[0]) if isinstance(arguments[0], list) else 1
     elif name in SHAPED:
-        written = _expanded(arguments)
+        # The size of a shape that has room for each of the tensors.
+        reversed_shapes = (tensor.shape[::-1] for tensor in _tensors(arguments))
+        written = prod(max(sizes) for sizes in zip_longest(*reversed_shapes, fillvalue=1))
     else:
         return None
     return read + int(written)
-
-
-def _expanded(arguments: Sequence[Any]) -> int:
-    """Return the size of a shape that has room for each of the tensors."""
-    reversed_shapes = (tensor.shape[::-1] for tensor in _tensors(arguments))
-    return prod(max(sizes) for sizes in zip_longest(*reversed_shapes, fillvalue=1))
 
 
 def _tensors(arguments: Sequence[Any]) -> Iterator[Tensor]:

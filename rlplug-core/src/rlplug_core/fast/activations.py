@@ -22,8 +22,7 @@ def _relu(x: Array, out: Array | None) -> Array:
 
 
 def _relu_derivative(y: Array) -> Array:
-    positive: Array = ~(y <= 0)  # so that NaN passes, as in torch
-    return positive
+    return ~(y <= 0)  # so that NaN passes, as in torch
 
 
 def _leaky_relu(x: Array, out: Array | None) -> Array:
@@ -31,8 +30,7 @@ def _leaky_relu(x: Array, out: Array | None) -> Array:
 
 
 def _leaky_relu_derivative(y: Array) -> Array:
-    derivative: Array = np.where(y > 0, y.dtype.type(1), y.dtype.type(0.01))
-    return derivative
+    return np.where(y > 0, y.dtype.type(1), y.dtype.type(0.01))
 
 
 def _elu(x: Array, out: Array | None) -> Array:
@@ -40,8 +38,7 @@ def _elu(x: Array, out: Array | None) -> Array:
 
 
 def _elu_derivative(y: Array) -> Array:
-    derivative: Array = np.minimum(y, 0) + 1
-    return derivative
+    return np.minimum(y, 0) + 1
 
 
 def _sigmoid(x: Array) -> Array:
@@ -59,8 +56,7 @@ def _silu(x: Array, out: Array | None) -> Array:
 def _silu_derivative(x: Array) -> Array:
     """Compute σ + x σ (1 - σ)."""
     share = _sigmoid(x)
-    derivative: Array = share + x * share * (1 - share)
-    return derivative
+    return share + x * share * (1 - share)
 
 
 TANH = ElementwiseOp(np.tanh, _tanh_derivative, name="tanh")

@@ -311,8 +311,7 @@ def raw(other: object) -> Any:
 
 def array_of(constant: Operand) -> Array:
     """Return the array of a tensor or FastTensor, without its gradient."""
-    value: Array = constant.value if constant.__class__ is FastTensor else raw(operand(constant))
-    return value
+    return constant.value if constant.__class__ is FastTensor else raw(operand(constant))
 
 
 def from_tensor(tensor: Tensor) -> FastTensor:

@@ -177,8 +177,7 @@ def from_arrays(kind: type[Batch], parts: Sequence[Field]) -> Field:
 
 def _shares(weight: Array) -> Array:
     """Return the factor of each row in a mean, of weights [..., B]."""
-    shares: Array = weight / (weight > 0).sum(-1, keepdims=True, dtype=np.float32).clip(1)
-    return shares
+    return weight / (weight > 0).sum(-1, keepdims=True, dtype=np.float32).clip(1)
 
 
 def minibatches(samples: Samples, size: int, generator: np.random.Generator) -> Field:

@@ -149,8 +149,7 @@ def _action_features(vectors: Any, obs: FastTensor, action: FastTensor) -> FastT
     one = obs.value
     other = action.value
     if not names or one.ndim != 2 or other.ndim != 2 or one.dtype != other.dtype:
-        features: FastTensor = vectors(both)
-        return features
+        return vectors(both)
     return concatenate([both[name] for name in names], 1)
 
 

@@ -146,8 +146,7 @@ def dense(layers: Sequence[LinearOp]) -> Function:
 
     def outputs(values: Array) -> Array:
         if loops is not None and len(values) <= FEW:
-            outputs: Array = loops.through(values, pairs, end, smooth)
-            return outputs
+            return loops.through(values, pairs, end, smooth)
         for layer in layers:
             values, _ = layer.forward(values)
         return values
@@ -216,8 +215,7 @@ def _of_categorical(module: CategoricalQ) -> Function:
     def expected(outputs: Array) -> Array:
         logits = outputs.reshape(-1, module.actions, module.atoms)
         shares = np.exp(logits - logits.max(-1, keepdims=True))
-        values: Array = (shares @ support) / shares.sum(-1)
-        return values
+        return (shares @ support) / shares.sum(-1)
 
     return expected
 

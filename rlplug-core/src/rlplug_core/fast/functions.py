@@ -22,8 +22,7 @@ def _left(name: str) -> Callable[..., FastTensor]:
     method = getattr(FastTensor, name)
 
     def call(one: Any, other: Operand) -> FastTensor:
-        result: FastTensor = method(one if one.__class__ is FastTensor else operand(one), other)
-        return result
+        return method(one if one.__class__ is FastTensor else operand(one), other)
 
     return call
 
@@ -47,16 +46,14 @@ def _smaller(one: Operand, other: object = None) -> FastTensor:
     """Compute `torch.min` of two tensors."""
     if not isinstance(other, FastTensor | Tensor):
         raise NoFastPath("torch.min of one tensor")
-    result: FastTensor = REFLECTED["minimum"](one, other)
-    return result
+    return REFLECTED["minimum"](one, other)
 
 
 def _larger(one: Operand, other: object = None) -> FastTensor:
     """Compute `torch.max` of two tensors."""
     if not isinstance(other, FastTensor | Tensor):
         raise NoFastPath("torch.max of one tensor")
-    result: FastTensor = REFLECTED["maximum"](one, other)
-    return result
+    return REFLECTED["maximum"](one, other)
 
 
 def concatenate(parts: Sequence[Operand], dim: int = 0) -> FastTensor:

@@ -71,8 +71,7 @@ def faster() -> bool:
 
 def _product(one: Tensor, other: Tensor) -> Tensor:
     """Return one [M, K] times other [N, K] transposed, without a gradient."""
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(one, other, None, "none", [], "")
-    return product
+    return torch.ops.mkldnn._linear_pointwise(one, other, None, "none", [], "")
 
 
 class _Product(torch.autograd.Function):
@@ -114,8 +113,7 @@ def matmul(one: Array, other: Array, into: Array | None = None) -> Array:
     if small_in_numpy() and (
         size <= WORTH or (medium and torch.get_num_threads() == 1 and not faster())
     ):
-        here: Array = one.dot(other, out=into)
-        return here
+        return one.dot(other, out=into)
     first = torch.from_numpy(one)
     second = torch.from_numpy(other)
     large = size > WORTH and _ours(first, second)

@@ -73,8 +73,7 @@ def along(
 ) -> tuple[Tensor, ...]:
     """Return each part of the state after each step, [T * N, H]; arguments as of `Memory.unroll`."""
     tensors = features, cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh, *before
-    outputs: tuple[Tensor, ...] = Along.apply(KINDS[type(cell)], is_first, valid, *tensors)  # type: ignore[no-untyped-call]
-    return outputs
+    return Along.apply(KINDS[type(cell)], is_first, valid, *tensors)  # type: ignore[no-untyped-call]
 
 
 class Along(torch.autograd.Function):
@@ -121,8 +120,7 @@ def _twice(ctx: Any, gradients: tuple[Tensor, ...]) -> Sequence[Tensor | None]:
     before = others[4:]
 
     def step(features: Tensor, kept: Sequence[Tensor]) -> Sequence[Tensor]:
-        after: Sequence[Tensor] = ctx.kind.step(features, kept, *weights)
-        return after
+        return ctx.kind.step(features, kept, *weights)
 
     outputs = step_by_step(step, features, ctx.masks[0], before, ctx.masks[1])
     needed = ctx.needs_input_grad[3:]

@@ -46,8 +46,7 @@ def _reading(method: Function) -> Function:
     def read(metrics: Metrics, *args: object) -> object:
         if not metrics.complete:
             metrics.make_tensors()
-        result: object = method(metrics, *args)
-        return result
+        return method(metrics, *args)
 
     read.__name__ = method.__name__
     return read

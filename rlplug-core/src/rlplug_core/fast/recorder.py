@@ -92,8 +92,7 @@ class Recorder:
         if function not in OPERATIONS:
             raise NoFastPath(name_of(function))
         values, op = OPERATIONS[function](*args, **(named or {}))
-        recorder: Recorder = values.then(op)
-        return recorder
+        return values.then(op)
 
 
 class NoiseRecorder:

@@ -22,8 +22,7 @@ def resize(frame: Array, height: int, width: int) -> Array:
         return frame
     rows = np.arange(height) * frame.shape[0] // height
     columns = np.arange(width) * frame.shape[1] // width
-    resized: Array = frame[rows[:, None], columns]
-    return resized
+    return frame[rows[:, None], columns]
 
 
 def pad_to_even(frame: Array) -> Array:

@@ -44,8 +44,7 @@ def log_probs(
     action: Either = rollout.action.reshape(rows, *rollout.action.shape[2:])
     found = head.log_prob(seen, action) if is_on_device(seen) else head.host_log_prob(seen, action)
     xp = namespace(found)
-    there: Array = xp.where(rollout.weight > 0, found.reshape(rollout.reward.shape), np.float32(0))
-    return there
+    return xp.where(rollout.weight > 0, found.reshape(rollout.reward.shape), np.float32(0))
 
 
 def importance_ratio(rollout: Rollout, log_prob: Array) -> Array:
@@ -58,8 +57,7 @@ def importance_ratio(rollout: Rollout, log_prob: Array) -> Array:
     Returns:
         Ratios [T, N].
     """
-    ratio: Array = namespace(log_prob).exp(log_prob - rollout.extras["log_prob"])
-    return ratio
+    return namespace(log_prob).exp(log_prob - rollout.extras["log_prob"])
 
 
 def vtrace(

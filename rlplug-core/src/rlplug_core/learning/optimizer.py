@@ -341,8 +341,7 @@ def to_float(value: Tensor) -> float:
     Args:
         value: [], on any device.
     """
-    number: float = value.item()
-    return number
+    return value.item()
 
 
 def check_now(norm: Tensor, loss: Tensor, name: str) -> None:

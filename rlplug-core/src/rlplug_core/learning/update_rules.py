@@ -234,10 +234,7 @@ class Torch:
         state["begun"].fill_(1)
 
     def _fresh(self, parameters: Tensor) -> torch.optim.Optimizer:
-        made: torch.optim.Optimizer = getattr(torch.optim, self.name)(
-            [parameters], lr=1.0, **self.arguments
-        )
-        return made
+        return getattr(torch.optim, self.name)([parameters], lr=1.0, **self.arguments)
 
     def _state_tensors(self, parameters: Tensor) -> dict[str, Tensor]:
         """Return the state tensors of the class, in the right shapes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlplug_core.acting.policy_agent import start_on_device
@@ -12,13 +12,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.plugins.device_episodes import EndedRows, read
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.protocols import (
-    Agent,
-    AnyBuffer,
-    AnyLearner,
-    Env,
-    SupportsRestart,
-)
+from rlplug_core.protocols import Agent, AnyBuffer, AnyLearner, Env, SupportsRestart
 from rlplug_core.types import (
     Act,
     Array,
@@ -164,12 +158,8 @@ class Actor:
         extras = act.extras
         if self.signals is not None:
             extras = self.signals.add_to(extras, now.valid)
-        if now.episodes.__class__ is EndedRows:
-            self.unread.append((self.clock.steps, now.episodes))
-            if len(self.unread) == MOST_UNREAD:  # one wait for the device
-                self._read()
-        elif now.episodes:
-            self.episodes += [(self.clock.steps, episode) for episode in now.episodes]
+        if now.episodes:
+            self._store_episodes(now.episodes)
         return Step(
             obs=obs,
             action=act.action,
@@ -183,6 +173,15 @@ class Actor:
             extras=extras,
             recurrent_state=recurrent_state,
         )
+
+    def _store_episodes(self, episodes: Sequence[Episode] | EndedRows) -> None:
+        """Store the episodes that ended in a step; those on a device are read later."""
+        if isinstance(episodes, EndedRows):
+            self.unread.append((self.clock.steps, episodes))
+            if len(self.unread) == MOST_UNREAD:  # one wait for the device
+                self._read()
+        else:
+            self.episodes += [(self.clock.steps, episode) for episode in episodes]
 
     def _read(self) -> None:
         self.episodes += read(self.unread)
@@ -245,6 +244,14 @@ class Actor:
         self._open(self.seed + self.clock.steps)
         if isinstance(self.buffer, SupportsRestart):
             self.buffer.restart()
+
+
+def in_order(taken: Iterable[Sequence[tuple[int, Episode]]]) -> list[tuple[int, int, Episode]]:
+    """Return the episodes that each of several actors has finished as (steps, rank, episode), in the order of ends."""
+    found = [
+        (steps, rank, episode) for rank, episodes in enumerate(taken) for steps, episode in episodes
+    ]
+    return sorted(found, key=lambda each: each[0])
 
 
 def missing_env_state(state: object) -> str:

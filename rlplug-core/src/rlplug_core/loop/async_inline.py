@@ -19,7 +19,7 @@ from rlplug_core.config.schedules import Schedule
 from rlplug_core.errors import UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory, SharedState
 from rlplug_core.learning.update_rules import UpdateRule
-from rlplug_core.loop.actor import Actor
+from rlplug_core.loop.actor import Actor, in_order
 from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Meter, train, turn
@@ -194,13 +194,7 @@ class Inline:
             self.clock.updates = sum(each.clock.updates for each in self.workers)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        """Return episodes in the order of their ends."""
-        taken = [
-            (steps, rank, episode)
-            for rank, worker in enumerate(self.workers)
-            for steps, episode in worker.actor.take_episodes()
-        ]
-        return sorted(taken, key=lambda each: each[0])
+        return in_order(worker.actor.take_episodes() for worker in self.workers)
 
     def metrics(self) -> Mapping[str, float]:
         return mean_of([worker.meter.flush() for worker in self.workers])

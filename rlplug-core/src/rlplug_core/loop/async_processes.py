@@ -16,12 +16,23 @@ import torch.multiprocessing  # registers how tensors in shared memory travel
 from torch import Tensor
 
 from rlplug_core.clock import Clock
-from rlplug_core.errors import NonFinite, WorkerFailed
+from rlplug_core.errors import WorkerFailed
 from rlplug_core.loop.async_inline import mean_of, pull_copy, share
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import launch, lock, prepare
 from rlplug_core.loop.shared_memory import share_tensor
-from rlplug_core.loop.worker import CLOSE, GO_ON, PAUSE, SETTINGS, STOP, Task, fetch, post, work
+from rlplug_core.loop.worker import (
+    CLOSE,
+    GO_ON,
+    PAUSE,
+    SETTINGS,
+    STOP,
+    Task,
+    check_message,
+    fetch,
+    post,
+    work,
+)
 from rlplug_core.protocols import AnyLearner
 from rlplug_core.types import Episode, State
 
@@ -281,13 +292,11 @@ class Processes:
             remote.ready = True
             remote.waiting = True
             remote.inexact = content
-        elif kind == "error":
-            reason, details = content
-            raise WorkerFailed(f"worker {remote.rank} failed: {reason}", details)
-        elif kind == "not finite":
-            raise NonFinite(f"in worker {remote.rank}, {content[0]}")
         else:
-            remote.state, remote.done, remote.waiting = content, kind == "done", kind == "state"
+            check_message(f"worker {remote.rank}", kind, content)
+            remote.state = content
+            remote.done = kind == "done"
+            remote.waiting = kind == "state"
 
     def _check(self) -> None:
         """Find workers that have died or hang."""

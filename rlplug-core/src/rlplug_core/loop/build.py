@@ -20,11 +20,7 @@ from rlplug_core.loop.offline import Offline
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Sync
 from rlplug_core.plugins.spec import close_on_error, wrap_env
-from rlplug_core.protocols import (
-    AnyBuffer,
-    AnyLearner,
-    Env,
-)
+from rlplug_core.protocols import AnyBuffer, AnyLearner, Env
 
 
 @notice("starting the environments and the processes of the run")

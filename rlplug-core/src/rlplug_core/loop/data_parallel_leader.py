@@ -13,8 +13,9 @@ import torch
 import torch.multiprocessing  # registers how tensors in shared memory travel
 
 from rlplug_core.clock import Clock
-from rlplug_core.errors import NonFinite, RlplugError, WorkerFailed
+from rlplug_core.errors import RlplugError, WorkerFailed
 from rlplug_core.learning.mean_gradient import LearnerLost
+from rlplug_core.loop.actor import in_order
 from rlplug_core.loop.async_inline import mean_of
 from rlplug_core.loop.async_processes import CLOSING, GLANCE, Remote, close, patience, silence
 from rlplug_core.loop.data_parallel import Member
@@ -22,7 +23,7 @@ from rlplug_core.loop.data_parallel_peer import FellowTask, work
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import prepare
 from rlplug_core.loop.shared_memory import share_tensor
-from rlplug_core.loop.worker import fetch, post
+from rlplug_core.loop.worker import check_message, fetch, post
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import AnyLearner
 from rlplug_core.types import Episode, State
@@ -83,14 +84,7 @@ class LearnerProcesses:
         return not self.clock.stop
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        """Return episodes in the order of their ends."""
-        taken = [self.member.actor.take_episodes(), *self._ask("episodes")]
-        found = [
-            (steps, rank, episode)
-            for rank, episodes in enumerate(taken)
-            for steps, episode in episodes
-        ]
-        return sorted(found, key=lambda each: each[0])
+        return in_order([self.member.actor.take_episodes(), *self._ask("episodes")])
 
     def metrics(self) -> Mapping[str, float]:
         return mean_of([self.member.meter.flush(), *self._ask("metrics")])
@@ -170,10 +164,7 @@ class LearnerProcesses:
             said, content = fetch(remote.connection)
         except (EOFError, OSError):
             raise self._died(remote) from None
-        if said == "not finite":
-            raise NonFinite(f"in learner {remote.rank}, {content[0]}")
-        if said == "error":
-            raise WorkerFailed(f"learner {remote.rank} failed: {content[0]}", content[1])
+        check_message(f"learner {remote.rank}", said, content)
         assert said == kind
         return content
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlplug_core.arrays import Either
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor
+from rlplug_core.loop.actor import Actor, in_order
 from rlplug_core.loop.chunks import chunk_arrays, write
 from rlplug_core.loop.decoupled import plain
 from rlplug_core.loop.plan import Plan
@@ -76,13 +76,7 @@ class InlineActors:
             self._begin()
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        """Return episodes in the order of their ends."""
-        taken = [
-            (at, rank, one)
-            for rank, actor in enumerate(self.actors)
-            for at, one in actor.take_episodes()
-        ]
-        return sorted(taken, key=lambda each: each[0])
+        return in_order(actor.take_episodes() for actor in self.actors)
 
     def configure(self, settings: Mapping[str, object]) -> None:
         for actor in self.actors:

@@ -12,7 +12,7 @@ import torch
 import torch.multiprocessing  # registers how tensors in shared memory travel
 
 from rlplug_core.clock import Clock
-from rlplug_core.errors import NonFinite, WorkerFailed, warn
+from rlplug_core.errors import WorkerFailed, warn
 from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.actor_process import OVER, PAUSED, ActorTask, work
 from rlplug_core.loop.async_processes import GLANCE, Remote, close, patience, silence
@@ -21,7 +21,7 @@ from rlplug_core.loop.chunks import Places, chunk_arrays
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import prepare
 from rlplug_core.loop.shared_memory import SharedWeights, share_tensor
-from rlplug_core.loop.worker import fetch, post
+from rlplug_core.loop.worker import check_message, fetch, post
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, Step, tree_map
 
@@ -217,10 +217,8 @@ class ActorProcesses:
                 self._tell(seat, ("load", (self.saved[rank], self.clock.steps)))
                 self._tell(seat, ("settings", self.settings))
             seat.remote.ready = True
-        elif kind == "error":
-            raise WorkerFailed(f"actor {rank} failed: {content[0]}", content[1])
-        elif kind == "not finite":
-            raise NonFinite(f"in actor {rank}, {content[0]}")
+        else:
+            check_message(f"actor {rank}", kind, content)
 
     def _take_chunk(
         self, seat: Seat, version: int, begins: bool, count: int, episodes: list[Episode]

@@ -11,7 +11,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from rlplug_core.clock import Clock
-from rlplug_core.errors import NonFinite, WorkerFailed, plain, warn
+from rlplug_core.errors import WorkerFailed, plain, warn
 from rlplug_core.loop.async_processes import GLANCE, patience, silence
 from rlplug_core.loop.chunk_queue import Traffic
 from rlplug_core.loop.chunks import unpack
@@ -25,6 +25,7 @@ from rlplug_core.loop.ray_cluster import (
     packages_of_nodes,
     reserve,
 )
+from rlplug_core.loop.worker import check_message
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, tree_map
 
@@ -250,10 +251,8 @@ class RayActors:
             seat.ready = True
             # The settings may have changed since the actor started.
             self._call(seat, "configure", settings=self.settings)
-        elif kind == "error":
-            raise WorkerFailed(f"actor {seat.rank} failed: {content[0]}", content[1])
-        elif kind == "not finite":
-            raise NonFinite(f"in actor {seat.rank}, {content[0]}")
+        else:
+            check_message(f"actor {seat.rank}", kind, content)
 
     def _check(self, seat: Seat, elapsed: float) -> None:
         """Ask a silent actor for its number of steps; replace one that has not stepped for too long.

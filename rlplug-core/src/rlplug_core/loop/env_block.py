@@ -13,14 +13,13 @@ import gymnasium.spaces as spaces
 import numpy as np
 
 from rlplug_core.errors import RlplugError
+from rlplug_core.loop.chunks import Places
 from rlplug_core.loop.shared_memory import reserve_file
 from rlplug_core.nets.actions import dtype_of, shape_of
-from rlplug_core.types import Array, Obs, Space, Spec
+from rlplug_core.types import Space, Spec, tree_map
 
 #: A directory in memory, if this system has one.
 MEMORY = Path("/dev/shm")
-#: Arrays start at multiples of this.
-LINE = 64
 
 
 class Block:
@@ -37,35 +36,20 @@ class Block:
     """
 
     def __init__(self, spec: Spec, path: str = "") -> None:
-        reward = spaces.Box(-1, 1, (), np.float32)
-        action = spaces.Box(-1, 1, shape_of(spec.action), np.dtype(dtype_of(spec.action)).type)
-        parts = [spec.obs, spec.obs, reward, reward, spec.obs, action]
-        size = sum(_size(space, spec) for space in parts)
-        self.path = path or _new(size)
-        self._memory = _map(self.path, size)
-        self._used = 0
-        self.obs = [self._arrays(spec.obs, spec.num_envs) for _ in range(2)]
-        self.reward = [self._array((spec.num_envs,), np.dtype(np.float32)) for _ in range(2)]
-        self.final = self._arrays(spec.obs, spec.num_envs)
-        self.action = self._array(
-            (spec.num_envs, *shape_of(spec.action)), np.dtype(dtype_of(spec.action))
-        )
+        places = Places()
+        obs = [_observations(spec.obs, spec.num_envs, places) for _ in range(3)]
+        reward = [places((spec.num_envs,), np.float32) for _ in range(2)]
+        action = places((spec.num_envs, *shape_of(spec.action)), dtype_of(spec.action))
+        self.path = path or _new(places.size)
+        memory = np.frombuffer(_map(self.path, places.size), np.uint8)
+        *self.obs, self.final = [tree_map(lambda place: place.view(memory), one) for one in obs]
+        self.reward = [place.view(memory) for place in reward]
+        self.action = action.view(memory)
 
     def unlink(self) -> None:
         """Remove the name of the file when every process has opened it, so that it ends with them."""
         if os.name != "nt":
             Path(self.path).unlink(missing_ok=True)
-
-    def _arrays(self, space: Space, num_envs: int) -> Obs:
-        if isinstance(space, spaces.Dict):
-            return {name: self._arrays(part, num_envs) for name, part in space.spaces.items()}
-        return self._array((num_envs, *(space.shape or ())), np.dtype(space.dtype))
-
-    def _array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        count = int(np.prod(shape))
-        found = np.frombuffer(self._memory, dtype, count, self._used).reshape(shape)
-        self._used += _round_up(count * dtype.itemsize)
-        return found
 
 
 def _map(path: str, size: int) -> mmap.mmap:
@@ -90,13 +74,9 @@ def _new(size: int) -> str:
     return path
 
 
-def _size(space: Space, spec: Spec) -> int:
+def _observations(space: Space, num_envs: int, places: Places) -> Any:
+    """Return the places of the observations of all environments."""
     if isinstance(space, spaces.Dict):
-        return sum(_size(part, spec) for part in space.spaces.values())
-    return _round_up(
-        spec.num_envs * int(np.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
-    )
-
-
-def _round_up(size: int) -> int:
-    return -(-size // LINE) * LINE
+        parts = space.spaces.items()
+        return {name: _observations(part, num_envs, places) for name, part in parts}
+    return places((num_envs, *(space.shape or ())), space.dtype)

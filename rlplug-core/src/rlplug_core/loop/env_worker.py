@@ -16,10 +16,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.loop.worker import post, run_child
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.protocols import (
-    Env,
-    SupportsPart,
-)
+from rlplug_core.protocols import Env, SupportsPart
 from rlplug_core.seeds import Seeds, global_state, load_global_state, seed_globals
 from rlplug_core.types import Array, Episode, Spec, State, Timestep, tree_map
 

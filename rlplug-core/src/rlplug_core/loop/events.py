@@ -50,11 +50,9 @@ class Progress:
     @property
     def eta_s(self) -> float:
         """Seconds to go at the current speed."""
-        return (
-            max(0, self.total - self.steps) / self.steps_per_second
-            if self.steps_per_second > 0
-            else math.inf
-        )
+        if self.steps_per_second <= 0:
+            return math.inf
+        return max(0, self.total - self.steps) / self.steps_per_second
 
 
 class Runner(Protocol):
@@ -120,21 +118,17 @@ class Events:
         controllers: Iterable[Controller] = (),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.runner, self.clock, self.sink, self.now = runner, runner.clock, sink, now
+        self.runner = runner
+        self.clock = runner.clock
+        self.sink = sink
+        self.now = now
         self.crew = ControllerGroup(
             [*controllers_of(options), *controllers], self.clock, self._configure
         )
         self.limits = Limits(options.max_episodes, options.max_seconds)
-        self.log_every_episodes = options.log_every_episodes
-        self.follows_episodes = bool(
-            options.max_episodes or self.log_every_episodes or self.crew.listens
-        )
-        #: Why a controller or a limit stopped the run.
+        self._set_intervals(options)
+        #: The first reason why a controller or a limit stopped the run.
         self.ended = ""
-        total = options.total_timesteps
-        self.log_every = 0 if self.log_every_episodes else options.log_every or max(1, total // 100)
-        self.eval_every = options.eval_every or max(1, total // 20)
-        self.checkpoint_every = options.checkpoint_every or max(1, total // 10)
         self.steps = self.clock.steps
         self.logged = self.evaluated = -1
         self.best = BestEvaluation()
@@ -155,6 +149,17 @@ class Events:
         #: The first look saves, so that a run can be resumed from its first step on; time is measured from there.
         self.next = self.steps
         self.saved = False
+
+    def _set_intervals(self, options: RunOptions) -> None:
+        """Set the env steps or episodes between two records, evaluations and checkpoints."""
+        self.log_every_episodes = options.log_every_episodes
+        self.follows_episodes = bool(
+            options.max_episodes or self.log_every_episodes or self.crew.listens
+        )
+        total = options.total_timesteps
+        self.log_every = 0 if self.log_every_episodes else options.log_every or max(1, total // 100)
+        self.eval_every = options.eval_every or max(1, total // 20)
+        self.checkpoint_every = options.checkpoint_every or max(1, total // 10)
 
     def poll(self) -> None:
         """Do all tasks that are due at the clock's steps."""
@@ -348,16 +353,14 @@ class Events:
             self._collect()
         before = self.limits.reason
         self.limits.spent(self.episodes, self.now() - self.began, self.clock)
-        self._note(self.limits.reason if self.limits.reason != before else "")
-
-    def _note(self, reason: str) -> None:
-        """Keep the first reason why the run ends."""
-        self.ended = self.ended or reason
+        if self.limits.reason != before:
+            self.ended = self.ended or self.limits.reason
 
     def _steer(self, tell: Callable[[], str]) -> None:
         """Pass an event to the controllers; record a new factor of learning rates, and keep a reason to stop."""
         before = self.clock.scale
-        self._note(tell())
+        reason = tell()
+        self.ended = self.ended or reason
         scale = self.clock.scale
         if scale == before:
             return

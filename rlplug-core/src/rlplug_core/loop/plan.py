@@ -25,12 +25,7 @@ from rlplug_core.loop.actor_placement import LOCAL, address_of
 from rlplug_core.loop.controllers import settings_of
 from rlplug_core.loop.freezing import freeze
 from rlplug_core.loop.learner_checks import check_learners
-from rlplug_core.loop.learner_data import (
-    check_dataset,
-    fit_dataset,
-    gets_dataset,
-    learner_dataset,
-)
+from rlplug_core.loop.learner_data import check_dataset, fit_dataset, gets_dataset, learner_dataset
 from rlplug_core.loop.memory_check import check_layers, check_sizes
 from rlplug_core.loop.torch_settings import usable_device, without_auto
 from rlplug_core.nets.actions import check_actions
@@ -39,7 +34,7 @@ from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource
 from rlplug_core.plugins.request import RunRequest
 from rlplug_core.plugins.reserved import check_options
-from rlplug_core.plugins.spec import ControllerSpec, WrapperSpec, with_path, wrap_env
+from rlplug_core.plugins.spec import PartSpec, WrapperSpec, build_controller, with_path, wrap_env
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
@@ -70,7 +65,7 @@ class Plan:
     eval_source: EnvSource = field(kw_only=True)
     #: The wrappers for evaluation if they differ; the controllers of the run.
     eval_wrappings: tuple[WrapperSpec, ...] | None = field(default=None, kw_only=True)
-    controllings: tuple[ControllerSpec, ...] = field(default=(), kw_only=True)
+    controllings: tuple[PartSpec, ...] = field(default=(), kw_only=True)
     #: The initial weights of a new learner, if not random.
     start: Callable[[AnyLearner], None] | None = field(default=None, kw_only=True)
     #: The content of the option `dataset`, once it is read.
@@ -110,7 +105,7 @@ class Plan:
             source=source,
             eval_source=eval_source,
             eval_wrappings=tuple(map(WrapperSpec.parse, eval_words)) if options.eval_wrap else None,
-            controllings=tuple(map(ControllerSpec.parse, options.controller)),
+            controllings=tuple(PartSpec.parse("controller", one) for one in options.controller),
         )._write_options()
         plan.check()
         return plan
@@ -267,7 +262,7 @@ class Plan:
         Raises:
             UsageError: it has no such attributes.
         """
-        if settings := settings_of(one.build() for one in self.controllings):
+        if settings := settings_of(map(build_controller, self.controllings)):
             complete(env).configure(settings)
         return env
 
@@ -340,7 +335,7 @@ class Plan:
         return learner_dataset(fit_dataset(self.dataset, env), seeds, device)
 
 
-def words(parts: Iterable[WrapperSpec | ControllerSpec]) -> tuple[str, ...]:
+def words(parts: Iterable[WrapperSpec | PartSpec]) -> tuple[str, ...]:
     """Return the words that were typed for each part, with absolute paths."""
     return tuple(one.words for one in parts)
 

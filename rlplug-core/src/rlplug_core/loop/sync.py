@@ -180,8 +180,5 @@ class Sync:
 def _numbers(values: list[torch.Tensor | float]) -> list[float]:
     """Return values as floats; all tensors are read from the device at once."""
     if any(isinstance(value, torch.Tensor) for value in values):
-        numbers: list[float] = torch.stack(
-            [torch.as_tensor(value).detach() for value in values]
-        ).tolist()
-        return numbers
+        return torch.stack([torch.as_tensor(value).detach() for value in values]).tolist()
     return [float(value) for value in values]

@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from rlplug_core.config.import_string import describe
-from rlplug_core.errors import NonFinite, RlplugError, UnknownEnv
+from rlplug_core.errors import NonFinite, RlplugError, UnknownEnv, WorkerFailed
 from rlplug_core.loop.async_inline import Shared, Worker
 from rlplug_core.loop.events import TICK
 from rlplug_core.loop.plan import Plan
@@ -41,6 +41,14 @@ class Task:
     slots: Tensor
     flags: Tensor
     scales: Tensor
+
+
+def check_message(who: str, kind: str, content: Any) -> None:
+    """Raise the exception that a process reports: NonFinite for a NaN, WorkerFailed for another one."""
+    if kind == "error":
+        raise WorkerFailed(f"{who} failed: {content[0]}", content[1])
+    if kind == "not finite":
+        raise NonFinite(f"in {who}, {content[0]}")
 
 
 def post(connection: Connection, message: object) -> None:

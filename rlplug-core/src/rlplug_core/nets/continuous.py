@@ -87,8 +87,7 @@ class NormalizedVectors(nn.Module):
         self.vectors = vectors
 
     def forward(self, both: dict[str, Obs]) -> Tensor:
-        features: Tensor = self.vectors({**both, "obs": self.norm(both["obs"])})
-        return features
+        return self.vectors({**both, "obs": self.norm(both["obs"])})
 
 
 class ActionCritic(nn.Module):
@@ -126,8 +125,7 @@ class ActionCritic(nn.Module):
         Returns:
             Outputs [B, 1], or with atoms [B, atoms].
         """
-        outputs: Tensor = self.output(self.layers(features))
-        return outputs
+        return self.output(self.layers(features))
 
 
 class Ensemble(nn.Module):
@@ -251,5 +249,4 @@ def action_features(vectors: nn.Module, obs: Obs, action: Tensor) -> Tensor:
     Returns:
         Vectors [B, F].
     """
-    features: Tensor = vectors({"obs": obs, "action": action})
-    return features
+    return vectors({"obs": obs, "action": action})

@@ -52,8 +52,7 @@ class CategoricalQ(QNetwork):
         Returns:
             Log-probabilities [B, A, atoms] in nats.
         """
-        log_probs: Tensor = super().distribution(obs, noise).log_softmax(-1)
-        return log_probs
+        return super().distribution(obs, noise).log_softmax(-1)
 
     def expected(self, distribution: Tensor) -> Tensor:
         """Compute the means of distributions.

@@ -140,10 +140,7 @@ class Image(nn.Module):
         # So the gradient of a large image's first layer takes a third of the time, and nothing takes longer.
         order = torch.channels_last if self.large and image.is_cpu else torch.preserve_format
         values = image.to(torch.float32, copy=self.scale != 1, memory_format=order)
-        features: Tensor = self.dense(
-            self._convolve(values if self.scale == 1 else values.mul_(self.scale))
-        )
-        return features
+        return self.dense(self._convolve(values if self.scale == 1 else values.mul_(self.scale)))
 
     def _convolve(self, values: Tensor) -> Tensor:
         activate = IN_PLACE.get(self.activation, self.activation)
@@ -236,8 +233,7 @@ class Normalized(nn.Module):
         self.encoder = encoder
 
     def forward(self, obs: object) -> Tensor:
-        features: Tensor = self.encoder(self.norm(obs))
-        return features
+        return self.encoder(self.norm(obs))
 
 
 def encoder(

@@ -63,13 +63,11 @@ class KeyEncoder(KeyReader):
     """An encoder of some keys of a Dict observation."""
 
     def forward(self, obs: dict[str, Any]) -> Tensor:
-        features: Tensor = self.encoder(select(obs, self.keys))
-        return features
+        return self.encoder(select(obs, self.keys))
 
 
 class KeyVectors(KeyReader):
     """An encoder of an action next to some keys of a Dict observation, of a dictionary with `obs` and `action`."""
 
     def forward(self, both: dict[str, Any]) -> Tensor:
-        features: Tensor = self.encoder({**both, "obs": select(both["obs"], self.keys)})
-        return features
+        return self.encoder({**both, "obs": select(both["obs"], self.keys)})

@@ -35,8 +35,7 @@ class PerAgent(nn.Module):
     @property
     def shape(self) -> tuple[int, ...]:
         """Return the shape of one agent's action, if the networks are deterministic policies."""
-        shape: tuple[int, ...] = self.networks[0].shape  # type: ignore[assignment]
-        return shape
+        return self.networks[0].shape  # type: ignore[return-value]
 
     def forward(self, obs: Obs) -> Tensor:
         """Compute the outputs of all agents.
@@ -104,8 +103,7 @@ class JointState(nn.Module):
             The states [B, features].
         """
         if self.given:
-            given: Tensor = self.vectors(obs["agents"][STATE][:, 0])
-            return given
+            return self.vectors(obs["agents"][STATE][:, 0])
         vectors: Tensor = self.vectors(agent_rows(obs)).unflatten(0, (-1, self.agents))
         present: Tensor = obs["present"]
         return (vectors * present.unsqueeze(2)).flatten(1)

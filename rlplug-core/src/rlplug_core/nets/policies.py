@@ -16,14 +16,7 @@ from rlplug_core.arrays import to_host
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.nets.actions import parts
 from rlplug_core.nets.encoders import encoder, observation_norms
-from rlplug_core.nets.heads import (
-    Head,
-    HeadFactory,
-    Product,
-    check_mask,
-    head,
-    masked,
-)
+from rlplug_core.nets.heads import Head, HeadFactory, Product, check_mask, head, masked
 from rlplug_core.nets.initial_weights import initialize_outputs, linear
 from rlplug_core.nets.memory_trunk import MemoryTrunk
 from rlplug_core.nets.net import CriticNet, Net

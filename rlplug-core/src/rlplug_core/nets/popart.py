@@ -43,8 +43,7 @@ class PopArt(nn.Module):
         self.register_buffer("scale", torch.ones(1))
 
     def forward(self, features: Tensor) -> Tensor:
-        normalized: Tensor = self.linear(features)
-        return normalized
+        return self.linear(features)
 
     @torch.no_grad()
     def update_stats(self, target: Tensor, weight: Tensor) -> Tensor:

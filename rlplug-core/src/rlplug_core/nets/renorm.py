@@ -167,5 +167,4 @@ class RenormPolicy(PolicyNetwork):
         Returns:
             Outputs [B, size] of the squashed Gaussian.
         """
-        outputs: Tensor = self.outputs(self.encoder(self.vectors(obs), weight, moments))
-        return outputs
+        return self.outputs(self.encoder(self.vectors(obs), weight, moments))

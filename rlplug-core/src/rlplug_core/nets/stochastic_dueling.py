@@ -41,5 +41,4 @@ class Dueling(nn.Module):
         values = self.output(self.hidden(torch.cat([wide, actions], -1).flatten(0, 1))).view(
             actions.shape[:2]
         )
-        centered: Tensor = values[:, 0] - values[:, 1:].mean(1)
-        return centered
+        return values[:, 0] - values[:, 1:].mean(1)

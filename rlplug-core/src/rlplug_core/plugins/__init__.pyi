@@ -52,6 +52,7 @@ from rlplug_core.plugins.registry import source as registry_source
 from rlplug_core.plugins.registry import write as write_registry
 from rlplug_core.plugins.request import RunRequest as RunRequest
 from rlplug_core.plugins.reserved import check_options as check_options
+from rlplug_core.plugins.resolve import LOADERS as LOADERS
 from rlplug_core.plugins.resolve import algorithm as algorithm
 from rlplug_core.plugins.resolve import controller as controller
 from rlplug_core.plugins.resolve import hook as hook
@@ -76,6 +77,7 @@ __all__ = [
     "FIRST_PARTY",
     "GROUPS",
     "KNOWN",
+    "LOADERS",
     "MODULES",
     "NOUNS",
     "OLDEST_CONTRACT",

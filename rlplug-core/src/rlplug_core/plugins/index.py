@@ -251,14 +251,6 @@ def _check_texts(name: str, value: Any) -> None:
         raise ValueError(f"'{name}' contains values that are not strings")
 
 
-def _check_search(name: str, search: Any) -> None:
-    """Check the search range of an option."""
-    if search is not None and not (
-        isinstance(search["kind"], str) and isinstance(search["values"], list)
-    ):
-        raise ValueError(f"option '{name}' has a search range of a wrong type")
-
-
 #: The keys of an option that always have a value, with its type.
 _OPTION_KEYS = {
     "name": str,
@@ -284,7 +276,11 @@ def _check_option(data: Any, stands_alone: bool) -> None:
         raise ValueError(f"'{name}' cannot be an option's name")
     if set(data) != {*_OPTION_KEYS, "default", "minimum", "maximum", "search"}:
         raise ValueError(f"option '{name}' has other keys than this version knows")
-    _check_search(name, data["search"])
+    search = data["search"]
+    if search is not None and not (
+        isinstance(search["kind"], str) and isinstance(search["values"], list)
+    ):
+        raise ValueError(f"option '{name}' has a search range of a wrong type")
     if not all(
         data[bound] is None or type(data[bound]) in (int, float) for bound in ("minimum", "maximum")
     ):

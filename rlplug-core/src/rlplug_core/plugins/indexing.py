@@ -30,7 +30,7 @@ from rlplug_core.plugins.loading import build, load
 from rlplug_core.plugins.preset_files import read as read_presets
 from rlplug_core.plugins.records import MODULES, NOUNS, Record
 from rlplug_core.plugins.reserved import RESERVED
-from rlplug_core.plugins.resolve import algorithm, controller, memory, network, population, wrapper
+from rlplug_core.plugins.resolve import LOADERS, algorithm
 
 #: Attributes of a class that an index repeats, unless they come from rlplug-core's own base.
 _SAID = frozenset({"Config", "abilities", "actions", "aliases", "runners"})
@@ -45,16 +45,8 @@ def make(record: Record) -> Index:
     """
     if record.group == "algorithms":
         return _algorithm(record)
-    if record.group == "wrappers":
-        return _config_of(record, wrapper(record.full_name))
-    if record.group == "controllers":
-        return _config_of(record, controller(record.full_name))
-    if record.group == "memories":
-        return _config_of(record, memory(record.full_name))
-    if record.group == "networks":
-        return _config_of(record, network(record.full_name))
-    if record.group == "populations":
-        return _config_of(record, population(record.full_name))
+    if record.group not in ("envs", *MODULES):
+        return _config_of(record, LOADERS[record.group](record.full_name))
     value = load(record)
     ids = tuple(sorted(build(record).ids())) if record.group == "envs" else ()
     source = value.__module__ if isinstance(value, type) else record.target.partition(":")[0]

@@ -43,5 +43,4 @@ def learner_of(words: str, spec: Spec, context: Context) -> AnyLearner:
         key: value for key, value in preset(name, spec.id, kind_of(spec)).items() if key in own
     }
     given = values_of(learner.Config, text, name, "algorithm")
-    made: AnyLearner = learner(spec, convert(learner.Config, {**presets, **given}, name), context)
-    return made
+    return learner(spec, convert(learner.Config, {**presets, **given}, name), context)

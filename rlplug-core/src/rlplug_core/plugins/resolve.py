@@ -5,7 +5,7 @@ A word is an id, `distribution/id`, an alias, `module:Class` or `./file.py:Class
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rlplug_core.config.import_string import is_target, load_target
@@ -120,3 +120,16 @@ def hook(name: str) -> object:
             f"'{name}' is not an installed hook plugin; to call the hooks of a class, type --log {name}"
         )
     return load(usable("hooks", name))
+
+
+#: The function for the plugins of each group, except providers of environments.
+LOADERS: Mapping[Group, Callable[[str], object]] = {
+    "algorithms": algorithm,
+    "wrappers": wrapper,
+    "controllers": controller,
+    "memories": memory,
+    "networks": network,
+    "populations": population,
+    "hooks": hook,
+    "loggers": logger,
+}

@@ -66,8 +66,7 @@ class Single:
             code = load_target(self.name, "wrapper")
         if not is_single(code):
             raise UsageError(f"'{self.name}' is not a gymnasium.Wrapper and not a function")
-        wrapper: Callable[..., GymEnv] = code
-        return wrapper
+        return code
 
     def keywords(self) -> dict[str, object]:
         """Return the arguments as Python literals, or as text if they are not literals."""

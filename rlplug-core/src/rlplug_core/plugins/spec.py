@@ -116,44 +116,8 @@ class WrapperSpec:
 
 
 @dataclass(frozen=True)
-class ControllerSpec:
-    """A controller's class and its options; `words` is the user's text with absolute paths."""
-
-    words: str
-    make: Callable[[object], Controller]
-    config: Any
-
-    @classmethod
-    def parse(cls, words: str) -> ControllerSpec:
-        """Parse a controller: `early-stopping`, `early-stopping:patience=3`, `./file.py:Class:option=value`.
-
-        Raises:
-            UsageError: no plugin has this name, or the text has another form. BadConfig: an option is wrong.
-            PluginError: the plugin is disabled, incompatible or broken, or the class is not a controller.
-        """
-        name, text = split(words)
-        code = controller(name)
-        return cls(with_path(words), code, _config(code, text, name, "controller"))
-
-    def build(self) -> Controller:
-        """Return a new controller.
-
-        Raises:
-            UsageError: an option is wrong. PluginError: it raised, or has no `reason`.
-        """
-        made = call_plugin(
-            partial(self.make, self.config), f"controller '{self.words}' cannot be built"
-        )
-        if not isinstance(getattr(made, "reason", None), str):
-            raise PluginError(
-                f"controller '{self.words}' has no 'reason'; it is '' until it stops the run"
-            )
-        return made
-
-
-@dataclass(frozen=True)
 class PartSpec:
-    """The code of a memory, a network, a rule or hooks, and its options; `words` is the text with absolute paths."""
+    """The code of a controller, a memory, a network, a rule or hooks, and its options; `words` has absolute paths."""
 
     words: str
     noun: str
@@ -162,7 +126,7 @@ class PartSpec:
 
     @classmethod
     def parse(cls, noun: str, words: str) -> PartSpec:
-        """Parse a `memory`, a `network`, a `rule`, a `logger` or a `hook` plugin: `gru`, `gru:units=128`.
+        """Parse a `controller`, a `memory`, a `network`, a `rule`, a `logger` or a `hook`: `gru`, `gru:units=128`.
 
         Raises:
             UsageError: no plugin has this name, or the text has another form. BadConfig: an option is wrong.
@@ -170,6 +134,7 @@ class PartSpec:
         """
         name, text = split(words)
         parts: dict[str, Callable[[str], object]] = {
+            "controller": controller,
             "memory": memory,
             "network": network,
             "rule": population,
@@ -190,9 +155,24 @@ class PartSpec:
         if self.noun in ("logger", "hook") and not isinstance(self.code, type):
             return self.code
         make = cast("Callable[..., object]", self.code)
-        options = (self.config,) if hasattr(make, "Config") else ()
+        takes_config = self.noun == "controller" or hasattr(make, "Config")
+        options = (self.config,) if takes_config else ()
         call = partial(make, *arguments, *options)
         return call_plugin(call, f"the {self.noun} '{self.words}' cannot be made")
+
+
+def build_controller(spec: PartSpec) -> Controller:
+    """Return a new controller.
+
+    Raises:
+        UsageError: an option is wrong. PluginError: it raised, or has no `reason`.
+    """
+    made = spec.build()
+    if not isinstance(getattr(made, "reason", None), str):
+        raise PluginError(
+            f"controller '{spec.words}' has no 'reason'; it is '' until it stops the run"
+        )
+    return cast("Controller", made)
 
 
 def _config(code: object, text: str, name: str, noun: str) -> object:

@@ -13,7 +13,7 @@ from rlplug_core.plugins.loading import build
 from rlplug_core.plugins.names import DEFAULT, usable
 
 if TYPE_CHECKING:
-    from rlplug_core.protocols import Env, SupportsAdoptWorlds
+    from rlplug_core.protocols import Env, SupportsAdopt
 
 T = TypeVar("T")
 #: The parameter of a function that gets the number of environments to return.
@@ -130,6 +130,24 @@ def _beginning(first: object, make: Callable[[], object], name: str) -> Callable
 
 def adopt(make: Callable[[], object], num_envs: int, name: str) -> Env:
     """Return several single environments as one vector."""
+    adopter = _adopter(name)
+    return call_user_code(lambda: adopter.adopt(make, num_envs, name), name, make)
+
+
+def adopt_vector(make: Callable[[], object], name: str) -> Env:
+    """Return a vector environment of Gymnasium as one of ours."""
+    adopter = _adopter(name)
+    return call_user_code(lambda: adopter.adopt_vector(make, name), name)
+
+
+def adopt_worlds(make: Callable[[], object], num_envs: int, name: str) -> Env:
+    """Return several multi-agent worlds as one vector."""
+    adopter = _adopter(name)
+    return call_user_code(lambda: adopter.adopt_worlds(make, num_envs, name), name)
+
+
+def _adopter(name: str) -> SupportsAdopt:
+    """Return the default provider of environments; raise PluginError if it cannot adopt the environment `name`."""
     from rlplug_core.protocols import SupportsAdopt
 
     adopter = build(usable("envs", DEFAULT))
@@ -137,19 +155,7 @@ def adopt(make: Callable[[], object], num_envs: int, name: str) -> Env:
         raise PluginError(
             f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
         )
-    return call_user_code(lambda: adopter.adopt(make, num_envs, name), name, make)
-
-
-def adopt_vector(make: Callable[[], object], name: str) -> Env:
-    """Return a vector environment of Gymnasium as one of ours."""
-    from rlplug_core.protocols import SupportsAdoptVector
-
-    adopter = build(usable("envs", DEFAULT))
-    if not isinstance(adopter, SupportsAdoptVector):
-        raise PluginError(
-            f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
-        )
-    return call_user_code(lambda: adopter.adopt_vector(make, name), name)
+    return adopter
 
 
 def is_tensor_env(env: object) -> bool:
@@ -173,39 +179,16 @@ def is_world(env: object) -> bool:
     return all(hasattr(env, part) for part in parts)
 
 
-def adopt_worlds(make: Callable[[], object], num_envs: int, name: str) -> Env:
-    """Return several multi-agent worlds as one vector."""
-    return _worlds(name, lambda adopter: adopter.adopt_worlds(make, num_envs, name))
-
-
-def _worlds(name: str, adopt: Callable[[SupportsAdoptWorlds], Env]) -> Env:
-    from rlplug_core.protocols import SupportsAdoptWorlds
-
-    adopter = build(usable("envs", DEFAULT))
-    if not isinstance(adopter, SupportsAdoptWorlds):
-        raise PluginError(
-            f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
-        )
-    return call_user_code(lambda: adopt(adopter), name)
-
-
 def hold(env: object, name: str) -> Env:
     """Return an existing environment unchanged; closing the result leaves it open."""
     from gymnasium import Env as Single
     from gymnasium.vector import VectorEnv
 
-    from rlplug_core.protocols import SupportsHold
-
     if is_world(env):
-        return _worlds(name, lambda adopter: adopter.hold_world(env, name))
+        return call_user_code(lambda: _adopter(name).hold_world(env, name), name)
     if not isinstance(env, Single | VectorEnv) and not is_tensor_env(env):
         return check_env(env, name, None)
-    adopter = build(usable("envs", DEFAULT))
-    if not isinstance(adopter, SupportsHold):
-        raise PluginError(
-            f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
-        )
-    return call_user_code(lambda: adopter.hold(env, name), name)
+    return call_user_code(lambda: _adopter(name).hold(env, name), name)
 
 
 def is_environment(code: object) -> bool:
@@ -238,8 +221,7 @@ def check_env(env: Any, name: str, num_envs: int | None) -> Env:
             f"'{name}' made {found} environments but was called for {num_envs}; give the function a parameter "
             f"'{ROWS}', and return that many"
         )
-    made: Env = env
-    return made
+    return env
 
 
 def _instead(env: object, missing: list[str]) -> str:

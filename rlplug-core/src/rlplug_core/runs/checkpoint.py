@@ -21,12 +21,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from rlplug_core.config.files import (
-    as_type,
-    hold_directory,
-    own_directory,
-    sync_directory,
-)
+from rlplug_core.config.files import as_type, hold_directory, own_directory, sync_directory
 from rlplug_core.config.files import content as content_of
 from rlplug_core.errors import BadCheckpoint, BadFile, plain
 from rlplug_core.runs.component_files import read_component, write_component, write_file

@@ -21,12 +21,7 @@ from safetensors.numpy import load_file as numpy_load_file
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
-from rlplug_core.config.files import (
-    STATE,
-    from_json,
-    open_regular,
-    sync_file,
-)
+from rlplug_core.config.files import STATE, from_json, open_regular, sync_file
 from rlplug_core.errors import BadCheckpoint
 from rlplug_core.types import Array, State
 

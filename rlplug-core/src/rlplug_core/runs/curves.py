@@ -33,17 +33,14 @@ def columns(journal: Path, *names: str) -> dict[str, Array]:
     Args:
         names: only these metrics, and only the steps that have one of them; default: all.
     """
-    table: dict[int, dict[str, float]] = {}
-    for record in read(journal, kinds=KINDS) if journal.exists() else ():
-        numbers = {
-            key: float(value) for key, value in record.data.items() if _is_metric(key, value, names)
-        }
-        if numbers:
-            table.setdefault(record.step, {}).update(numbers)
-    found = names or dict.fromkeys(name for row in table.values() for name in row)
-    rows = [row for _, row in sorted(table.items())]
-    metrics = {name: np.array([row.get(name, np.nan) for row in rows]) for name in found}
-    return {"step": np.array(sorted(table), np.int64), **metrics}
+    found = curves(journal, names) if journal.exists() else {}
+    steps = np.unique(
+        np.concatenate([np.empty(0, np.int64), *(one.steps for one in found.values())])
+    )
+    table = {"step": steps, **{name: np.full(len(steps), np.nan) for name in names or found}}
+    for name, curve in found.items():
+        table[name][np.searchsorted(steps, curve.steps)] = curve.values
+    return table
 
 
 def curve(journal: Path, name: str = "eval/return_mean") -> tuple[Array, Array]:
@@ -69,15 +66,6 @@ def episodes(journal: Path) -> dict[str, Array]:
         name: np.array(values, np.int64 if name in whole else float)
         for name, values in found.items()
     }
-
-
-def _is_metric(key: str, value: object, names: tuple[str, ...]) -> bool:
-    """Return whether this is a metric among `names`, which are all metrics if empty."""
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and (not names or key in names)
-    )
 
 
 @dataclass(frozen=True, slots=True)

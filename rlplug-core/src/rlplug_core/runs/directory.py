@@ -8,7 +8,7 @@ import os
 import re
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -24,7 +24,7 @@ from rlplug_core.config.files import (
 from rlplug_core.config.locks import acquire, is_locked, release
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain
 from rlplug_core.runs.files import shell_word, writing
-from rlplug_core.runs.journal import read
+from rlplug_core.runs.journal import Record, read
 from rlplug_core.runs.schemas import RunConfig, read_config
 
 #: The first file of a run directory, and one of the two marks of its lock.
@@ -36,6 +36,8 @@ CAN_LOCK_DIRECTORY = hasattr(os, "O_DIRECTORY")
 #: The file of a directory that holds the runs of a sweep.
 SWEEP = "sweep.json"
 
+#: The status of a run after each kind of record that decides about it; "" if the record has it.
+ENDINGS = {"start": "killed", "exchange": "interrupted", "end": ""}
 #: Options about the machines of a run, which do not change its results.
 PLACES = frozenset({"on", "cpus_per_actor", "gpus"})
 
@@ -210,16 +212,20 @@ class RunDirectory:
         return regular(lock) and lock.lstat().st_size > 0
 
     def left(self) -> str:
-        """Return how the last process left the run: `killed` if it left no end record.
+        """Return how the last process left the run; see `ending`."""
+        return ending(read(self.journal_path, kinds=ENDINGS) if self.journal_path.exists() else ())
 
-        After an exchange with another member of a population a run can continue, however it ended before.
-        """
-        status = "killed"
-        if self.journal_path.exists():
-            for record in read(self.journal_path, kinds=("start", "end", "exchange")):
-                status = record.data["status"] if record.kind == "end" else "killed"
-                status = "interrupted" if record.kind == "exchange" else status
-        return str(status)
+
+def ending(journal: Iterable[Record]) -> str:
+    """Return how the last process left a run: `finished`, `failed`, `interrupted`; `killed` without an end record.
+
+    After an exchange with another member of a population a run can continue, however it ended before.
+    """
+    status = "killed"
+    for record in journal:
+        if record.kind in ENDINGS:
+            status = ENDINGS[record.kind] or str(record.data["status"])
+    return status
 
 
 def group_of(algorithm: str, env: str, options: Mapping[str, object]) -> str:

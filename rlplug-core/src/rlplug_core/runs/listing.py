@@ -11,7 +11,7 @@ from typing import Any
 
 from rlplug_core.config.files import regular
 from rlplug_core.errors import BadFile, RlplugError, UsageError, did_you_mean, plain
-from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.directory import ENDINGS, RunDirectory, ending
 from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.journal import MEASURED, Record, read, read_backwards
 from rlplug_core.sharing.words import is_source
@@ -162,7 +162,7 @@ def _summary(path: Path) -> Summary:
     directory = RunDirectory(path)
     config = directory.config
     first = int(config["options"].get("total_timesteps") or 0)
-    journal = list(records(path, "start", "evaluation", "final_eval", "end"))
+    journal = list(records(path, *ENDINGS, "evaluation", "final_eval"))
     starts = [record.data for record in journal if record.kind == "start"]
     evaluations = [record.data for record in journal if record.kind == "evaluation"]
     finals = [record.data for record in journal if record.kind == "final_eval"]
@@ -251,15 +251,6 @@ def _risen(first: int, further: Iterable[tuple[int, bool]]) -> tuple[tuple[int, 
 def _name(path: Path) -> str:
     """Return the name of a run in lists; a run of a sweep has the sweep's name before its own."""
     return f"{path.parent.name}/{path.name}" if (path.parent / "sweep.json").exists() else path.name
-
-
-def ending(journal: Iterable[Record]) -> str:
-    """Return how the last process left a run: `finished`, `failed`, `interrupted`; `killed` without an end record."""
-    status = "killed"
-    for record in journal:
-        if record.kind in ("start", "end"):
-            status = str(record.data["status"]) if record.kind == "end" else "killed"
-    return status
 
 
 def is_untrained(path: Path, step: int | None = None) -> bool:

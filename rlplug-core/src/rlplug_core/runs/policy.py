@@ -20,10 +20,7 @@ from rlplug_core.nets.one_hot import Counted, first_altered, stray
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.spec import close_on_error
 from rlplug_core.plugins.transform import is_wrapper
-from rlplug_core.protocols import (
-    Agent,
-    Env,
-)
+from rlplug_core.protocols import Agent, Env
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import load_learner
 from rlplug_core.types import MASK, Array, Obs, RecurrentState, Space, State, tree_map

@@ -272,9 +272,7 @@ class Run:
         """
         if self.directory.is_export:
             raise UsageError(f"{self.path} is an export already; copy its files")
-        from rlplug_core.runs.exporting import (
-            export_policy,  # runs do not need it
-        )
+        from rlplug_core.runs.exporting import export_policy  # runs do not need it
 
         return export_policy(
             plan_of(self), self.directory, Path(out), checkpoint, onnx=onnx, torchscript=torchscript

@@ -11,14 +11,7 @@ from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
 from rlplug_core.config.files import keep_directory, replace
 from rlplug_core.config.import_string import message_of
-from rlplug_core.errors import (
-    BadCheckpoint,
-    NonFinite,
-    NotWritten,
-    Stopped,
-    clean,
-    warn,
-)
+from rlplug_core.errors import BadCheckpoint, NonFinite, NotWritten, Stopped, clean, warn
 from rlplug_core.loop.actor import missing_env_state
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import Evaluation
@@ -32,6 +25,7 @@ from rlplug_core.loop.sync import Sync
 from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.plugins import Hooks
 from rlplug_core.plugins.hook_specs import RunView
+from rlplug_core.plugins.spec import build_controller
 from rlplug_core.protocols import AnyLearner, SupportsFinish
 from rlplug_core.runs.checkpoint import Checkpoints, Point, understood
 from rlplug_core.runs.directory import RunDirectory
@@ -40,13 +34,7 @@ from rlplug_core.runs.evaluator import Evaluator
 from rlplug_core.runs.files import put_aside, shell_word
 from rlplug_core.runs.journal import Journal, read
 from rlplug_core.runs.messages import add_resume_command, advice, moved, with_resume
-from rlplug_core.runs.pausing import (
-    Pause,
-    StopSignal,
-    failure_text,
-    restarts_envs,
-    wrapper_state,
-)
+from rlplug_core.runs.pausing import Pause, StopSignal, failure_text, restarts_envs, wrapper_state
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
 from rlplug_core.runs.warm_start import load_buffer
@@ -208,7 +196,7 @@ class Session:
         self.runner: Trainable = build(self.plan, self.clock)
         try:
             self._aim(limit, rescale)
-            controllers = [spec.build() for spec in self.plan.controllings]
+            controllers = map(build_controller, self.plan.controllings)
             self.events = Events(self.runner, self.plan.options, self, controllers)
             if begin is None and self.events.crew.settings:
                 self.record("settings", 0, self.events.crew.settings)

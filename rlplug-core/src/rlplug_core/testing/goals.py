@@ -53,8 +53,7 @@ class Bits(Vector):
 
 def reached(achieved: Array, desired: Array) -> Array:
     """Return a mask [B] of the reached goals [B, n]."""
-    there: Array = (achieved == desired).all(-1)
-    return there
+    return (achieved == desired).all(-1)
 
 
 def reward(achieved: Array, desired: Array) -> Array:

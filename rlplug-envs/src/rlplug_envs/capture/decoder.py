@@ -101,8 +101,7 @@ class Decoder:
             content = self._read_text(record, path)
         else:
             content = self._equal_content(record)
-        values: list[object] = json.loads(content) if isinstance(content, str) else content.tolist()
-        return values
+        return json.loads(content) if isinstance(content, str) else content.tolist()
 
     def _read_content(self, state: Captured, path: Path) -> Array | str:
         """Return a stored array, and remember it for equal ones; or the one that it is equal to."""
@@ -244,8 +243,7 @@ class Decoder:
             raise Uncapturable(
                 f"{describe_path(path)} was a {name}, here it is a {type_name(type(current))}"
             )
-        value: object = object.__new__(kind)
-        return value
+        return object.__new__(kind)
 
     def _fill_space(self, state: Record, current: object, path: Path) -> object:
         if not isinstance(current, spaces.Space):

@@ -74,5 +74,4 @@ class Crafter(gymnasium.Env[Array, Any]):
         )
 
     def render(self) -> Array:
-        picture: Array = self.world.render((600, 600))
-        return picture
+        return self.world.render((600, 600))

@@ -74,8 +74,7 @@ class Gymnax(JaxWorlds):
     name = "gymnax"
 
     def names(self, package: ModuleType) -> Iterable[str]:
-        names: Iterable[str] = package.registered_envs
-        return names
+        return package.registered_envs
 
     def functions(self, package: ModuleType, name: str) -> Functions:
         env, params = package.make(name)
@@ -110,8 +109,7 @@ class Brax(JaxWorlds):
     time_limit = 1_000
 
     def names(self, package: ModuleType) -> Iterable[str]:
-        names: Iterable[str] = import_module("brax.envs")._envs
-        return names
+        return import_module("brax.envs")._envs
 
     def functions(self, package: ModuleType, name: str) -> Functions:
         env = import_module("brax.envs").get_environment(name)
@@ -125,8 +123,7 @@ class Playground(JaxWorlds):
     module = "mujoco_playground"
 
     def names(self, package: ModuleType) -> Iterable[str]:
-        names: Iterable[str] = package.registry.ALL_ENVS
-        return names
+        return package.registry.ALL_ENVS
 
     def functions(self, package: ModuleType, name: str) -> Functions:
         # Its default is Warp, and the state of Warp is not a tree of JAX arrays.

@@ -30,8 +30,7 @@ class Jumanji(JaxWorlds):
     name = "jumanji"
 
     def names(self, package: ModuleType) -> Iterable[str]:
-        names: Iterable[str] = package.registered_environments()
-        return names
+        return package.registered_environments()
 
     def functions(self, package: ModuleType, name: str) -> Functions:
         env = package.make(name)

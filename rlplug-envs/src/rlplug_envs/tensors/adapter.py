@@ -93,43 +93,45 @@ class TensorAdapter(EnvBase):
 
     def step(self, action: Array) -> Timestep:
         """Step every row with its action [N, ...], a tensor on the device."""
-        self._check_action(action)
-        obs, reward, terminated, truncated, info = self.env.step(self._to_env(action))
-        obs = self._own(obs)
-        self._check_tensors(reward=reward, terminated=terminated, truncated=truncated)
-        reward = reward.to(torch.float32)
-        self._look(obs, reward)
+        obs, reward, terminated, truncated = self._step_env(action)
         valid = self._always
         count = self.spec.num_envs
-        opens = None
         if self.mode is AutoresetMode.NEXT_STEP:
-            opens = self._resetting
-            valid = ~opens
+            valid = ~self._resetting
             count = int(valid.sum())
-            reward, terminated, truncated = (
-                each * valid for each in (reward, terminated, truncated)
-            )
+            reward = reward * valid
+            terminated = terminated * valid
+            truncated = truncated * valid
         truncated = truncated & ~terminated
-        ended = terminated | truncated
-        self._info = info
-        self._ended = ended
-        final_obs, obs = self._successors(obs, ended, info)
+        self._ended = ended = terminated | truncated
+        opens = self._resetting if self.mode is AutoresetMode.NEXT_STEP else ended
+        final_obs, obs = self._successors(obs, ended)
+        self._resetting = ended
         now = Timestep(
             obs=obs,
             final_obs=final_obs,
             reward=_array(reward),
             terminated=_array(terminated),
             truncated=_array(truncated),
-            is_first=_array(ended if opens is None else opens),
+            is_first=_array(opens),
             valid=_array(valid),
             episodes=self._count_up(reward, valid, ended, self._success()),
             ended=True,
             count=count,
         )
-        self._resetting = ended
         if self._show is not None:
             self._show(bool(now.is_first[0]), self._picture)
         return now
+
+    def _step_env(self, action: Array) -> tuple[Obs, Tensor, Tensor, Tensor]:
+        """Step the environment; return the checked observations, float32 rewards, and both kinds of ends."""
+        self._check_action(action)
+        obs, reward, terminated, truncated, self._info = self.env.step(self._to_env(action))
+        obs = self._own(obs)
+        self._check_tensors(reward=reward, terminated=terminated, truncated=truncated)
+        reward = reward.to(torch.float32)
+        self._look(obs, reward)
+        return obs, reward, terminated, truncated
 
     def _check_action(self, action: object) -> None:
         """Raise PluginError if the actions of an agent are not a tensor."""
@@ -167,18 +169,18 @@ class TensorAdapter(EnvBase):
             id=self.spec.id,
         )
 
-    def _successors(self, obs: Obs, ended: Tensor, info: State) -> tuple[Obs, Obs]:
+    def _successors(self, obs: Obs, ended: Tensor) -> tuple[Obs, Obs]:
         """Return the true successors of the actions, and the observations for the next ones."""
         if self.mode is AutoresetMode.NEXT_STEP:
             return obs, obs
         if self.mode is AutoresetMode.DISABLED:
             fresh, _ = self.env.reset(options={"reset_mask": ended})
             return obs, select_rows(ended, self._own(fresh), obs)
-        name = next((name for name in FINALS if name in info), None)
+        name = next((name for name in FINALS if name in self._info), None)
         if name is None:  # simulators leave it out of steps without an end
             self._probe = torch.where(ended.any(), torch.nan, self._probe)
             return obs, obs
-        return select_rows(ended, self._own(info[name]), obs), obs
+        return select_rows(ended, self._own(self._info[name]), obs), obs
 
     def _look(self, obs: Obs, reward: Tensor) -> None:
         """Make the probe NaN if an observation or a reward is not finite; `EndedRows` reads it later."""
@@ -208,8 +210,7 @@ class TensorAdapter(EnvBase):
 
     @property
     def action_space(self) -> Space:
-        space: Space = self.env.single_action_space
-        return space
+        return self.env.single_action_space
 
     def row_bytes(self) -> int:
         """Return the bytes of one row's state, if the environment knows its state; this resets the rows."""

@@ -30,5 +30,4 @@ def picture(id: str, state: Tensor, **more: object) -> Array:
     env.state = to_host(state)
     for name, value in more.items():
         setattr(env, name, value)
-    frame: Array = env.render()
-    return frame
+    return env.render()

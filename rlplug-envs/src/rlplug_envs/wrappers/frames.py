@@ -176,5 +176,4 @@ def _stack(space: Space, layouts: Any) -> Space:
         return spaces.Dict(
             {name: _stack(sub, layouts[name]) if name in layouts else sub for name, sub in parts}
         )
-    stacked: Space = layouts.stack_space()
-    return stacked
+    return layouts.stack_space()

@@ -100,8 +100,7 @@ class NormalizeObs(Transform):
 
     def _normalize(self, obs: Array) -> Array:
         scaled = (obs - self._center) * self._scale
-        found: Array = np.clip(scaled, -self._clip, self._clip, out=scaled)
-        return found
+        return np.clip(scaled, -self._clip, self._clip, out=scaled)
 
     def learned(self) -> State:
         return super().learned() | self._moments()

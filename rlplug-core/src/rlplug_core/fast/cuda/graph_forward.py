@@ -48,8 +48,7 @@ class GraphForward:
             graph = self.graphs[kind] = self._record(obs)
         here, passing = graph
         here.copy_(torch.from_numpy(obs), non_blocking=True)
-        outputs: Array = passing.replay().cpu().numpy()
-        return outputs
+        return passing.replay().cpu().numpy()
 
     def _record(self, obs: Array) -> tuple[Tensor, Recorded[Tensor]]:
         here: Any = to_tensors(obs, self.plain.device)

@@ -218,5 +218,4 @@ class Graphs:
 
 def first(result: Field) -> Tensor:
     """Return the loss from the result of a loss function."""
-    loss: Tensor = result[0] if isinstance(result, tuple) else result
-    return loss
+    return result[0] if isinstance(result, tuple) else result

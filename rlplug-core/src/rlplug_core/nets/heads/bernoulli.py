@@ -31,8 +31,7 @@ class Bernoulli:
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
         signs = 1 - 2 * action.reshape(outputs.shape).astype(np.float32)
-        log_prob: Array = -np.logaddexp(0, signs * outputs).sum(-1)
-        return log_prob
+        return -np.logaddexp(0, signs * outputs).sum(-1)
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
         signs = 1 - 2 * action.flatten(1).to(outputs.dtype)

@@ -28,18 +28,15 @@ class Categorical:
 
     def sample(self, outputs: Array, noise: Array) -> Array:
         """Sample by the Gumbel-max trick: argmax(logits + Gumbel noise) has the distribution softmax(logits)."""
-        action: Array = (outputs + noise).argmax(-1)
-        return action
+        return (outputs + noise).argmax(-1)
 
     def mode(self, outputs: Array) -> Array:
-        action: Array = outputs.argmax(-1)
-        return action
+        return outputs.argmax(-1)
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
         shifted = outputs - np.maximum.reduce(outputs.T)[:, None]
         chosen = shifted[np.arange(len(action)), action]
-        log_prob: Array = chosen - np.log(np.exp(shifted).dot(self.ones))
-        return log_prob
+        return chosen - np.log(np.exp(shifted).dot(self.ones))
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
         return outputs.log_softmax(-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
@@ -95,8 +92,7 @@ class MultiCategorical:
         logits = self._host_places(outputs)
         shifted = logits - logits.max(-1, keepdims=True)
         chosen = np.take_along_axis(shifted, action.reshape(len(action), -1, 1), -1)[..., 0]
-        log_prob: Array = (chosen - np.log(np.exp(shifted).sum(-1))).sum(-1)
-        return log_prob
+        return (chosen - np.log(np.exp(shifted).sum(-1))).sum(-1)
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
         return _choose(self.places(outputs).log_softmax(-1), action)
@@ -118,8 +114,7 @@ class MultiCategorical:
     def places(self, outputs: Tensor) -> Tensor:
         """Return outputs [B, sum(sizes)] as [B, places, widest]."""
         if self.even:
-            places: Tensor = outputs.unflatten(-1, self.columns.shape)
-            return places
+            return outputs.unflatten(-1, self.columns.shape)
         if self._columns.device != outputs.device:
             self._columns = self._columns.to(outputs.device)
         return nn.functional.pad(outputs, (0, 1), value=ABSENT)[:, self._columns]
@@ -135,5 +130,4 @@ class MultiCategorical:
 
 def _choose(log_probs: Tensor, action: Tensor) -> Tensor:
     """Return the sum [B] over dimensions of the log-probabilities [B, places, widest] of the actions [B, ...]."""
-    chosen: Tensor = log_probs.gather(-1, action.flatten(1).unsqueeze(-1)).sum((-2, -1))
-    return chosen
+    return log_probs.gather(-1, action.flatten(1).unsqueeze(-1)).sum((-2, -1))

@@ -87,8 +87,7 @@ class Product:
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
         found = [m.head.host_log_prob(outputs[:, m.outputs], m.host(action)) for m in self.members]
-        log_prob: Array = np.sum(found, 0)
-        return log_prob
+        return np.sum(found, 0)
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
         return _sum(m.head.log_prob(outputs[:, m.outputs], m.device(action)) for m in self.members)
@@ -125,8 +124,7 @@ def _beside(actions: Iterable[Array]) -> Array:
 
 def _concatenate(columns: Sequence[Array]) -> Array:
     """Concatenate arrays, or tensors, along their last dimension."""
-    joined: Array = namespace(columns[0]).concatenate(columns, -1)
-    return joined
+    return namespace(columns[0]).concatenate(columns, -1)
 
 
 def _sum(terms: Iterable[Tensor]) -> Tensor:

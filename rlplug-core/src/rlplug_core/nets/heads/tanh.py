@@ -40,8 +40,7 @@ class SquashedGaussian(Gaussian):
         return action.reshape(-1, *self.shape)
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
-        log_prob: Array = self.log_prob(torch.from_numpy(outputs), torch.from_numpy(action)).numpy()
-        return log_prob
+        return self.log_prob(torch.from_numpy(outputs), torch.from_numpy(action)).numpy()
 
     @overridable
     def draw(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlplug_core.clock import Clock
 from rlplug_core.loop.controllers import ControllerGroup, settings_of
+from rlplug_core.plugins.spec import build_controller
 from rlplug_core.seeds import global_state
 from rlplug_core.testing.kit.controllers import EVENTS, ControllerSubject
 from rlplug_core.testing.kit.outcome import Failed, Skipped
@@ -50,7 +51,7 @@ def settings(subject: ControllerSubject) -> None:
     _, saved = subject.play()
     if not saved["crew"]["settings"]:
         raise Skipped("it sets no attributes of environments")
-    crew = ControllerGroup([subject.controlling.build()], Clock(1), lambda settings: None)
+    crew = ControllerGroup([build_controller(subject.controlling)], Clock(1), lambda settings: None)
     crew.controllers[0].load_state_dict(saved["crew"]["all"][0])
     if (found := settings_of(crew.controllers)) != saved["crew"]["settings"]:
         raise Failed(

@@ -11,7 +11,7 @@ import numpy as np
 from rlplug_core.clock import Clock
 from rlplug_core.loop.controllers import ControllerGroup
 from rlplug_core.loop.evaluate import Evaluation
-from rlplug_core.plugins.spec import ControllerSpec
+from rlplug_core.plugins.spec import PartSpec, build_controller
 from rlplug_core.types import Episode, State
 
 #: Number of evaluations; returns rise, stay, fall and rise again.
@@ -37,7 +37,7 @@ class ControllerSubject:
     """
 
     def __init__(self, name: str) -> None:
-        self.controlling = ControllerSpec.parse(name)
+        self.controlling = PartSpec.parse("controller", name)
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -48,7 +48,7 @@ class ControllerSubject:
     ) -> tuple[list[Moment], State]:
         """Return its decisions after each event from `start` to `end`, and its state. `state` is a saved one."""
         clock = Clock(100 * EVENTS)
-        crew = ControllerGroup([self.controlling.build()], clock, lambda settings: None)
+        crew = ControllerGroup([build_controller(self.controlling)], clock, lambda settings: None)
         if state is not None:
             crew.load_state_dict(state["crew"])
             clock.scale = state["told"]["scale"]

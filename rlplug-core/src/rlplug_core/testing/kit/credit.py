@@ -70,14 +70,12 @@ def rewards(subject: Subject) -> None:
 
 def _even(places: Array) -> Array:
     """Return a mask of every second episode in the first half of the rows."""
-    even: Array = (places[..., 1] % 2 == 0) & _half(places)
-    return even
+    return (places[..., 1] % 2 == 0) & _half(places)
 
 
 def _opening(places: Array) -> Array:
     """Return a mask of the first steps of episodes in the first half of the rows."""
-    opening: Array = (places[..., 2] == 0) & _half(places)
-    return opening
+    return (places[..., 2] == 0) & _half(places)
 
 
 def later_matters(subject: Subject) -> bool:
@@ -95,8 +93,7 @@ def later_matters(subject: Subject) -> bool:
 
 
 def _half(places: Array) -> Array:
-    half: Array = (places[..., 0] < places[..., 0].max() // 2 + 1) & (places[..., 0] >= 0)
-    return half
+    return (places[..., 0] < places[..., 0].max() // 2 + 1) & (places[..., 0] >= 0)
 
 
 def _response(subject: Subject, moved: Moved, mask: Mask, elsewhere: bool = False) -> Array:

@@ -75,8 +75,7 @@ def _heavy_imports(top: str) -> list[str]:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         if done.returncode:
             raise _fails(top, done.stderr)
-        heavy: list[str] = json.loads(report.read_text())
-        return heavy
+        return json.loads(report.read_text())
 
 
 def _fails(module: str, error: str) -> Failed:

@@ -68,8 +68,7 @@ class Tempting(envs.Vector):
         place[rows] = np.where(upcoming == self.nothing, cue, upcoming)[rows]
 
     def observe(self) -> Array:
-        obs: Array = self.looks[self.state["place"]]
-        return obs
+        return self.looks[self.state["place"]]
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         place = self.state["place"].copy()

@@ -159,8 +159,7 @@ class Probe:
 
     def _half(self) -> Array:
         """Return a mask [N] of the rows with events from another series."""
-        half: Array = (np.arange(self.num_envs) >= self.num_envs // 2) == self.story.elsewhere
-        return half
+        return (np.arange(self.num_envs) >= self.num_envs // 2) == self.story.elsewhere
 
     def _place(self, obs: Obs) -> None:
         for row, key in enumerate(keys(obs, self.num_envs) if self.placing else ()):

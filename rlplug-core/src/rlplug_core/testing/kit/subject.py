@@ -89,8 +89,7 @@ class Subject:
         """Return the result of `make`, computed once; several checks use it."""
         if key not in self.notes:
             self.notes[key] = make()
-        found: T = self.notes[key]
-        return found
+        return self.notes[key]
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -114,8 +113,7 @@ class Subject:
     ) -> Learner[Any]:
         """Create a new learner; without a data set it only acts, if it asks for one."""
         context = Context(seeds, optimizer=optimizer, dataset=dataset)
-        made: Learner[Any] = self.cls(spec, self.config, context)
-        return made
+        return self.cls(spec, self.config, context)
 
     @cached_property
     def refusals(self) -> dict[str, Exception | None]:

@@ -111,8 +111,7 @@ def _action(env: Env, turn: int) -> Array:
     assert env.spec.device is not None
     if turn == 0:
         env.spec.action.seed(SEED)
-    moved: Array = to_device(sample(env.spec.action, env.spec.num_envs), env.spec.device)
-    return moved
+    return to_device(sample(env.spec.action, env.spec.num_envs), env.spec.device)
 
 
 def _leaves(now: Timestep) -> Leaves:
