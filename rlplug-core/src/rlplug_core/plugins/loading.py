@@ -31,7 +31,10 @@ def load(record: Record) -> Any:
 
 def _import(module: str, record: Record) -> ModuleType:
     try:
-        return _watch(module, record)
+        if record.first_party or module in sys.modules:
+            return import_quietly(module)
+        with name_on_crash(str(record), f"switch it off with -P no:{record.distribution}"):
+            return import_quietly(module)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if missing.partition(".")[0] in ("", record.top_level):
@@ -46,13 +49,6 @@ def _import(module: str, record: Record) -> ModuleType:
             f"{record} cannot be loaded: {describe(error)}{explain_import(error, module)}; 'rlplug plugins' shows all, "
             "--traceback shows where"
         ) from error
-
-
-def _watch(module: str, record: Record) -> ModuleType:
-    if record.first_party or module in sys.modules:
-        return import_quietly(module)
-    with name_on_crash(str(record), f"switch it off with -P no:{record.distribution}"):
-        return import_quietly(module)
 
 
 def _missing(record: Record, module: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
@@ -156,7 +156,10 @@ def _defaults_hold(subject: Subject, config: type[object]) -> None:
 
 def _outside(option: Option, searched: Range) -> str:
     """Return why a search range exceeds the range of the option, or ""."""
-    for value in _values(searched):
+    values: list[Any] = []
+    for value in searched.values:
+        values += value if isinstance(value, tuple | list) else (value,)
+    for value in values:
         if option.choices and str(value) not in option.choices:
             return f"{option.name} cannot be {value!r}"
         if isinstance(value, bool | str) or value is None:
@@ -171,8 +174,3 @@ def _outside(option: Option, searched: Range) -> str:
         if option.maximum is not None and value > option.maximum:
             return f"{option.name} cannot be {value}, it must be at most {option.maximum:g}"
     return ""
-
-
-def _values(searched: Range) -> Iterator[Any]:
-    for value in searched.values:
-        yield from value if isinstance(value, tuple | list) else (value,)
