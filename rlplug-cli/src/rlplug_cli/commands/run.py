@@ -176,10 +176,7 @@ class AlgorithmCommand(TakesArguments):
         context = click.get_current_context()
         request = self.request(context)
         _refuse_window(request.values)
-        if seeds is not None and until is not None:
-            raise UsageError("option '--until' is for a single run; leave out --seeds")
-        if seeds is None and jobs:
-            raise UsageError("--jobs needs --seeds, as in --seeds 5")
+        _check_seeds(seeds, jobs, until)
         output: dict[str, Any] = {"name": name, "out": out, "as_json": json, "quiet": quiet}
         if print_config:
             echo(config_text(request, self.options))
@@ -290,6 +287,14 @@ def _refuse_window(values: Mapping[str, object]) -> None:
                 "--env.render_mode human needs a display, and there is none; leave it out, and record a video of the "
                 "run with: rlplug play RUN --video FILE.mp4"
             )
+
+
+def _check_seeds(seeds: str | None, jobs: int | None, until: int | None) -> None:
+    """Raise UsageError if an option of several runs is combined with one of a single run."""
+    if seeds is not None and until is not None:
+        raise UsageError("option '--until' is for a single run; leave out --seeds")
+    if seeds is None and jobs:
+        raise UsageError("--jobs needs --seeds, as in --seeds 5")
 
 
 def _was_typed(context: click.Context, name: str) -> bool:

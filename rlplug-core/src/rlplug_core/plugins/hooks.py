@@ -18,7 +18,6 @@ from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.hook_specs import RunView
 from rlplug_core.plugins.hook_view import HookView, Write
 from rlplug_core.plugins.names import usable
-from rlplug_core.plugins.records import Record
 from rlplug_core.plugins.spec import PartSpec, split
 
 TAG = "rlplug.hook_failed"
@@ -63,7 +62,11 @@ class Hooks:
             if record.full_name in configured and record.group == "hooks":
                 self.add(configured[record.full_name], record.full_name)
             elif record.group == "hooks" and record.status in ("ok", "shadowed"):
-                self._register(record)
+                # By hand, because pluggy's own loader stops at the first plugin that fails.
+                try:
+                    self.add(PartSpec.parse("hook", record.full_name).build(), record.full_name)
+                except RlplugError as error:
+                    self._fail(record.full_name, str(error))
 
     def choose(self, loggers: Iterable[str]) -> None:
         """Register these loggers, each `NAME` or `NAME:option=value,…`, unless hooks are off.
@@ -165,13 +168,6 @@ class Hooks:
 
     def _view(self, run: RunView) -> HookView:
         return HookView(run.name, run.path, run.journal, run, self.write)
-
-    def _register(self, record: Record) -> None:
-        """Register by hand, because pluggy's own loader stops at the first plugin that fails."""
-        try:
-            self.add(PartSpec.parse("hook", record.full_name).build(), record.full_name)
-        except RlplugError as error:
-            self._fail(record.full_name, str(error))
 
     def add(self, plugin: object, name: str) -> None:
         """Register one object of hook implementations; a misspelt hook or argument switches it off at once."""
