@@ -90,7 +90,9 @@ class View:
         """Return the part of a canonical observation that is the environment's own observation."""
         if self._wrapped:
             return obs["obs"]
-        return {name: inner for name, inner in obs.items() if name != MASK} if self.masked else obs
+        if not self.masked:
+            return obs
+        return {name: inner for name, inner in obs.items() if name != MASK}
 
     def mask(self, info: Mapping[str, object], ended: bool) -> Any:
         """Return the mask in `info`; after the end of an episode it may be absent, and all actions are allowed."""

@@ -210,7 +210,9 @@ def _fits(run: Summary, wanted: dict[str, str | None]) -> bool:
 def _line(run: Summary) -> tuple[str, ...]:
     steps = f"{run.steps:,}" + (f"/{run.total_timesteps:,}" if run.total_timesteps else "")
     seed = "-" if run.seed is None else str(run.seed)
-    judged = "/".join(number(run.final_eval.get(key)) for key in JUDGED) if run.final_eval else "-"
+    judged = "-"
+    if run.final_eval:
+        judged = "/".join(number(run.final_eval.get(key)) for key in JUDGED)
     shown = (number(run.last), number(run.best), judged)
     return (
         run.name,

@@ -90,7 +90,8 @@ def _differing(values: Mapping[History, Values]) -> list[str]:
     every = list(values.values())
     given = (name for one in every for name in one if name.startswith((OF_ENV, SOURCES)))
     known = [name for name in dict.fromkeys([*every[0], *given]) if name not in (*IDLE, *WHOLE)]
-    names = [name for name in known if any(one.get(name) != every[0].get(name) for one in every)]
+    first = every[0]
+    names = [name for name in known if any(one.get(name) != first.get(name) for one in every)]
     further = [name for name in names if name == EXTENDED or name.startswith(SOURCES)]
     options = [name for name in names if name not in further]
     by_hand = {

@@ -27,8 +27,10 @@ def uncut(
 def _least(column: Sequence[str], wrapped: Collection[str]) -> int:
     """Return the least width of a column without a broken word; only `wrapped` columns may break cells."""
     title, *cells = column
-    words = [word for cell in cells for word in (cell.split() if title in wrapped else [cell])]
-    return max(map(len, (*title.split(), *words)))
+    words = title.split()
+    for cell in cells:
+        words += cell.split() if title in wrapped else [cell]
+    return max(map(len, words))
 
 
 def _wrap(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:

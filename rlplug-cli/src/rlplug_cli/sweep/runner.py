@@ -55,13 +55,15 @@ def run_sweep(
     with lock_directory(directory) as lock:
         sweep = open_sweep(directory, kind, tasks)
         refuse_irregular(directory / PAGE)
-        stream = None if quiet else sys.stderr if as_json else sys.stdout
+        stream = sys.stderr if as_json else sys.stdout
         local = nullcontext((LocalPlace(lock), cores()))
         with make_place(directory) if make_place else local as (place, size):
             pool = TaskPool(directory, place, jobs or size)
             for task in sweep.tasks:
                 pool.add(task, options(task), 1 if jobs else costs(task))
-            interrupted = run_to_end(Waiting(pool), pool, stream, lambda: status_counts(pool))
+            interrupted = run_to_end(
+                Waiting(pool), pool, None if quiet else stream, lambda: status_counts(pool)
+            )
         report = write_comparison(directory, interrupted is None)
         if as_json:
             echo_json(result(pool))

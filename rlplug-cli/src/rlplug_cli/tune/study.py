@@ -167,7 +167,8 @@ def importances(study: Study, space: Mapping[str, Range]) -> dict[str, float]:
     if len(study.directions) > 1:
         return {}
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    names = [n for n in space if len({str(trial.params.get(n)) for trial in complete}) > 1]
+    values = {name: {str(trial.params.get(name)) for trial in complete} for name in space}
+    names = [name for name in space if len(values[name]) > 1]
     if len(complete) < STARTUP or not names or len({trial.value for trial in complete}) < 2:
         return {}
     evaluator = PedAnovaImportanceEvaluator()

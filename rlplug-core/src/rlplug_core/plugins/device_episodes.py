@@ -77,11 +77,13 @@ def read(steps: Sequence[tuple[int, EndedRows]]) -> list[tuple[int, Episode]]:
     lengths = torch.stack([rows.lengths for rows in each])[at]
     columns = [to_host(column).tolist() for column in (*at, totals, lengths)]
     told = [rows.success for rows in each if rows.success is not None]
-    successes = to_host(torch.stack(told)[at]).tolist() if len(told) == len(each) else None
+    successes = [None] * len(columns[0])
+    if len(told) == len(each):
+        successes = to_host(torch.stack(told)[at]).tolist()
     _check(each[-1])
     return [
-        (steps[step][0], Episode(row, total, length, None if successes is None else successes[one]))
-        for one, (step, row, total, length) in enumerate(zip(*columns, strict=True))
+        (steps[step][0], Episode(row, total, length, success))
+        for step, row, total, length, success in zip(*columns, successes, strict=True)
     ]
 
 

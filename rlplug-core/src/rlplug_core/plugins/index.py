@@ -217,7 +217,9 @@ def _show(value: object) -> Any:
         return value if value.isprintable() else plain(value, 1000)
     if isinstance(value, list):
         return [_show(item) for item in value]
-    return {name: _show(item) for name, item in value.items()} if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return {name: _show(item) for name, item in value.items()}
+    return value
 
 
 def about(text: str) -> str:

@@ -90,7 +90,9 @@ def _several(path: Path, found: Sequence[Path]) -> str:
 
 def directories(out: Path = OUT) -> list[Path]:
     """Return the run directories in `out` and in the sweeps there, oldest first."""
-    places = [out, *(path.parent for path in out.glob("*/sweep.json"))] if out.is_dir() else []
+    if not out.is_dir():
+        return []
+    places = [out, *(path.parent for path in out.glob("*/sweep.json"))]
     found = [path.parent for place in places for path in place.glob("*/config.json")]
     return sorted(found, key=lambda path: (_write_time(path / "config.json"), path.name))
 

@@ -348,7 +348,8 @@ def _apart(here: Space, there: Space, what: str) -> Iterator[str]:
 def _preset(plan: Plan, spec: Spec) -> str:
     files = [] if is_target(plan.algorithm) else chain(find("algorithms", plan.algorithm))
     kind = kind_of(spec)
-    return f"preset: {kind}" if any(kind in presets.kinds for presets in files) else "no preset"
+    has_preset = any(kind in presets.kinds for presets in files)
+    return f"preset: {kind}" if has_preset else "no preset"
 
 
 def _normalization(plan: Plan) -> str:

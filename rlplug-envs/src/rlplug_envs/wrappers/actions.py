@@ -78,8 +78,12 @@ class StickyActions(Transform):
         return now
 
     def state_dict(self) -> State:
-        mask, turn = (None if array is None else array.copy() for array in (self._mask, self._turn))
-        own = {"taken": self._taken.copy(), "first": self._first.copy(), "mask": mask, "turn": turn}
+        own = {
+            "taken": self._taken.copy(),
+            "first": self._first.copy(),
+            "mask": None if self._mask is None else self._mask.copy(),
+            "turn": None if self._turn is None else self._turn.copy(),
+        }
         return super().state_dict() | own | {"draws": self._draws.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
