@@ -61,6 +61,14 @@ def test_info_of_a_run_leads_to_show(one: Path, rlplug: Callable[..., Done]) -> 
     assert (done.code, done.err) == (2, "rlplug: one is a run; type: rlplug show one\n")
 
 
+def test_show_and_info_of_an_export_lead_to_play(one: Path, rlplug: Callable[..., Done]) -> None:
+    assert rlplug("export", "one", "--out", "mine").code == 0
+    said = "mine is an exported policy, which mine/README.md describes; type: rlplug play mine"
+    for command in ("info", "show"):
+        done = rlplug(command, "mine")
+        assert (done.code, done.err) == (2, f"rlplug: {said}\n")
+
+
 def test_runs_are_listed_newest_first_and_deleted_by_pattern(
     one: Path, place: Path, rlplug: Callable[..., Done]
 ) -> None:

@@ -11,6 +11,7 @@ from rlplug_core.runs import (
     is_untrained,
     run_directories,
     run_records,
+    shell_word,
     summary,
 )
 
@@ -52,6 +53,12 @@ def short_path(path: Path) -> str:
 def file_name(target: str) -> str:
     """Return the name of an algorithm or environment for a table; that of a file is without its directory."""
     return Path(target).name if target.rpartition(":")[0].endswith(".py") else target
+
+
+def export_advice(name: str) -> str:
+    """Return what to type instead of a command that works on runs only, for an exported policy."""
+    readme = f"{name}/README.md"
+    return f"{name} is an exported policy, which {readme} describes; type: rlplug play {shell_word(name)}"
 
 
 def one_thread() -> None:

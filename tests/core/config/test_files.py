@@ -79,3 +79,17 @@ def test_foreign_text_loses_its_escape_codes() -> None:
     assert clean(text) == "a [31mred \n 1mb c "
     assert plain(text) == "a [31mred 1mb c"
     assert plain("x" * 300, 10) == "xxxxxxxxx…"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux can lock a directory")
+def test_a_temporary_directory_has_one_writer(tmp_path: Path) -> None:
+    place = tmp_path / "film.part"
+    with files.temporary_directory(place) as held:
+        (held / "frame").touch()
+        with pytest.raises(BadFile, match=f"{place} .* another process writes"), files.temporary_directory(place):
+            pass
+        assert (place / "frame").exists()
+    place.mkdir()
+    (place / "frame").touch()
+    with files.temporary_directory(place) as held:  # a killed process left it
+        assert not list(held.iterdir())

@@ -13,6 +13,7 @@ import click
 from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.commands.run import options_of
 from rlplug_cli.completion import OUT, algorithms_and_environments, environments
+from rlplug_cli.lookup import export_advice
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import type_text, value_text
 from rlplug_cli.render.environment import tell_environment
@@ -73,9 +74,7 @@ OPTION: dict[Group, str] = {
 )
 def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
     """Show the options of an algorithm or another plugin, or an environment; with ENV also an algorithm's preset."""
-    is_run = any(is_regular(path / "config.json") for path in (Path(name), OUT / name))
-    if is_run and not is_target(name) and name not in plugins.ids("algorithms"):
-        raise UsageError(f"{name} is a run; type: rlplug show {shell_word(name)}")
+    _refuse_results(name)
     group = _group(name)
     arguments = single_env_arguments(click.get_current_context())
     if group == "envs" and env is None:
@@ -89,6 +88,15 @@ def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
         _part(name, group, json)
     else:
         _algorithm(name, env, json)
+
+
+def _refuse_results(name: str) -> None:
+    """Name the command that shows a run or an exported policy."""
+    if is_regular(Path(name) / "policy.json"):
+        raise UsageError(export_advice(name))
+    is_run = any(is_regular(path / "config.json") for path in (Path(name), OUT / name))
+    if is_run and not is_target(name) and name not in plugins.ids("algorithms"):
+        raise UsageError(f"{name} is a run; type: rlplug show {shell_word(name)}")
 
 
 def _algorithm(name: str, env: str | None, json: bool) -> None:

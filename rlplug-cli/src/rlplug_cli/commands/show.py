@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
 
 from rlplug_cli.completion import runs
-from rlplug_cli.lookup import end_reason, file_name, find_run, short_path, summary
+from rlplug_cli.lookup import end_reason, export_advice, file_name, find_run, short_path, summary
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import value_text
 from rlplug_cli.render.live import duration, number
@@ -16,7 +16,7 @@ from rlplug_cli.render.tables import facts, table, terminal
 from rlplug_cli.render.trace import Trace
 from rlplug_cli.sweep.progress import RunProgress
 from rlplug_core.config import is_directory, is_regular
-from rlplug_core.errors import RlplugError
+from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.runs import RunDirectory, Summary, shell_word
 
 
@@ -26,6 +26,8 @@ from rlplug_core.runs import RunDirectory, Summary, shell_word
 def command(run: str, json: bool) -> None:
     """Show RUN, a path or a name in runs/: options, scores, curve, checkpoints, disk use and how to resume."""
     path = find_run(run)
+    if RunDirectory(path).is_export:
+        raise UsageError(export_advice(run))
     about = summary(path)
     if about.problem:
         raise RlplugError(about.problem)
@@ -45,10 +47,20 @@ def command(run: str, json: bool) -> None:
     lines += [("disk", f"{megabytes(size(path))} in {short_path(path)}")]
     lines += [("resume", _resume(about, run))]
     echo(facts(lines, 12))
-    changed = {name: origin for name, origin in origins.items() if origin != "default"}
-    rows = [(name, value_text(options[name]), changed[name]) for name in changed if name in options]
+    rows = _changed_options(options, origins)
     if rows:
         echo(f"\n{table(('OPTION', 'VALUE', 'ORIGIN'), rows)}")
+
+
+def _changed_options(
+    options: Mapping[str, object], origins: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    """Return the options that are not defaults, with value and origin."""
+    return [
+        (name, value_text(options[name]), origin)
+        for name, origin in origins.items()
+        if origin != "default" and name in options
+    ]
 
 
 def _status(about: Summary, path: Path) -> Iterator[tuple[str, str]]:

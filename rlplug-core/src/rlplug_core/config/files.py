@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
 
+from rlplug_core.config import locks
 from rlplug_core.errors import BadFile, plain
 
 T = TypeVar("T")
@@ -196,19 +197,31 @@ def temporary_directory(path: Path) -> Iterator[Path]:
     A directory that a killed process left is replaced. The yielded path leads to it as that of `hold_directory` does.
 
     Raises:
-        OSError: it cannot be created.
+        BadFile: another process uses it. OSError: it cannot be created.
     """
     import shutil  # with its compression modules, which informational commands do not need
 
     if not own_directory(path):
         path.unlink(missing_ok=True)
+    elif _is_in_use(path):
+        reason = "another process writes into it; try again when that process has ended"
+        raise BadFile(path.resolve(), reason)
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(0o700)
     try:
         with hold_directory(path) as held:
+            if held != path:
+                with suppress(OSError):  # the file system has no locks
+                    locks.acquire(int(held.name))
             yield held
     finally:  # the files are where they belong, or an error is on its way: do not replace it
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_in_use(directory: Path) -> bool:
+    """Return whether a process is in the block of `temporary_directory`; only Linux can tell."""
+    with hold_directory(directory) as held:
+        return held != directory and locks.is_locked(int(held.name))
 
 
 @contextmanager
