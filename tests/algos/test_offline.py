@@ -314,7 +314,7 @@ def test_data_holds_no_memories(tmp_path: Path, data: Path) -> None:
 
 
 def test_a_data_set_of_another_environment_is_refused(tmp_path: Path, data: Path) -> None:
-    with pytest.raises(UsageError, match=r"the data set .* does not fit: 'observations' is"):
+    with pytest.raises(UsageError, match=r"the data set .* does not fit: 'observations' has shape"):
         train("dqn", ENVS + "Chain", {"offline": True, "dataset": str(data)}, out=tmp_path, hooks=False)
     assert not [*tmp_path.iterdir()]
 

@@ -90,7 +90,7 @@ def test_play_has_the_first_episode_of_evaluate_and_both_say_so(run: Run, rlplug
     assert run.play(2, sheet=run.path / "two.png").lengths[0] == run.evaluate(2).lengths[0]
     for command in ("play", "evaluate"):
         said = " ".join(rlplug(command, "--help").out.split())
-        assert "side by side" in said
+        assert "in parallel" in said
         assert "only the first episode is the same" in said
 
 

@@ -287,7 +287,7 @@ def test_the_same_by_its_name_as_by_its_option(tmp_path: Path) -> None:
         ("early-stopping:patience=0", "patience"),
         ("target-return", "target-return has no target; write target-return:target=200"),
         (f"{HERE}:Silent", "has no 'reason'"),
-        (f"{HERE}:Raises", "cannot be built: ValueError: not today"),
+        (f"{HERE}:Raises", "cannot be made: ValueError: not today"),
         (f"{HERE}:Recordless", "it has no 'state_dict'"),
     ],
 )

@@ -21,6 +21,8 @@ from rlplug_core.errors import BadFile, plain
 T = TypeVar("T")
 #: Where a process finds the files and directories that it has open, by their numbers.
 _DESCRIPTORS = Path("/proc/self/fd")
+#: Flags of `os.open` for a directory, and not a link to one; Windows lacks them.
+_DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 #: Flags of `os.open` that Windows lacks: do not wait for the writer of a pipe, do not let children inherit the file.
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 #: The most bytes of a file of JSON or TOML, of a file with the state of a part of a run, and of a file that is
@@ -72,11 +74,11 @@ def hold_directory(path: Path) -> Iterator[Path]:
         BadFile, OSError: as `make_directory`.
     """
     make_directory(path)
-    if not _DESCRIPTORS.is_dir():
+    if not _DIRECTORY or not _DESCRIPTORS.is_dir():
         yield path
         return
     try:
-        number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | _FLAGS)
+        number = os.open(path, os.O_RDONLY | _DIRECTORY | _FLAGS)
     except NotADirectoryError as error:
         raise BadFile(path, "it is not a directory of the run's own; delete it") from error
     try:
