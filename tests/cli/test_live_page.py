@@ -36,9 +36,11 @@ def serving(make: Callable[[], str]) -> Iterator[LiveServer]:
     with LiveServer(0, lambda content, head: shell("a <title>", content, head), Fresh(make, 0.5)) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+        try:
+            yield server
+        finally:  # a server without its socket never waits
+            server.shutdown()
+            thread.join()
 
 
 def ask(server: LiveServer, path: str, cookie: str = "", host: str = "") -> tuple[int, str, dict[str, str]]:

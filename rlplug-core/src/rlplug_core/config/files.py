@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
 
-from rlplug_core.config import locks
 from rlplug_core.errors import BadFile, plain
 
 T = TypeVar("T")
@@ -201,7 +200,10 @@ def temporary_directory(path: Path) -> Iterator[Path]:
     Raises:
         BadFile: another process uses it. OSError: it cannot be created.
     """
-    import shutil  # with its compression modules, which informational commands do not need
+    # Informational commands need neither the first nor the compression modules of the second.
+    import shutil
+
+    from rlplug_core.config import locks
 
     if not own_directory(path):
         path.unlink(missing_ok=True)
@@ -222,6 +224,8 @@ def temporary_directory(path: Path) -> Iterator[Path]:
 
 def _is_in_use(directory: Path) -> bool:
     """Return whether a process is in the block of `temporary_directory`; only Linux can tell."""
+    from rlplug_core.config import locks
+
     with hold_directory(directory) as held:
         return held != directory and locks.is_locked(int(held.name))
 
