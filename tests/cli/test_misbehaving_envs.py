@@ -58,7 +58,7 @@ def test_an_environment_that_changes_the_directory_does_not_move_the_run(
         "class Env(CartPoleEnv):\n    def __init__(self):\n        super().__init__()\n"
         f"        os.chdir({str(place / 'elsewhere')!r})\n"
     )
-    slow = {"RLPLUG_MLFLOW_DRAIN_SECONDS": "200"}  # a slow machine is no failure
+    slow = {"RLPLUG_MLFLOW_DRAIN_SECONDS": "200"}  # a slow machine must not fail the test
     done = process("run", "a2c", "./moves.py:Env", *FEW[:-2], "--name", "moved", "--quiet", **slow)
     assert done.code == 0, done.err
     assert list((place / "elsewhere").iterdir()) == []

@@ -135,7 +135,7 @@ def _move(source: Path | None, target: Path) -> None:
 
 def _absolute(path: str | bytes | os.PathLike[str]) -> Path:
     whole = Path(os.path.abspath(os.fsdecode(path)))
-    return Path(os.path.realpath(whole.parent), whole.name)  # it may begin with the descriptor of a directory
+    return Path(os.path.realpath(whole.parent), whole.name)  # its directory may be a descriptor
 
 
 def trial(last: int, place: Path, whole: Path) -> str:

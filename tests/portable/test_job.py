@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def disguised(folder: Path) -> dict[str, str]:
     """Return the environment variables of a process that sees a Windows, and that waits for MLflow for minutes."""
-    patient = {"RLPLUG_MLFLOW_DRAIN_SECONDS": "240"}  # a slow machine is no failure
+    patient = {"RLPLUG_MLFLOW_DRAIN_SECONDS": "240"}  # a slow machine must not fail the test
     if os.name == "nt":
         return {**os.environ, **patient}
     own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "MLFLOW"))}

@@ -121,7 +121,7 @@ def test_workers_share_what_it_keeps(case: str) -> None:
 
 
 def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
-    """What is set goes first, and a value that the rule does not use is left out where nobody set it."""
+    """Options that were set come first; an option that the rule does not use is left out unless it was set."""
     options = OptimizerOptions(betas=(0.1, 0.2))
     adam, rms, torchs = options.rule("adam", eps=1e-8), OptimizerOptions().rule("rmsprop", betas=(0.5, 0.5)), None
     assert isinstance(adam, Adam)

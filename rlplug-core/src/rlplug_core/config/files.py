@@ -41,9 +41,8 @@ def regular(path: Path) -> bool:
 
 def own_directory(path: Path) -> bool:
     """Return whether the path is a directory, and not a link to one."""
-    held = (
-        path.parent == _DESCRIPTORS
-    )  # a path of `hold_directory`, which is a link to an open directory
+    # A path of `hold_directory` is a link to an open directory.
+    held = path.parent == _DESCRIPTORS
     try:
         return stat.S_ISDIR(os.stat(path, follow_symlinks=held).st_mode)
     except (OSError, ValueError):
@@ -200,7 +199,7 @@ def temporary_directory(path: Path) -> Iterator[Path]:
     Raises:
         BadFile: another process uses it. OSError: it cannot be created.
     """
-    # Informational commands need neither the first nor the compression modules of the second.
+    # Informational commands need neither `locks` nor the compression modules that `shutil` imports.
     import shutil
 
     from rlplug_core.config import locks

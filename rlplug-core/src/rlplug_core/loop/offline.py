@@ -40,7 +40,7 @@ class Offline:
                 self.meter.add(result)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        """Return nothing: there are no episodes."""
+        """Return an empty tuple, because nothing is played."""
         return ()
 
     def metrics(self) -> Mapping[str, float]:

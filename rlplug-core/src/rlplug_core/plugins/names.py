@@ -113,7 +113,7 @@ def _unknown(group: Group, name: str) -> str:
 
 
 def offered(group: Group, name: str) -> str:
-    """Return who has a plugin according to the registry, and the pip lines that install it; "" if nobody has it."""
+    """Return the packages of the registry with a plugin, and the pip lines that install them; "" if none has it."""
     from rlplug_core.plugins.registry import distributions_with  # only a mistake needs it
 
     offering = distributions_with(group, name)
