@@ -29,8 +29,8 @@ from rlplug_core.clock import Clock, due
 from rlplug_core.config.options import Config, Count, Positive
 from rlplug_core.config.schedules import constant, linear
 from rlplug_core.learning.estimators import gae
+from rlplug_core.learning.optimizer_options import OptimizerName, OptimizerOptions
 from rlplug_core.learning.targets import target_network
-from rlplug_core.learning.update_rules import OptimizerName, OptimizerOptions
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.encoders import observation_norm

@@ -52,7 +52,11 @@ class Root(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(
+        self,
+        ctx: click.Context,
+        cmd_name: str,
+    ) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"rlplug_cli.commands.{COMMANDS[cmd_name][0]}")
@@ -60,7 +64,9 @@ class Root(click.Group):
         return command
 
     def resolve_command(
-        self, ctx: click.Context, args: list[str]
+        self,
+        ctx: click.Context,
+        args: list[str],
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not ctx.resilient_parsing and args[0] not in COMMANDS and not args[0].startswith("-"):
             word = args[0]
@@ -78,12 +84,18 @@ class Root(click.Group):
                 f"the run failed: {type(error).__name__}: {error} (--traceback shows where)"
             ) from error
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def shell_complete(
-        self, ctx: click.Context, incomplete: str
+        self,
+        ctx: click.Context,
+        incomplete: str,
     ) -> list[click.shell_completion.CompletionItem]:
         from click.shell_completion import CompletionItem
 

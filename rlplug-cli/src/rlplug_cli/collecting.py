@@ -21,7 +21,10 @@ from rlplug_core.plugins import merge_layers
 
 
 def from_network(
-    word: str | None, options: Sequence[Option], owner: str, flag: str = "--net"
+    word: str | None,
+    options: Sequence[Option],
+    owner: str,
+    flag: str = "--net",
 ) -> dict[str, object]:
     """Return the options that `--net` or `--critic-net` sets: those of a TOML file or a factory.
 

@@ -18,7 +18,11 @@ KINDS = ("best", "final", "latest")
 PATH = (".", "/", "~")
 
 
-def runs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def runs(
+    ctx: click.Context,
+    parameter: click.Parameter,
+    incomplete: str,
+) -> list[CompletionItem]:
     """Complete names of runs, including `SWEEP/RUN`; a word that looks like a path is completed as a path."""
     if incomplete.startswith((*PATH, f"{OUT}/")):
         return [CompletionItem(incomplete, type="dir")]
@@ -31,7 +35,9 @@ def run_names() -> list[str]:
 
 
 def runs_and_sweeps(
-    ctx: click.Context, parameter: click.Parameter, incomplete: str
+    ctx: click.Context,
+    parameter: click.Parameter,
+    incomplete: str,
 ) -> list[CompletionItem]:
     """Complete names of runs and of whole sweeps."""
     sweeps = [CompletionItem(name) for name in _names("sweep.json") if name.startswith(incomplete)]
@@ -39,7 +45,9 @@ def runs_and_sweeps(
 
 
 def checkpoints(
-    ctx: click.Context, parameter: click.Parameter, incomplete: str
+    ctx: click.Context,
+    parameter: click.Parameter,
+    incomplete: str,
 ) -> list[CompletionItem]:
     """Complete checkpoints of the run that earlier words name."""
     # If an option lacks its value, `ctx.args` has the words before it.
@@ -53,7 +61,9 @@ def checkpoints(
 
 
 def environments(
-    ctx: click.Context, parameter: click.Parameter, incomplete: str
+    ctx: click.Context,
+    parameter: click.Parameter,
+    incomplete: str,
 ) -> list[CompletionItem]:
     """Complete ids of installed environments, ignoring case, in a list after its last comma; paths as files."""
     ids = {
@@ -63,14 +73,18 @@ def environments(
 
 
 def algorithms(
-    ctx: click.Context, parameter: click.Parameter, incomplete: str
+    ctx: click.Context,
+    parameter: click.Parameter,
+    incomplete: str,
 ) -> list[CompletionItem]:
     """Complete ids of algorithms, in a list after its last comma; paths as files."""
     return _in_list(plugin_ids("algorithms"), incomplete)
 
 
 def algorithms_and_environments(
-    ctx: click.Context, parameter: click.Parameter, incomplete: str
+    ctx: click.Context,
+    parameter: click.Parameter,
+    incomplete: str,
 ) -> list[CompletionItem]:
     """Complete ids of algorithms and of environments, and paths as files."""
     if incomplete.startswith(PATH):

@@ -39,7 +39,12 @@ def run_command(arguments: list[str], whole_process: bool) -> int:
         return _report(error, words, traceback)
 
 
-def _call(words: list[str], traceback: bool, whole_process: bool, trains: bool) -> int:
+def _call(
+    words: list[str],
+    traceback: bool,
+    whole_process: bool,
+    trains: bool,
+) -> int:
     """Parse the words and call their command; with `--json` only its result goes to stdout."""
     from rlplug_cli.app import app
     from rlplug_cli.output import GlobalOptions, stdout_to_stderr

@@ -75,7 +75,8 @@ def emit(text: str) -> None:
 
 @contextmanager
 def stdout_to_stderr(
-    until_exit: bool = False, ignore_broken_pipe: bool = False
+    until_exit: bool = False,
+    ignore_broken_pipe: bool = False,
 ) -> Iterator[IO[str]]:
     """Send everything that environments, libraries and their processes print to stderr; yield the real stdout.
 

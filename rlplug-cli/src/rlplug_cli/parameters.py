@@ -57,19 +57,30 @@ else:
 class Value(_ParamType):
     """The value of one option; rejects a wrong type or range before anything heavy is imported."""
 
-    def __init__(self, option: Option, owner: str, complete: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self,
+        option: Option,
+        owner: str,
+        complete: Callable[[], Iterable[str]],
+    ) -> None:
         self.option = option
         self.owner = owner
         self.complete = complete
         self.name = type_text(option)
 
     def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+        self,
+        value: object,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
     ) -> object:
         return parse_option(self.option, value, self.owner) if isinstance(value, str) else value
 
     def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
+        self,
+        ctx: click.Context,
+        param: click.Parameter,
+        incomplete: str,
     ) -> list[click.shell_completion.CompletionItem]:
         from click.shell_completion import CompletionItem
 
@@ -88,7 +99,10 @@ class PositiveInt(_ParamType):
     name = "integer"
 
     def convert(
-        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
+        self,
+        value: str | int,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
     ) -> int:
         try:
             number = whole_number(value) if isinstance(value, str) else int(value)
@@ -106,7 +120,10 @@ class SchemaOption(click.Option):
     """
 
     def __init__(
-        self, option: Option, owner: str, complete: Callable[[], Iterable[str]] = tuple
+        self,
+        option: Option,
+        owner: str,
+        complete: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self.option = option
         flag = flag_of(option.name)
@@ -237,7 +254,11 @@ def _range_requirement(option: Option, value: float) -> str:
         return "a smaller number"
 
 
-def from_pairs(pairs: Sequence[str], options: Iterable[Option], owner: str) -> dict[str, object]:
+def from_pairs(
+    pairs: Sequence[str],
+    options: Iterable[Option],
+    owner: str,
+) -> dict[str, object]:
     """Return the values of `--set name=value` pairs.
 
     Raises:
@@ -262,7 +283,11 @@ def from_pairs(pairs: Sequence[str], options: Iterable[Option], owner: str) -> d
     return values
 
 
-def from_file(path: Path | None, options: Iterable[Option], owner: str) -> dict[str, object]:
+def from_file(
+    path: Path | None,
+    options: Iterable[Option],
+    owner: str,
+) -> dict[str, object]:
     """Return the options of a `--config` file: TOML with dotted names or tables.
 
     Every value is checked, including those that something else overrides.
@@ -276,7 +301,10 @@ def from_file(path: Path | None, options: Iterable[Option], owner: str) -> dict[
 
 
 def check_values(
-    path: Path, values: dict[str, object], options: Iterable[Option], owner: str
+    path: Path,
+    values: dict[str, object],
+    options: Iterable[Option],
+    owner: str,
 ) -> dict[str, object]:
     """Return the options of a file, all checked.
 
@@ -297,7 +325,11 @@ def check_values(
 
 
 def check_value(
-    file: Path | str, option: Option, value: object, owner: str, name: str = ""
+    file: Path | str,
+    option: Option,
+    value: object,
+    owner: str,
+    name: str = "",
 ) -> None:
     """Reject a value of a file that an option does not take; `name` is its name in the file."""
     name = name or option.name
@@ -338,7 +370,10 @@ def read_tables(path: Path, noun: str) -> dict[str, Any]:
         raise UsageError(f"the {noun} file {path} is not TOML: {error}") from error
 
 
-def network_prefixes(options: Iterable[Option], flag: str = "--net") -> list[str]:
+def network_prefixes(
+    options: Iterable[Option],
+    flag: str = "--net",
+) -> list[str]:
     """Return the prefixes of the options that `--net` or `--critic-net` sets: `net.`, `critic_net.`.
 
     `--net` also sets those of a critic that has no defaults by `net`.

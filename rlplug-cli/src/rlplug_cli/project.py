@@ -26,7 +26,10 @@ NAME = "rlplug.toml"
 EVERY_RUN = "run"
 
 
-def project_options(options: Iterable[Option], owner: str) -> dict[str, object]:
+def project_options(
+    options: Iterable[Option],
+    owner: str,
+) -> dict[str, object]:
     """Return the options that the project's file sets for a run of the algorithm `owner`.
 
     Raises:

@@ -132,7 +132,12 @@ Before a release, `rlplug index $distribution` writes the file that help and com
 importing this package. Commit it, and write it again whenever the options or ids change."""
 
 
-def generate(kind: str, name: str, out: Path, form: str = "") -> tuple[Path, dict[str, str]]:
+def generate(
+    kind: str,
+    name: str,
+    out: Path,
+    form: str = "",
+) -> tuple[Path, dict[str, str]]:
     """Write the distribution `rlplug-<name>` into `out`, in one of the forms of its kind.
 
     Returns:

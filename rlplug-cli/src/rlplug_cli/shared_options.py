@@ -40,7 +40,11 @@ def all_of(parameters: Sequence[Decorator]) -> Decorator:
     return decorate
 
 
-def many_runs(directory: str, words: str, jobs: str = "How many runs at once") -> Decorator:
+def many_runs(
+    directory: str,
+    words: str,
+    jobs: str = "How many runs at once",
+) -> Decorator:
     """Return the options of a command that trains many runs at once, and its last argument.
 
     Args:

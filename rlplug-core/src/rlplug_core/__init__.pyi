@@ -114,6 +114,8 @@ from rlplug_core.learning.natural import TrustRegion as TrustRegion
 from rlplug_core.learning.natural import inside_trust_region as inside_trust_region
 from rlplug_core.learning.optimizer import Optimizer as Optimizer
 from rlplug_core.learning.optimizer import to_float as to_float
+from rlplug_core.learning.optimizer_options import OptimizerName as OptimizerName
+from rlplug_core.learning.optimizer_options import OptimizerOptions as OptimizerOptions
 from rlplug_core.learning.symmetry import symmetry as symmetry
 from rlplug_core.learning.targets import NoGradient as NoGradient
 from rlplug_core.learning.targets import Target as Target
@@ -121,8 +123,6 @@ from rlplug_core.learning.targets import target_network as target_network
 from rlplug_core.learning.temperature import Temperature as Temperature
 from rlplug_core.learning.temperature import expected_of as expected_of
 from rlplug_core.learning.temperature import soft_policy_loss as soft_policy_loss
-from rlplug_core.learning.update_rules import OptimizerName as OptimizerName
-from rlplug_core.learning.update_rules import OptimizerOptions as OptimizerOptions
 from rlplug_core.loop.population import Exchange as Exchange
 from rlplug_core.loop.population import Member as Member
 from rlplug_core.nets.categorical_critics import CategoricalCritics as CategoricalCritics

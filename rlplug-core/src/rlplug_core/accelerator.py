@@ -50,18 +50,32 @@ class Losses(Protocol):
     paths: dict[str, str]
     plain: set[str]
 
-    def call(self, loss: Callable[..., T], learner: nn.Module, *args: object, **named: object) -> T:
+    def call(
+        self,
+        loss: Callable[..., T],
+        learner: nn.Module,
+        *args: object,
+        **named: object,
+    ) -> T:
         """Return the result of `loss` for the learner and these arguments."""
         ...
 
     def numbers(
-        self, function: Callable[..., T], learner: nn.Module, *args: object, **named: object
+        self,
+        function: Callable[..., T],
+        learner: nn.Module,
+        *args: object,
+        **named: object,
     ) -> T:
         """Return the result of a function without a gradient, such as metrics, for the learner and these arguments."""
         ...
 
     def compiled(
-        self, loss: Callable[..., T], learner: nn.Module, *args: object, **named: object
+        self,
+        loss: Callable[..., T],
+        learner: nn.Module,
+        *args: object,
+        **named: object,
     ) -> T:
         """Return the result of a compiled loss for the learner and these arguments."""
         ...
@@ -87,7 +101,11 @@ class Room(Protocol):
         """Prepare an optimizer so that its steps can be recorded, if that is possible."""
         ...
 
-    def forward(self, module: nn.Module, inference_backend: str) -> Forward | None:
+    def forward(
+        self,
+        module: nn.Module,
+        inference_backend: str,
+    ) -> Forward | None:
         """Return a fast forward pass of a module, or None if torch has to compute it."""
         ...
 

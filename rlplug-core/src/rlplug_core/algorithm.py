@@ -25,8 +25,9 @@ from rlplug_core.config.schema import flatten
 from rlplug_core.context import Context
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.learning.optimizer import Optimizer, trainable_parameters
+from rlplug_core.learning.optimizer_options import OptimizerOptions
 from rlplug_core.learning.temperature import learnable_temperatures
-from rlplug_core.learning.update_rules import Adam, OptimizerOptions, UpdateRule, decays
+from rlplug_core.learning.update_rules import Adam, UpdateRule, decays
 from rlplug_core.nets.actions import check_actions
 from rlplug_core.nets.normalize import ObservationNorm, Running
 from rlplug_core.protocols import Agent, Buffer
@@ -37,20 +38,6 @@ B = TypeVar("B")
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A", bound="Algorithm[Any]")
-
-
-def signals_of(learner: object) -> dict[str, ArrayLike | None]:
-    """Return a learner's signals by name, each with its value for steps without it; None if every step must have it.
-
-    Raises:
-        PluginError: `signals` is a string.
-    """
-    signals = getattr(learner, "signals", ())
-    if isinstance(signals, str):
-        raise PluginError(
-            f"signals of {type(learner).__name__} is a string; write signals = ('{signals}',)"
-        )
-    return dict(signals) if isinstance(signals, Mapping) else dict.fromkeys(signals)
 
 
 class Algorithm(nn.Module, Generic[B]):
@@ -312,7 +299,12 @@ class Algorithm(nn.Module, Generic[B]):
             f"{cls.__name__} cannot load a state of version {version}, because its version is {cls.state_version}"
         )
 
-    def _load_from_state_dict(self, state_dict: State, prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(
+        self,
+        state_dict: State,
+        prefix: str,
+        *args: Any,
+    ) -> None:
         """Migrate an older state first; torch calls this for each module, including parts of other modules."""
         extra: State = state_dict.get(f"{prefix}_extra_state", {})
         version = extra.get("state_version", 1)
@@ -359,14 +351,20 @@ class pure(Generic[A, P, R]):  # a decorator
         self.compiled: Callable[Concatenate[A, P], R] | None = None
 
     @classmethod
-    def by_autograd(cls, function: Callable[Concatenate[A, P], R]) -> pure[A, P, R]:
+    def by_autograd(
+        cls,
+        function: Callable[Concatenate[A, P], R],
+    ) -> pure[A, P, R]:
         """Mark a loss that needs autograd for more than the optimizer's step, such as `torch.autograd.grad`."""
         mark = cls(function)
         mark.fast = False
         return mark
 
     @classmethod
-    def without_gradient(cls, function: Callable[Concatenate[A, P], R]) -> pure[A, P, R]:
+    def without_gradient(
+        cls,
+        function: Callable[Concatenate[A, P], R],
+    ) -> pure[A, P, R]:
         """Mark a function of results that no optimizer minimizes, such as metrics; it is not compiled or recorded."""
         mark = cls(function)
         mark.minimized = False

@@ -122,7 +122,11 @@ class DeviceGenerator:
     def _empty(self, size: tuple[int, ...]) -> Tensor:
         return torch.empty(size, device=self.device)
 
-    def standard_normal(self, size: tuple[int, ...], dtype: object = None) -> Tensor:
+    def standard_normal(
+        self,
+        size: tuple[int, ...],
+        dtype: object = None,
+    ) -> Tensor:
         """Draw standard normal numbers of float32."""
         return self._empty(size).normal_(generator=self.generator)
 

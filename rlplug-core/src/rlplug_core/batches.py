@@ -42,7 +42,11 @@ class Batch:
         """Return the weighted mean of `value` [B], which keeps the weights' scale."""
         return value.dot(self.counts)
 
-    def standard_normal(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
+    def standard_normal(
+        self,
+        generator: np.random.Generator,
+        shape: tuple[int, ...],
+    ) -> Tensor:
         """Draw standard normal numbers of float32 on the device of the batch."""
         drawn = generator.standard_normal(shape, dtype=np.float32)
         return torch.from_numpy(drawn).to(self.weight.device, non_blocking=True)
@@ -151,7 +155,11 @@ class Samples(Batch):
         return self.take(torch.arange(0, len(self.weight), nth, device=self.weight.device))
 
     @kernel
-    def minibatches(self, size: int, generator: np.random.Generator) -> Iterator[Samples]:
+    def minibatches(
+        self,
+        size: int,
+        generator: np.random.Generator,
+    ) -> Iterator[Samples]:
         """Yield the rows in random order, `size` at a time; if there are no more than `size`, this batch itself."""
         return split_shuffled(self, self.weight.shape[0], size, generator)
 
@@ -234,7 +242,12 @@ class Rollout:
             )[: self.truncations.count]
         return value[:-1], successor
 
-    def samples(self, advantage: Array, target: Array, device: torch.device) -> Samples:
+    def samples(
+        self,
+        advantage: Array,
+        target: Array,
+        device: torch.device,
+    ) -> Samples:
         """Return the rows flattened to [T * N] tensors on `device`; on the CPU they share this rollout's memory."""
         if self.views is None:
             self.views = Views(self)
@@ -264,7 +277,12 @@ class Views:
         self.equal = namespace(self.weight).full_like(self.weight, 1 / (steps * num_envs))
 
 
-def split_shuffled(batch: T, rows: int, size: int, generator: np.random.Generator) -> Iterator[T]:
+def split_shuffled(
+    batch: T,
+    rows: int,
+    size: int,
+    generator: np.random.Generator,
+) -> Iterator[T]:
     """Yield the `rows` of a batch in random order, `size` at a time; the batch itself if it has no more than `size`."""
     if size >= rows:
         yield batch
@@ -289,7 +307,10 @@ def along_rows(name: str, parts: list[Tensor]) -> Tensor:
     return torch.cat(parts)
 
 
-def concatenate(parts: Sequence[T], put: Callable[[str, list[Tensor]], Tensor] = along_rows) -> T:
+def concatenate(
+    parts: Sequence[T],
+    put: Callable[[str, list[Tensor]], Tensor] = along_rows,
+) -> T:
     """Concatenate batches of one kind.
 
     Args:
@@ -330,7 +351,11 @@ def check_standardize(on: bool, samples: int) -> None:
 
 
 @overridable
-def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float) -> Tensor:
+def clipped_surrogate(
+    ratio: Tensor,
+    advantage: Tensor,
+    clip_range: float,
+) -> Tensor:
     """Compute min(r A, clip(r, 1 - ε, 1 + ε) A), PPO's objective (Schulman et al., 2017, arXiv:1707.06347, eq. 7).
 
     Args:
@@ -346,7 +371,12 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float) -> Te
     return (ratio * advantage).minimum(ratio.clamp(low, high) * advantage)
 
 
-def value_error(value: Tensor, target: Tensor, before: Tensor, clip: float | None) -> Tensor:
+def value_error(
+    value: Tensor,
+    target: Tensor,
+    before: Tensor,
+    clip: float | None,
+) -> Tensor:
     """Compute squared errors of values [B], or with `clip` PPO's clipped value loss.
 
     The clipped loss is in PPO's published code and not in its paper (Engstrom et al., 2020, arXiv:2005.12729, section

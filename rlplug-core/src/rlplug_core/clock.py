@@ -87,7 +87,13 @@ class PartClock(Clock):
 
     __slots__ = ("share",)
 
-    def __init__(self, total: int, steps: int, updates: int, share: float) -> None:
+    def __init__(
+        self,
+        total: int,
+        steps: int,
+        updates: int,
+        share: float,
+    ) -> None:
         super().__init__(total, steps, updates)
         self.share = share
 
@@ -199,7 +205,13 @@ class SharedClock(Clock):
 
     __slots__ = ("rank", "signals", "slots")
 
-    def __init__(self, total: int, slots: Counters, signals: Signals, rank: int) -> None:
+    def __init__(
+        self,
+        total: int,
+        slots: Counters,
+        signals: Signals,
+        rank: int,
+    ) -> None:
         self.slots = slots
         self.signals = signals
         self.rank = rank

@@ -84,10 +84,19 @@ class TensorEnv(Protocol):
     def single_observation_space(self) -> Space: ...
     @property
     def single_action_space(self) -> Space: ...
-    def reset(self, *, seed: int | None = None, options: State | None = None) -> tuple[Obs, State]:
+    def reset(
+        self,
+        *,
+        seed: int | None = None,
+        options: State | None = None,
+    ) -> tuple[Obs, State]:
         """Start every row, or those in `options["reset_mask"]` [N]; return observations and `info`."""
 
-    def step(self, action: Tensor, /) -> tuple[Obs, Tensor, Tensor, Tensor, State]:
+    def step(
+        self,
+        action: Tensor,
+        /,
+    ) -> tuple[Obs, Tensor, Tensor, Tensor, State]:
         """Return observations, rewards [N], terminated [N], truncated [N], and `info`."""
 
 
@@ -174,18 +183,6 @@ class Link(Protocol):
         """Return the chunks that arrived; their arrays are valid until the next `publish`."""
 
 
-class ActorLink(Protocol):
-    """The actor's end of a link."""
-
-    def pull(self, agent: Agent, seen: int) -> tuple[int, Clock]:
-        """Wait for a permit for a chunk, put the newest weights into the agent, and return their version and the clock.
-
-        `seen` is the version that the agent has.
-        """
-
-    def send(self, chunk: Chunk) -> None: ...
-
-
 @runtime_checkable
 class Provider(Protocol):
     """The target of an `rlplug.envs` entry point: a class without constructor arguments that makes environments."""
@@ -216,7 +213,12 @@ class SupportsAdopt(Protocol):
     def adopt_vector(self, make: Callable[[], Any], id: str) -> Env:
         """Return the vector from `make`, which returns a new `gymnasium.vector.VectorEnv`."""
 
-    def adopt_worlds(self, make: Callable[[], Any], num_envs: int, id: str) -> Env:
+    def adopt_worlds(
+        self,
+        make: Callable[[], Any],
+        num_envs: int,
+        id: str,
+    ) -> Env:
         """Return `num_envs` worlds from `make`, which returns a new PettingZoo `ParallelEnv` or `AECEnv`."""
 
     def hold(self, env: Any, id: str) -> Env:
@@ -342,7 +344,10 @@ class Evaluated(Protocol):
 class SupportsEvaluationRank(Protocol):
     """A learner that says which of two evaluations is better; without it the mean return decides."""
 
-    def evaluation_rank(self, evaluation: Evaluated) -> float | tuple[float, ...]:
+    def evaluation_rank(
+        self,
+        evaluation: Evaluated,
+    ) -> float | tuple[float, ...]:
         """Return a number, or several: the first that differs decides; larger is better."""
         ...
 

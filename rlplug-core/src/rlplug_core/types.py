@@ -154,7 +154,12 @@ class Timestep:
 
     @classmethod
     def opening(
-        cls, obs: Obs, reward: Array, is_first: Array, never: Array, turn: Array | None = None
+        cls,
+        obs: Obs,
+        reward: Array,
+        is_first: Array,
+        never: Array,
+        turn: Array | None = None,
     ) -> Timestep:
         """Return the result of `reset`, without transitions; `never` [N] is False everywhere."""
         return cls(
@@ -172,7 +177,13 @@ class Timestep:
         )
 
     @classmethod
-    def quiet(cls, obs: Obs, reward: Array, never: Array, always: Array) -> Timestep:
+    def quiet(
+        cls,
+        obs: Obs,
+        reward: Array,
+        never: Array,
+        always: Array,
+    ) -> Timestep:
         """Return the result of a step without an end; `never` [N] is False everywhere, `always` [N] True."""
         return cls(
             obs=obs,

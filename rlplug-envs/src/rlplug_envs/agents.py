@@ -18,7 +18,7 @@ from rlplug_core.protocols import Show
 from rlplug_core.types import MASK, Array, Episode, Obs, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture.decoder import restore
 from rlplug_envs.capture.self_test import self_test
-from rlplug_envs.games import Game, Info, Parallel, Seen, World
+from rlplug_envs.games import Game, Info, Parallel, Seen, World, kinds_of, spaces_of
 from rlplug_envs.observation_dtypes import LARGEST, LEAST, unusable
 from rlplug_envs.rows import capture_rows, check_last, check_state, frame_rate, refusal, row_seed
 from rlplug_envs.shown import numbers, picture, success
@@ -45,14 +45,20 @@ class Agents:
         BadEnv: the agents' spaces differ, and their masks are in `info`.
     """
 
-    def __init__(self, make: Make, num_envs: int, id: str, inexact: str | None = None) -> None:
+    def __init__(
+        self,
+        make: Make,
+        num_envs: int,
+        id: str,
+        inexact: str | None = None,
+    ) -> None:
         if inexact is None:
             inexact = self_test(lambda: Agents(make, 1, id, ""))
         self._make = make
         self._games = [make() for _ in range(num_envs)]
         names = self._games[0].agents
         self.agents = names * num_envs
-        self._kinds = _kinds(self._games[0])
+        self._kinds = kinds_of(self._games[0])
         self._masks = _masks(self._games[0])
         self.action_space, view = _view(self._games[0], self._kinds, self._masks, id)
         self._view = view
@@ -128,7 +134,11 @@ class Agents:
         )
 
     def _step_world(
-        self, number: int, choices: Any, now: Timestep, episodes: list[Episode]
+        self,
+        number: int,
+        choices: Any,
+        now: Timestep,
+        episodes: list[Episode],
     ) -> None:
         """Step one world with the choices of its agents in turn, and write their news into `now`."""
         game = self._games[number]
@@ -151,7 +161,13 @@ class Agents:
                 own[MASK][:] = 1
         return obs
 
-    def _take(self, now: Timestep, row: int, one: Seen, episodes: list[Episode]) -> None:
+    def _take(
+        self,
+        now: Timestep,
+        row: int,
+        one: Seen,
+        episodes: list[Episode],
+    ) -> None:
         """Store the news of an agent, and its episode if it ended."""
         if one.reward.__class__ not in NUMBERS or not LEAST <= one.reward <= LARGEST:
             one.reward = check_reward(
@@ -183,7 +199,12 @@ class Agents:
         agent = self.agents[row]
         return Episode(row, total, length, success=success(info), info=numbers(info), agent=agent)
 
-    def _finish(self, now: Timestep, finished: list[int], episodes: list[Episode]) -> None:
+    def _finish(
+        self,
+        now: Timestep,
+        finished: list[int],
+        episodes: list[Episode],
+    ) -> None:
         """Reset worlds without agents; an agent that never came has an episode of length 0."""
         now.final_obs = tree_map(np.copy, self._obs)
         for number in finished:
@@ -335,19 +356,6 @@ class Agents:
             close_env(game.env.close, self.spec.id)
 
 
-def _kinds(game: Game) -> dict[str, str]:
-    """Return the first agent with the same spaces, by agent; empty if all have the same."""
-    found: dict[str, str] = {}
-    for agent in game.agents:
-        own = _spaces(game, agent)
-        found[agent] = next((kind for kind in found.values() if _spaces(game, kind) == own), agent)
-    return found if len(set(found.values())) > 1 else {}
-
-
-def _spaces(game: Game, agent: str) -> tuple[Space, Space]:
-    return game.env.observation_space(agent), game.env.action_space(agent)
-
-
 def _masks(game: Game) -> dict[str, Info]:
     """Return infos with masks, by agent, of agents whose observations have none; absent agents may take any action."""
     told = game.infos().items()
@@ -359,7 +367,10 @@ def _masks(game: Game) -> dict[str, Info]:
 
 
 def _view(
-    game: Game, kinds: Mapping[str, str], masks: Mapping[str, Info], id: str
+    game: Game,
+    kinds: Mapping[str, str],
+    masks: Mapping[str, Info],
+    id: str,
 ) -> tuple[Space, View]:
     """Return the action space, of all kinds side by side, and how agents see the world.
 
@@ -367,13 +378,13 @@ def _view(
         BadEnv: their spaces differ, and their masks are in `info`.
     """
     if not kinds:
-        obs, action = _spaces(game, game.agents[0])
+        obs, action = spaces_of(game, game.agents[0])
         return action, View(obs, action, next(iter(masks.values()), {}), id)
     if masks:
         raise BadEnv(
             f"{id}: its agents' spaces differ, so put '{MASK}' beside the observation, and not into info"
         )
-    pairs = {kind: _spaces(game, kind) for kind in dict.fromkeys(kinds.values())}
+    pairs = {kind: spaces_of(game, kind) for kind in dict.fromkeys(kinds.values())}
     actions = spaces.Dict([(kind, action) for kind, (_, action) in pairs.items()])
     return actions, View(
         spaces.Dict({kind: obs for kind, (obs, _) in pairs.items()}), actions, {}, id

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from rlplug_core.types import Space
+
 #: An environment of PettingZoo's, without types, because it may not be installed.
 World: TypeAlias = Any
 #: The information of an agent besides its observation.
@@ -158,3 +160,18 @@ def game_of(world: World) -> Game:
     """Return a world of many agents with one of PettingZoo's interfaces as a game; only AEC has `agent_selection`."""
     takes_turns = hasattr(type(world), "last") or hasattr(world, "agent_selection")
     return Turns(world) if takes_turns else Parallel(world)
+
+
+def kinds_of(game: Game) -> dict[str, str]:
+    """Return the first agent with the same spaces, by agent; empty if all have the same."""
+    found: dict[str, str] = {}
+    for agent in game.agents:
+        own = spaces_of(game, agent)
+        found[agent] = next(
+            (kind for kind in found.values() if spaces_of(game, kind) == own), agent
+        )
+    return found if len(set(found.values())) > 1 else {}
+
+
+def spaces_of(game: Game, agent: str) -> tuple[Space, Space]:
+    return game.env.observation_space(agent), game.env.action_space(agent)

@@ -38,7 +38,12 @@ GOALS = frozenset({"achieved_goal", "desired_goal"})
 class SupportsGoals(Protocol):
     """An environment that can compute rewards of other goals, as those of gymnasium-robotics can."""
 
-    def compute_reward(self, achieved_goal: Array, desired_goal: Array, info: object) -> object: ...
+    def compute_reward(
+        self,
+        achieved_goal: Array,
+        desired_goal: Array,
+        info: object,
+    ) -> object: ...
 
 
 @runtime_checkable
@@ -46,7 +51,10 @@ class SupportsGoalEnds(Protocol):
     """One that can also say whether reaching a goal ends the task."""
 
     def compute_terminated(
-        self, achieved_goal: Array, desired_goal: Array, info: object
+        self,
+        achieved_goal: Array,
+        desired_goal: Array,
+        info: object,
     ) -> object: ...
 
 
@@ -59,7 +67,13 @@ class Each:
         achieved, desired: zeros of the types and shapes that the environment's own goals have.
     """
 
-    def __init__(self, function: Any, dtype: Any, achieved: Array, desired: Array) -> None:
+    def __init__(
+        self,
+        function: Any,
+        dtype: Any,
+        achieved: Array,
+        desired: Array,
+    ) -> None:
         self.function = function
         self.dtype = dtype
         self.achieved = achieved

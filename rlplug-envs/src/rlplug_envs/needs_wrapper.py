@@ -29,7 +29,13 @@ class NeedsWrapper(EnvBase):
         refusal: why the environment is not valid.
     """
 
-    def __init__(self, make: Make, build: Build, limit: int, refusal: RlplugError) -> None:
+    def __init__(
+        self,
+        make: Make,
+        build: Build,
+        limit: int,
+        refusal: RlplugError,
+    ) -> None:
         self.make = make
         self.build = build
         self.limit_steps = limit
@@ -76,7 +82,10 @@ class NeedsWrapper(EnvBase):
 
 
 def build_or_defer(
-    make: Make, build: Build, bare: Callable[[], Env] | None = None, limit: int = 0
+    make: Make,
+    build: Build,
+    bare: Callable[[], Env] | None = None,
+    limit: int = 0,
 ) -> Env:
     """Return the vector of environments; if it is refused, a `NeedsWrapper` instead.
 

@@ -46,7 +46,12 @@ def arrays(value: object) -> list[Array]:
     return [value] if isinstance(value, np.ndarray) else []
 
 
-def fit(value: Any, shape: tuple[int, ...], dtype: Dtype, name: str = "") -> Array:
+def fit(
+    value: Any,
+    shape: tuple[int, ...],
+    dtype: Dtype,
+    name: str = "",
+) -> Array:
     """Return a value as an array of this shape, which keeps its numbers when it is written into one of `dtype`.
 
     Floats may be rounded. An array of floats never counts as an array of integers, even if all its values are
@@ -169,7 +174,12 @@ def part(value: Any, name: str) -> Any:
 ERRORS = (KeyError, IndexError, TypeError, ValueError, OverflowError)
 
 
-def misfit(target: Obs, value: Any, batched: bool = False, where: str = "") -> DtypeMismatch | None:
+def misfit(
+    target: Obs,
+    value: Any,
+    batched: bool = False,
+    where: str = "",
+) -> DtypeMismatch | None:
     """Return how an observation, a batch of N if `batched`, does not fit `target` [N, ...]; None if it does."""
     if isinstance(target, dict):
         for name, inner in target.items():

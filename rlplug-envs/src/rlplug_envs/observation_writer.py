@@ -23,13 +23,24 @@ class ObservationWriter:
         when: returns the text that names a row and its step.
     """
 
-    def __init__(self, view: View, spec: Spec, when: Callable[[int], str]) -> None:
+    def __init__(
+        self,
+        view: View,
+        spec: Spec,
+        when: Callable[[int], str],
+    ) -> None:
         self.view = view
         self.spec = spec
         self.when = when
         self.all_rows = np.ones(spec.num_envs, np.bool_)
 
-    def write(self, obs: Obs, value: Any, info: object, maskless: Array) -> None:
+    def write(
+        self,
+        obs: Obs,
+        value: Any,
+        info: object,
+        maskless: Array,
+    ) -> None:
         """Write the observations of a call; the rows in `maskless` [N] need no action mask."""
         body = self.view.body(obs)
         try:
@@ -42,7 +53,12 @@ class ObservationWriter:
         if self.view.masked:
             obs[MASK][...] = self._mask(info, maskless)
 
-    def write_successors(self, final_obs: Obs, ended: Array, info: Any) -> None:
+    def write_successors(
+        self,
+        final_obs: Obs,
+        ended: Array,
+        info: Any,
+    ) -> None:
         """Write the final observations in `info`, of the rows that ended, into `final_obs`."""
         if "final_obs" not in info:
             raise BadEnv(

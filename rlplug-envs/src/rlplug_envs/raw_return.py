@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from math import inf
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
+from gymnasium.wrappers import TimeLimit
 
-from rlplug_core.types import GymEnv, GymWrapper
+from rlplug_core.errors import UsageError
+from rlplug_core.plugins.single_wrappers import Single, repeating
+from rlplug_core.types import GymEnv, GymWrapper, Spec
+from rlplug_envs.spaces import masked
 from rlplug_envs.watch import NUMBERS
+
+Wrap: TypeAlias = Callable[[GymEnv], GymEnv]
 
 
 class RawReturn(GymWrapper):
@@ -24,7 +32,10 @@ class RawReturn(GymWrapper):
         self.total = 0.0
         self.is_sum = True
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(
+        self,
+        action: object,
+    ) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment and add its reward."""
         result = self.env.step(action)
         reward: Any = result[1]
@@ -49,3 +60,23 @@ def find_raw_return(env: GymEnv) -> RawReturn | None:
 def with_raw_return(env: GymEnv) -> GymEnv:
     """Return an environment with its own rewards summed, here or further inside."""
     return env if find_raw_return(env) else RawReturn(env)
+
+
+def wrap_single(wrap: Wrap, spec: Spec, limit: float) -> Wrap:
+    """Return a function that puts an environment inside `wrap`, with the time limit of its own steps; inf is none.
+
+    Raises:
+        UsageError: it would take actions that a mask forbids.
+    """
+    if isinstance(wrap, Single) and masked(spec.obs) and (ours := repeating(wrap.load())):
+        raise UsageError(
+            f"{wrap.name} repeats actions, also those that the masks of {spec.id} forbid by then; "
+            f"use --wrap {ours}"
+        )
+
+    def wrap_each(env: GymEnv) -> GymEnv:
+        env = env if limit == inf else TimeLimit(env, int(limit))
+        # Our own wrappers at most sum rewards.
+        return wrap(with_raw_return(env) if isinstance(wrap, Single) else env)
+
+    return wrap_each

@@ -16,7 +16,7 @@ from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep
 from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.observation_dtypes import unusable
-from rlplug_envs.spaces import allocate
+from rlplug_envs.spaces import allocate, same
 from rlplug_envs.watch import Watch
 
 
@@ -36,7 +36,10 @@ def listing(space: Space) -> Callable[[Array], list[Any]] | None:
     return list if space.dtype == np.int64 else np.ndarray.tolist
 
 
-def choosing(space: Space, to_env: Callable[[Array], Any] | None) -> Callable[[Array], Any]:
+def choosing(
+    space: Space,
+    to_env: Callable[[Array], Any] | None,
+) -> Callable[[Array], Any]:
     """Return a function from canonical actions [N, ...] to a sequence of actions for single environments."""
     listed = listing(space)
     if listed is not None:
@@ -56,7 +59,11 @@ def frame_rate(metadata: Mapping[str, object] | None) -> float:
     return float(given) if isinstance(given, int | float | np.number) and 0 < given < inf else 30.0
 
 
-def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Obs, Array, Watch]]:
+def two_sets(
+    spec: Spec,
+    never: Array,
+    always: Array,
+) -> list[tuple[Timestep, Obs, Array, Watch]]:
     """Return two sets of arrays (observation, reward), each with a Timestep without ends of episodes, and a watch."""
     sets = []
     for _ in range(2):
@@ -77,7 +84,11 @@ def check_last(final_obs: Obs, id: str) -> None:
         raise BadEnv(f"{id}: {told}")
 
 
-def refusal(id: str, action: Array, expected: tuple[int, ...] | None) -> BadEnv:
+def refusal(
+    id: str,
+    action: Array,
+    expected: tuple[int, ...] | None,
+) -> BadEnv:
     """Return why these actions cannot be taken; `expected` is None before the first reset."""
     if expected is None:
         return BadEnv(f"{id}: step was called before reset")
@@ -101,4 +112,32 @@ def check_state(state: State, num_envs: int, spec: Spec) -> None:
     if num_envs != spec.num_envs:
         raise BadEnv(
             f"{spec.id}: the saved state is of {num_envs} environments, these are {spec.num_envs}"
+        )
+
+
+def are_usual(flags: Array, gain: Any, *ends: Any) -> bool:
+    """Return whether these are arrays [N] of the usual types, which need no further checks."""
+    return (
+        gain.__class__ is np.ndarray
+        and gain.shape == flags.shape
+        and gain.dtype.kind in "fiu"
+        and all(
+            end.__class__ is np.ndarray and end.shape == flags.shape and end.dtype == flags.dtype
+            for end in ends
+        )
+    )
+
+
+def check_masked_reset(
+    id: str,
+    before: Obs,
+    after: Obs,
+    running: Array,
+) -> None:
+    """Raise BadEnv if the first masked reset changed observations of the mask `running`, too."""
+    if not same(before, after, running):
+        raise BadEnv(
+            f"{id}: reset(options={{'reset_mask': …}}) also changed environments outside the mask, "
+            "which cuts running episodes; apply the mask in its reset, or use the mode SAME_STEP or NEXT_STEP "
+            "without rlplug's time limit"
         )

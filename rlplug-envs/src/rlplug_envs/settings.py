@@ -15,7 +15,12 @@ class Settings:
         self.wanted: dict[str, object] = {}
         self.rows = [self.wanted] * num_envs
 
-    def want(self, settings: Mapping[str, object], env: GymEnv, id: str) -> None:
+    def want(
+        self,
+        settings: Mapping[str, object],
+        env: GymEnv,
+        id: str,
+    ) -> None:
         """Store attributes to set; `env` is one of the environments with the name `id`.
 
         Raises:

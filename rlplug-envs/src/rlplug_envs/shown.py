@@ -37,13 +37,19 @@ class Shown(GymWrapper):
             )
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, object] | None = None
+        self,
+        *,
+        seed: int | None = None,
+        options: dict[str, object] | None = None,
     ) -> tuple[object, dict[str, object]]:
         found = self.env.reset(seed=seed, options=options)
         self.show(True, self.frame)
         return found
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(
+        self,
+        action: object,
+    ) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         found = self.env.step(action)
         self.show(False, self.frame)
         return found
@@ -135,7 +141,11 @@ def _finite(value: Any) -> bool:
         return False
 
 
-def of_rows(info: object, rows: Array, count: int) -> list[Mapping[str, object]]:
+def of_rows(
+    info: object,
+    rows: Array,
+    count: int,
+) -> list[Mapping[str, object]]:
     """Return the parts of a vector's `info` that belong to some of its rows.
 
     Gymnasium marks under `_key` which rows have `key`. Values without one entry for each row are left out. Some

@@ -42,7 +42,12 @@ class View:
     """
 
     def __init__(
-        self, obs: Space, action: Space, info: Mapping[str, object], id: str, batched: bool = False
+        self,
+        obs: Space,
+        action: Space,
+        info: Mapping[str, object],
+        id: str,
+        batched: bool = False,
     ) -> None:
         self.id = id
         self.obs = canonical_obs(obs, id)
@@ -66,7 +71,11 @@ class View:
                 {**inner, MASK: spaces.MultiBinary(shape if len(shape) > 1 else shape[0])}
             )
 
-    def _mask_shape(self, info: Mapping[str, object], batched: bool) -> tuple[int, ...]:
+    def _mask_shape(
+        self,
+        info: Mapping[str, object],
+        batched: bool,
+    ) -> tuple[int, ...]:
         """Return the shape of one environment's mask."""
         try:
             mask = np.asarray(info[MASK])
@@ -178,7 +187,10 @@ def check_space(space: object, name: str, id: str) -> None:
         )
 
 
-def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], object] | None]:
+def canonical_action(
+    space: Space,
+    id: str,
+) -> tuple[Space, Callable[[Array], object] | None]:
     """Return the canonical action space, and a function from its actions to the environment's; None if they agree."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         apart = Apart(space, id)
@@ -203,7 +215,10 @@ def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], ob
     )
 
 
-def canonical_integers(space: spaces.Box, id: str) -> tuple[Space, Callable[[Array], object]]:
+def canonical_integers(
+    space: spaces.Box,
+    id: str,
+) -> tuple[Space, Callable[[Array], object]]:
     """Return the number of choices of each place of a Box of integers, and a function from choices to its actions.
 
     Raises:
@@ -235,7 +250,11 @@ def _counting(space: spaces.Discrete) -> Callable[[Array], object] | None:
 class Apart:
     """Converts canonical actions [N, k] to the dictionaries or tuples of arrays [N, ...] that an environment takes."""
 
-    def __init__(self, space: spaces.Dict | spaces.Tuple[object], id: str) -> None:
+    def __init__(
+        self,
+        space: spaces.Dict | spaces.Tuple[object],
+        id: str,
+    ) -> None:
         self.tuples = isinstance(space, spaces.Tuple)
         made = {str(name): canonical_action(part, id) for name, part in inner_spaces(space)}
         # A list of pairs keeps the order; a dictionary would be sorted.
@@ -320,7 +339,12 @@ def write(target: Obs, value: Any) -> None:
         target[...] = fit(value, target.shape, target.dtype)
 
 
-def put(target: Obs, row: int, value: object, when: Callable[[int], str]) -> None:
+def put(
+    target: Obs,
+    row: int,
+    value: object,
+    when: Callable[[int], str],
+) -> None:
     """Put one observation into a row, part by part.
 
     Raises:

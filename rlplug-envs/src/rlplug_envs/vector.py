@@ -12,10 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.wrappers import TimeLimit
 
-from rlplug_core.errors import BadEnv, UsageError
-from rlplug_core.plugins.single_wrappers import Single, repeating
+from rlplug_core.errors import BadEnv
 from rlplug_core.protocols import Show
 from rlplug_core.types import MASK, Array, Episode, GymEnv, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture.decoder import restore
@@ -23,7 +21,7 @@ from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.families.limits import limit_of
 from rlplug_envs.goals import with_goals
 from rlplug_envs.observation_dtypes import LARGEST, LEAST, WHOLE, fit
-from rlplug_envs.raw_return import find_raw_return, with_raw_return
+from rlplug_envs.raw_return import Wrap, find_raw_return, wrap_single
 from rlplug_envs.rows import (
     capture_rows,
     check_state,
@@ -51,7 +49,6 @@ from rlplug_envs.watch import (
 )
 
 Make: TypeAlias = Callable[[], GymEnv]
-Wrap: TypeAlias = Callable[[GymEnv], GymEnv]
 
 #: Why environments inside wrappers cannot be captured, by registry entry or function; tested once per process.
 _TESTED: dict[tuple[object, Wrap], str] = {}
@@ -76,7 +73,12 @@ class SerialEnvs:
     """
 
     def __init__(
-        self, make: Make, num_envs: int, id: str = "", limit: int = 0, inexact: str | None = None
+        self,
+        make: Make,
+        num_envs: int,
+        id: str = "",
+        limit: int = 0,
+        inexact: str | None = None,
     ) -> None:
         if num_envs < 1:
             raise BadEnv(f"{id}: num_envs is {num_envs}; it must be at least 1")
@@ -160,7 +162,12 @@ class SerialEnvs:
             return quiet
         return self._end(obs, reward, ended, watch)
 
-    def _step_rows(self, action: Array, obs: Obs, reward: Array) -> dict[int, bool]:
+    def _step_rows(
+        self,
+        action: Array,
+        obs: Obs,
+        reward: Array,
+    ) -> dict[int, bool]:
         """Step every environment and write its results; return whether it terminated for each row that ended."""
         choices = self._choose(action)
         flat = self._flat
@@ -222,7 +229,13 @@ class SerialEnvs:
     def _at(self, row: int, step: int) -> str:
         return f"{self.spec.id}, environment {self._first_row + row}, step {step} of its episode"
 
-    def _end(self, obs: Obs, reward: Array, ended: dict[int, bool], watch: Watch) -> Timestep:
+    def _end(
+        self,
+        obs: Obs,
+        reward: Array,
+        ended: dict[int, bool],
+        watch: Watch,
+    ) -> Timestep:
         """Return the Timestep of a step that ended episodes; `ended` maps rows to whether they terminated."""
         for row, begun in enumerate(self._begun):
             if self._time - begun >= self._limit:
@@ -277,7 +290,12 @@ class SerialEnvs:
             obs[MASK][row] = self._view.mask(info, False)
 
     def _write(
-        self, obs: Obs, row: int, value: object, info: dict[str, object], ended: bool
+        self,
+        obs: Obs,
+        row: int,
+        value: object,
+        info: dict[str, object],
+        ended: bool,
     ) -> None:
         put(self._view.body(obs), row, value, self._where)
         if self._view.masked:
@@ -306,7 +324,7 @@ class SerialEnvs:
         id = self.spec.id
         make = self._make
         envs = iter(self.envs)
-        around = self.around(wrap)
+        around = wrap_single(wrap, self.spec, self._limit)
         limit = 0 if self._limit == inf else min(int(self._limit), 20)
         spec = self.envs[0].spec
         kind = (repr(spec) if spec else make, wrap)
@@ -315,26 +333,6 @@ class SerialEnvs:
         rows = SerialEnvs(lambda: around(next(envs)), len(self.envs), id, inexact=_TESTED[kind])
         rows._make = lambda: around(make())
         return rows
-
-    def around(self, wrap: Wrap) -> Wrap:
-        """Return a function that puts an environment inside `wrap`, with the time limit of its own steps.
-
-        Raises:
-            UsageError: it would take actions that a mask forbids.
-        """
-        if isinstance(wrap, Single) and masked(self.spec.obs) and (ours := repeating(wrap.load())):
-            raise UsageError(
-                f"{wrap.name} repeats actions, also those that the masks of {self.spec.id} forbid by then; "
-                f"use --wrap {ours}"
-            )
-        limit = 0 if self._limit == inf else int(self._limit)
-
-        def wrap_each(env: GymEnv) -> GymEnv:
-            env = TimeLimit(env, limit) if limit else env
-            # Our own wrappers at most sum rewards.
-            return wrap(with_raw_return(env) if isinstance(wrap, Single) else env)
-
-        return wrap_each
 
     def info(self, key: str) -> list[Any]:
         """Return the value of `key` in the last step's `info` for each environment; None if it is absent."""

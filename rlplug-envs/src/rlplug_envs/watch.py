@@ -103,7 +103,13 @@ class Watch:
                 )
         self.parts = [_raise_limit(watched) for watched in self.parts]
 
-    def _say_far(self, where: str, space: spaces.Box, obs: Array, lengths: Any) -> None:
+    def _say_far(
+        self,
+        where: str,
+        space: spaces.Box,
+        obs: Array,
+        lengths: Any,
+    ) -> None:
         with np.errstate(invalid="ignore", over="ignore"):  # infinities and large bounds
             far = np.maximum(space.low - obs, obs - space.high) > FAR * _size(space)
         rows = np.flatnonzero(far.reshape(len(obs), -1).any(1))
@@ -147,7 +153,12 @@ def close_env(close: Callable[[], object], id: str) -> None:
             warn(f"{id} raised in close(): {describe(error)}; everything else continues")
 
 
-def check_counted(when: Callable[[int], str], space: Space, obs: Obs, name: str = "") -> None:
+def check_counted(
+    when: Callable[[int], str],
+    space: Space,
+    obs: Obs,
+    name: str = "",
+) -> None:
     """Raise BadEnv for Discrete and similar observations [N, ...] outside their space; `when` names a row and its step.
 
     A network would read a number below the range as another state, and one above it as no state.
@@ -214,7 +225,12 @@ SEVERAL_REWARDS = (
 )
 
 
-def check_result(where: str, gain: Any, terminated: Any, truncated: Any) -> None:
+def check_result(
+    where: str,
+    gain: Any,
+    terminated: Any,
+    truncated: Any,
+) -> None:
     """Raise BadEnv unless a reward is a number, and the ends of an episode are true or false."""
     if not isinstance(gain, int) and (np.ndim(gain) or np.asarray(gain).dtype.kind not in "biuf"):
         several = np.size(gain) > 1 and not isinstance(gain, str)
@@ -235,7 +251,12 @@ def refuse_reward(where: str, gain: Any) -> BadEnv:
     return BadEnv(f"{where}: the reward is {gain}; give a finite number")
 
 
-def check_reward(where: str, gain: Any, terminated: Any, truncated: Any) -> Any:
+def check_reward(
+    where: str,
+    gain: Any,
+    terminated: Any,
+    truncated: Any,
+) -> Any:
     """Return a reward as a Python number; raise BadEnv unless float32 holds it.
 
     The flags of the episode's end are checked, too.

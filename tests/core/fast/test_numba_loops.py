@@ -12,8 +12,7 @@ from rlplug_core.fast.activations import FUNCTIONS, RELU, TANH
 from rlplug_core.fast.forward import FEW, dense
 from rlplug_core.fast.kernels import HostViews
 from rlplug_core.fast.layer_ops import ElementwiseOp, LinearOp
-from rlplug_core.fast.losses import how, how_on
-from rlplug_core.fast.numba_loops import available, loop_library, pair, why_not_numba
+from rlplug_core.fast.numba_loops import available, how, how_on, loop_library, pair, why_not_numba
 from rlplug_core.learning.update_rules import Adam, AdamW, RMSProp
 
 pytestmark = pytest.mark.usefixtures("loops")

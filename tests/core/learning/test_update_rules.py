@@ -12,7 +12,8 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import constant, linear
 from rlplug_core.errors import BadConfig
 from rlplug_core.learning.optimizer import Optimizer
-from rlplug_core.learning.update_rules import RULES, Adam, OptimizerOptions, RMSProp
+from rlplug_core.learning.optimizer_options import OptimizerOptions
+from rlplug_core.learning.update_rules import RULES, Adam, RMSProp
 from tests.core.fakes import assert_same, stored
 from tests.core.learning.test_optimizer import loss_of, network, shared_pair, train, weights
 from tests.tables import for_each

@@ -74,7 +74,12 @@ def part_of(step: rl.Step, group: Group) -> rl.Step:
     )
 
 
-def signal_of(step: rl.Step, group: Group, name: str, default: ArrayLike | None) -> rl.Array:
+def signal_of(
+    step: rl.Step,
+    group: Group,
+    name: str,
+    default: ArrayLike | None,
+) -> rl.Array:
     """Return the signal `name` of a group's agents, NaN replaced by the default.
 
     Raises:

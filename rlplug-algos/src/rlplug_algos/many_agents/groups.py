@@ -72,7 +72,11 @@ def _rows(places: tuple[int, ...], agents: int, num_envs: int) -> rl.Array:
     return np.flatnonzero(np.isin(np.arange(num_envs) % agents, places))
 
 
-def groups(spec: rl.Spec, words: Iterable[str], separate: bool) -> tuple[Group, ...]:
+def groups(
+    spec: rl.Spec,
+    words: Iterable[str],
+    separate: bool,
+) -> tuple[Group, ...]:
     """Return the groups of a world's agents.
 
     Args:
@@ -101,7 +105,11 @@ def groups(spec: rl.Spec, words: Iterable[str], separate: bool) -> tuple[Group, 
 
 
 def _group(
-    spec: rl.Spec, names: tuple[str, ...], algorithm: str, kind: str, own: list[str]
+    spec: rl.Spec,
+    names: tuple[str, ...],
+    algorithm: str,
+    kind: str,
+    own: list[str],
 ) -> Group:
     inner = replace(spec, obs=spec.obs[kind], action=spec.action[kind], kinds=()) if kind else spec  # type: ignore[index]
     worlds = spec.num_envs // len(names)
@@ -130,7 +138,10 @@ def _group_name(own: list[str], names: tuple[str, ...]) -> str:
     return prefix if prefix and theirs == own else "-".join(own)
 
 
-def _rules(words: Iterable[str], names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _rules(
+    words: Iterable[str],
+    names: tuple[str, ...],
+) -> Iterator[tuple[str, str]]:
     """Return pairs of the name of an agent, perhaps with `*`, and its algorithm."""
     found: list[list[str]] = []
     for piece in ",".join(words).split(","):

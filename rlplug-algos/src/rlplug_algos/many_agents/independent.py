@@ -11,9 +11,9 @@ import rlplug_core as rl
 from rlplug_algos.many_agents.group_buffer import GroupsBuffer
 from rlplug_algos.many_agents.groups import Group, groups, take_rows
 from rlplug_core.acting.states import begin_acting
-from rlplug_core.algorithm import signals_of
 from rlplug_core.batches import rows_of
 from rlplug_core.config.options import Repeated
+from rlplug_core.loop.info_columns import signals_of
 from rlplug_core.nets.actions import dtype_of, shape_of
 from rlplug_core.plugins.index import DIFFERENT_SPACES
 from rlplug_core.plugins.learners import learner_of
@@ -40,7 +40,12 @@ class Independent:
     actions: ClassVar[tuple[str, ...]] = rl.SPACES
     abilities: ClassVar[tuple[str, ...]] = (DIFFERENT_SPACES,)
 
-    def __init__(self, spec: rl.Spec, config: IndependentConfig, context: rl.Context) -> None:
+    def __init__(
+        self,
+        spec: rl.Spec,
+        config: IndependentConfig,
+        context: rl.Context,
+    ) -> None:
         self.groups = groups(spec, config.agent, config.separate)
         self.learners = {
             group.name: learner_of(
@@ -99,7 +104,10 @@ class GroupsAgent:
     """Acts with the agent of each group in its rows."""
 
     def __init__(
-        self, groups: tuple[Group, ...], agents: dict[str, rl.Agent], shares: dict[str, float]
+        self,
+        groups: tuple[Group, ...],
+        agents: dict[str, rl.Agent],
+        shares: dict[str, float],
     ) -> None:
         self.groups = groups
         self.agents = agents
@@ -147,7 +155,11 @@ class GroupsAgent:
             }
         return rl.Act(action, self._spread(memories, num_envs), extras)
 
-    def _spread(self, memories: dict[str, Any], num_envs: int) -> rl.RecurrentState:
+    def _spread(
+        self,
+        memories: dict[str, Any],
+        num_envs: int,
+    ) -> rl.RecurrentState:
         """Return the recurrent states of groups with a row for every agent; None if no group has one."""
         if all(memory is None for memory in memories.values()):
             return None

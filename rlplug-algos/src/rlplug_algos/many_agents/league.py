@@ -24,7 +24,12 @@ class League:
         open: whether opponents play; True in training, False in evaluations.
     """
 
-    def __init__(self, window: int, past: float, generator: np.random.Generator) -> None:
+    def __init__(
+        self,
+        window: int,
+        past: float,
+        generator: np.random.Generator,
+    ) -> None:
         self.window = window
         self.past = past
         self.generator = generator

@@ -99,7 +99,12 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps, self.agents)
 
-    def learn(self, batch: rl.Rollout, now: MAPPOConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Rollout,
+        now: MAPPOConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         samples = self.advantages(self.scale_reward(batch), now)
         normalized = self.critic.normalize(samples)
         metrics = dict[str, Tensor]()
@@ -128,7 +133,11 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
         )
 
     @rl.pure
-    def loss(self, batch: rl.Samples, now: MAPPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        self,
+        batch: rl.Samples,
+        now: MAPPOConfig,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return PPO's clipped surrogate plus the squared error of the value of the world's state; and metrics."""
         outputs = self.policy(batch.obs)
         value = self.critic.normalized(batch.extras["state"])

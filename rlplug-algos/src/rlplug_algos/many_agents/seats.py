@@ -33,7 +33,12 @@ class Seats:
 class SeatBuffer:
     """Adds the learner's rows to its buffer, and reports results to the league."""
 
-    def __init__(self, seats: Seats, buffer: rl.Buffer[Any], league: League) -> None:
+    def __init__(
+        self,
+        seats: Seats,
+        buffer: rl.Buffer[Any],
+        league: League,
+    ) -> None:
         self.seats = seats
         self.buffer = buffer
         self.league = league

@@ -9,7 +9,7 @@ import rlplug_core as rl
 from rlplug_algos.many_agents.league import League
 from rlplug_algos.many_agents.seats import SeatBuffer, Seats
 from rlplug_core.acting.states import begin_acting
-from rlplug_core.algorithm import signals_of
+from rlplug_core.loop.info_columns import signals_of
 from rlplug_core.plugins.learners import learner_of
 from rlplug_core.protocols import SupportsFinish
 from rlplug_core.types import tree_where
@@ -41,7 +41,12 @@ class SelfPlay:
     runners: ClassVar[tuple[str, ...]] = ("sync",)
     actions: ClassVar[tuple[str, ...]] = rl.SPACES
 
-    def __init__(self, spec: rl.Spec, config: SelfPlayConfig, context: rl.Context) -> None:
+    def __init__(
+        self,
+        spec: rl.Spec,
+        config: SelfPlayConfig,
+        context: rl.Context,
+    ) -> None:
         self.seats = Seats(spec)
         own = replace(spec, num_envs=len(self.seats.rows), agents=())
         #: The fraction of all rows that belong to the learner.
@@ -82,7 +87,12 @@ class SelfPlay:
 class SelfPlayAgent:
     """Acts for the learner in its seats and for the opponent in the others; in evaluation for the learner in all."""
 
-    def __init__(self, learner: SelfPlay, own: rl.Agent, opponent: rl.Agent) -> None:
+    def __init__(
+        self,
+        learner: SelfPlay,
+        own: rl.Agent,
+        opponent: rl.Agent,
+    ) -> None:
         self.league = learner.league
         self.config = learner.config
         self.seats = learner.seats

@@ -20,7 +20,10 @@ def state_space(obs: Space, agents: int) -> Space:
 
 
 def world_state(
-    rollout: rl.Rollout, obs: Space, agents: int, keys: Sequence[str] = ()
+    rollout: rl.Rollout,
+    obs: Space,
+    agents: int,
+    keys: Sequence[str] = (),
 ) -> tuple[rl.Array, rl.Array]:
     """Return the states before and after the action of each row, [T, N, S] both.
 

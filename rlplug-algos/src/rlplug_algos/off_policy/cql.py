@@ -104,7 +104,12 @@ class CQL(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
 
-    def learn(self, batch: rl.Transitions, now: CQLConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Transitions,
+        now: CQLConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         size = len(batch.action)
         dims = self.head.dims
         n = now.n_action_samples
@@ -127,7 +132,12 @@ class CQL(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def critic_loss(
-        self, batch: rl.Transitions, noise: Tensor, others: Tensor, uniform: Tensor, now: CQLConfig
+        self,
+        batch: rl.Transitions,
+        noise: Tensor,
+        others: Tensor,
+        uniform: Tensor,
+        now: CQLConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return alpha * (log sum_a exp Q(s, a) - Q(s, a_data)) + half the squared error, for all critics (eq. 4)."""
         target = self.backup(batch, noise, now)
@@ -142,14 +152,24 @@ class CQL(rl.Algorithm[rl.Transitions]):
         return loss, {**metrics, "loss/q_mean": batch.mean(q.detach().mean(0))}
 
     @torch.no_grad()
-    def backup(self, batch: rl.Transitions, noise: Tensor, now: CQLConfig) -> Tensor:
+    def backup(
+        self,
+        batch: rl.Transitions,
+        noise: Tensor,
+        now: CQLConfig,
+    ) -> Tensor:
         """Return r + discount * min Q_target(s', a') with a sampled a'; minus alpha * log pi with soft_q_backup."""
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         next_q = self.target_critics.lowest(batch.next_obs, action)
         bonus = self.temperature.times_alpha(log_prob, now.ent_coef) if now.soft_q_backup else 0.0
         return batch.reward + batch.discount * (next_q - bonus)
 
-    def log_sum_exp(self, batch: rl.Transitions, others: Tensor, uniform: Tensor) -> Tensor:
+    def log_sum_exp(
+        self,
+        batch: rl.Transitions,
+        others: Tensor,
+        uniform: Tensor,
+    ) -> Tensor:
         """Return the log of the integral of exp Q(s, a) over actions [critics, B], by importance sampling (appendix F).
 
         Args:
@@ -171,7 +191,11 @@ class CQL(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def policy_loss(
-        self, batch: rl.Transitions, noise: Tensor, now: CQLConfig, imitates: bool
+        self,
+        batch: rl.Transitions,
+        noise: Tensor,
+        now: CQLConfig,
+        imitates: bool,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return SAC's loss; with `imitates`, log pi(a_data | s) replaces Q, as in the authors' code."""
         outputs = self.policy(batch.obs)

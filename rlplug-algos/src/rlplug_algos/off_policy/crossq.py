@@ -103,7 +103,12 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
 
-    def learn(self, batch: rl.Transitions, now: CrossQConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Transitions,
+        now: CrossQConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         shape = (2, len(batch.action), prod(self.spec.action.shape or ()))
         noise, next_noise = batch.standard_normal(self.generator, shape)
         loss, metrics, moments = self.critic_loss(batch, next_noise, now)
@@ -123,7 +128,10 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def critic_loss(
-        self, batch: rl.Transitions, noise: Tensor, now: CrossQConfig
+        self,
+        batch: rl.Transitions,
+        noise: Tensor,
+        now: CrossQConfig,
     ) -> tuple[Tensor, dict[str, Tensor], rl.Moments]:
         """Return squared errors with Q(s, a) and Q(s', a') of one forward pass (section 3.1), metrics and moments."""
         with torch.no_grad():
@@ -146,7 +154,10 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def policy_loss(
-        self, batch: rl.Transitions, noise: Tensor, now: CrossQConfig
+        self,
+        batch: rl.Transitions,
+        noise: Tensor,
+        now: CrossQConfig,
     ) -> tuple[Tensor, dict[str, Tensor], rl.Moments]:
         """Return SAC's loss with batch moments in the policy and running moments in the critics; metrics; moments."""
         moments: rl.Moments = []

@@ -103,7 +103,12 @@ class DDPG(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
 
-    def learn(self, batch: rl.Transitions, now: DDPGConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Transitions,
+        now: DDPGConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         loss, metrics = self.critic_loss(batch, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
@@ -117,7 +122,9 @@ class DDPG(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def critic_loss(
-        self, batch: rl.Transitions, now: DDPGConfig
+        self,
+        batch: rl.Transitions,
+        now: DDPGConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return half the squared error of every critic, with one target for all (algorithm 1)."""
         target = self.td_target(batch)

@@ -93,7 +93,12 @@ class IQL(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
 
-    def learn(self, batch: rl.Transitions, now: IQLConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Transitions,
+        now: IQLConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         policy_loss, metrics = self.policy_loss(batch, now)
         loss, policy_metrics = self.critic_loss(batch, now)
         norms = {
@@ -107,7 +112,9 @@ class IQL(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def critic_loss(
-        self, batch: rl.Transitions, now: IQLConfig
+        self,
+        batch: rl.Transitions,
+        now: IQLConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the expectile loss of V(s) to min Q_target(s, a) (eq. 5) plus (Q(s, a) - r - discount V(s'))² (eq. 6).
 
@@ -129,7 +136,9 @@ class IQL(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def policy_loss(
-        self, batch: rl.Transitions, now: IQLConfig
+        self,
+        batch: rl.Transitions,
+        now: IQLConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return -exp(beta * (min Q_target(s, a) - V(s))) log pi(a | s), with weights up to max_weight (eq. 7)."""
         outputs = self.policy(batch.obs)

@@ -124,7 +124,12 @@ class SAC(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
 
-    def learn(self, batch: rl.Transitions, now: SACConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Transitions,
+        now: SACConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         shape = (2, len(batch.action), prod(self.spec.action.shape or ()))
         noise, next_noise = batch.standard_normal(self.generator, shape)
         loss, metrics = self.critic_loss(batch, next_noise, now)
@@ -142,7 +147,10 @@ class SAC(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def critic_loss(
-        self, batch: rl.Transitions, noise: Tensor, now: SACConfig
+        self,
+        batch: rl.Transitions,
+        noise: Tensor,
+        now: SACConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return half the squared error of every critic, with one soft target for all (eq. 5); and metrics."""
         if isinstance(self.critics, rl.CategoricalCritics):
@@ -152,7 +160,11 @@ class SAC(rl.Algorithm[rl.Transitions]):
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))}
 
     def categorical_loss(
-        self, critics: rl.CategoricalCritics, batch: rl.Transitions, noise: Tensor, now: SACConfig
+        self,
+        critics: rl.CategoricalCritics,
+        batch: rl.Transitions,
+        noise: Tensor,
+        now: SACConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of critics that predict distributions; the next state's entropy is part of the reward."""
         with torch.no_grad():
@@ -167,7 +179,12 @@ class SAC(rl.Algorithm[rl.Transitions]):
         return (self.policy.trunk or self.critics).next_obs(batch)
 
     @torch.no_grad()
-    def soft_target(self, batch: rl.Transitions, noise: Tensor, now: SACConfig) -> Tensor:
+    def soft_target(
+        self,
+        batch: rl.Transitions,
+        noise: Tensor,
+        now: SACConfig,
+    ) -> Tensor:
         """Return r + discount * (min Q_target(s', a') - alpha * log pi(a' | s')) [B] with a sampled a' (eq. 3, 5)."""
         action, log_prob = self.head.draw(self.policy(self.next_policy_obs(batch)), noise)
         next_q = self.next_value(batch, self.target_critics.next_obs(batch), action)
@@ -176,7 +193,10 @@ class SAC(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def policy_loss(
-        self, batch: rl.Transitions, noise: Tensor, now: SACConfig
+        self,
+        batch: rl.Transitions,
+        noise: Tensor,
+        now: SACConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return alpha * log pi(a | s) - min Q(s, a) (eq. 7) plus the loss of log alpha (eq. 18); and metrics."""
         obs = self.critics.obs(batch)
@@ -188,7 +208,12 @@ class SAC(rl.Algorithm[rl.Transitions]):
             batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=entropy
         )
 
-    def values(self, batch: rl.Transitions, obs: rl.Obs, action: Tensor) -> Tensor:
+    def values(
+        self,
+        batch: rl.Transitions,
+        obs: rl.Obs,
+        action: Tensor,
+    ) -> Tensor:
         """Return Q(s, a) of all critics [n, B], which learn the target.
 
         Args:
@@ -198,11 +223,21 @@ class SAC(rl.Algorithm[rl.Transitions]):
         """
         return self.critics(obs, action)
 
-    def next_value(self, batch: rl.Transitions, obs: rl.Obs, action: Tensor) -> Tensor:
+    def next_value(
+        self,
+        batch: rl.Transitions,
+        obs: rl.Obs,
+        action: Tensor,
+    ) -> Tensor:
         """Return the value [B] of next actions in the target: the lowest of all target critics."""
         return self.target_critics.lowest(obs, action)
 
-    def policy_value(self, batch: rl.Transitions, obs: rl.Obs, action: Tensor) -> Tensor:
+    def policy_value(
+        self,
+        batch: rl.Transitions,
+        obs: rl.Obs,
+        action: Tensor,
+    ) -> Tensor:
         """Return the value [B] that the policy maximizes: the lowest of all critics."""
         return self.critics.lowest(obs, action)
 

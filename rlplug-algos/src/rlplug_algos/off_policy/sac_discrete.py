@@ -98,7 +98,12 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
 
-    def learn(self, batch: rl.Transitions, now: SACDiscreteConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Transitions,
+        now: SACDiscreteConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         loss, metrics = self.critic_loss(batch, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
@@ -111,7 +116,9 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def critic_loss(
-        self, batch: rl.Transitions, now: SACDiscreteConfig
+        self,
+        batch: rl.Transitions,
+        now: SACDiscreteConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return half the squared error of every critic at the batch's actions, summed over critics (eq. 5)."""
         target = self.soft_target(batch, now)
@@ -120,7 +127,11 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))}
 
     @torch.no_grad()
-    def soft_target(self, batch: rl.Transitions, now: SACDiscreteConfig) -> Tensor:
+    def soft_target(
+        self,
+        batch: rl.Transitions,
+        now: SACDiscreteConfig,
+    ) -> Tensor:
         """Return r + discount * sum of pi(a' | s') (min Q_target(s', a') - alpha * log pi(a' | s')) [B] (eq. 10)."""
         next_q = self.target_critics.lowest(batch.next_obs)
         log_prob, next_q = rl.expected_of(rl.log_softmax(self.policy(batch.next_obs)), next_q)
@@ -129,7 +140,9 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def policy_loss(
-        self, batch: rl.Transitions, now: SACDiscreteConfig
+        self,
+        batch: rl.Transitions,
+        now: SACDiscreteConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum of pi (alpha * log pi - min Q) (eq. 12) plus the loss of log alpha (eq. 11); and metrics."""
         log_probs = rl.log_softmax(self.policy(batch.obs))
@@ -141,7 +154,11 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
             batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy
         )
 
-    def target_entropy(self, log_probs: Tensor, now: SACDiscreteConfig) -> float | Tensor:
+    def target_entropy(
+        self,
+        log_probs: Tensor,
+        now: SACDiscreteConfig,
+    ) -> float | Tensor:
         """Return the target entropy: a number, or [B] with action masks (`ILLEGAL` logits)."""
         if now.target_entropy is not None:
             return now.target_entropy

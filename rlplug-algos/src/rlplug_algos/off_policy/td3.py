@@ -136,7 +136,12 @@ class TD3(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
 
-    def learn(self, batch: rl.Transitions, now: TD3Config, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Transitions,
+        now: TD3Config,
+        clock: rl.Clock,
+    ) -> rl.Result:
         shape = (len(batch.action), prod(self.spec.action.shape or ()))
         noise = batch.standard_normal(self.generator, shape)
         loss, metrics = self.critic_loss(batch, noise, now)
@@ -152,7 +157,10 @@ class TD3(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def critic_loss(
-        self, batch: rl.Transitions, noise: Tensor, now: TD3Config
+        self,
+        batch: rl.Transitions,
+        noise: Tensor,
+        now: TD3Config,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return half the squared error of every critic, with one target for all (algorithm 1)."""
         if isinstance(self.critics, rl.CategoricalCritics):
@@ -166,14 +174,24 @@ class TD3(rl.Algorithm[rl.Transitions]):
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))}
 
     @torch.no_grad()
-    def td_target(self, batch: rl.Transitions, noise: Tensor, now: TD3Config) -> Tensor:
+    def td_target(
+        self,
+        batch: rl.Transitions,
+        noise: Tensor,
+        now: TD3Config,
+    ) -> Tensor:
         """Return r + discount * min Q_target(s', a') [B]."""
         next_obs = self.target_critics.next_obs(batch)
         action = self.target_action(batch, noise, now)
         return batch.reward + batch.discount * self.target_critics.lowest(next_obs, action)
 
     @torch.no_grad()
-    def target_action(self, batch: rl.Transitions, noise: Tensor, now: TD3Config) -> Tensor:
+    def target_action(
+        self,
+        batch: rl.Transitions,
+        noise: Tensor,
+        now: TD3Config,
+    ) -> Tensor:
         """Return a' [B, d]: the target policy's action plus clipped noise (section 5.3)."""
         noise = (now.target_policy_noise * noise).clip(
             -now.target_noise_clip, now.target_noise_clip

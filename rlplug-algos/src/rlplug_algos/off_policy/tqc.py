@@ -116,7 +116,12 @@ class TQC(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
 
-    def learn(self, batch: rl.Transitions, now: TQCConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Transitions,
+        now: TQCConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         shape = (2, len(batch.action), prod(self.spec.action.shape or ()))
         noise, next_noise = batch.standard_normal(self.generator, shape)
         loss, metrics = self.critic_loss(batch, next_noise, now)
@@ -131,7 +136,10 @@ class TQC(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def critic_loss(
-        self, batch: rl.Transitions, noise: Tensor, now: TQCConfig
+        self,
+        batch: rl.Transitions,
+        noise: Tensor,
+        now: TQCConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the mean quantile Huber loss of all quantiles of all critics (eq. 12, 13); and metrics."""
         quantiles = self.critics.pooled(batch.obs, batch.action)
@@ -143,7 +151,12 @@ class TQC(rl.Algorithm[rl.Transitions]):
         }
 
     @torch.no_grad()
-    def truncated_target(self, batch: rl.Transitions, noise: Tensor, now: TQCConfig) -> Tensor:
+    def truncated_target(
+        self,
+        batch: rl.Transitions,
+        noise: Tensor,
+        now: TQCConfig,
+    ) -> Tensor:
         """Return r + discount * (z - alpha * log pi(a' | s')) [B, k] for the k smallest quantiles z (eq. 11)."""
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         ordered = self.target_critics.pooled(batch.next_obs, action).sort(1).values
@@ -153,7 +166,10 @@ class TQC(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def policy_loss(
-        self, batch: rl.Transitions, noise: Tensor, now: TQCConfig
+        self,
+        batch: rl.Transitions,
+        noise: Tensor,
+        now: TQCConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return alpha * log pi(a | s) - mean Z(s, a) (eq. 14) plus the loss of log alpha (eq. 18); and metrics."""
         action, log_prob = self.head.draw(self.policy(batch.obs), noise)

@@ -115,7 +115,12 @@ class A2C(rl.Algorithm[rl.Rollout]):
         seeds = self.seeds.child("buffer", self.context.rank)
         return self.replay.buffer(self.config.n_steps, self.spec.num_envs, seeds)
 
-    def learn(self, batch: rl.Rollout, now: A2CConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Rollout,
+        now: A2CConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         rollout = self.scale_reward(batch)
         advantage, target = self.advantages(rollout, now)
         samples = self.networks.samples(rollout, advantage, target, self.device)
@@ -127,7 +132,11 @@ class A2C(rl.Algorithm[rl.Rollout]):
         metrics["loss/explained_variance"] = rl.explained_variance(rollout, advantage, target)
         return rl.Result(metrics)
 
-    def advantages(self, rollout: rl.Rollout, now: A2CConfig) -> tuple[rl.Array, rl.Array]:
+    def advantages(
+        self,
+        rollout: rl.Rollout,
+        now: A2CConfig,
+    ) -> tuple[rl.Array, rl.Array]:
         """Return GAE advantages and value targets; with replay, those of V-trace for the current policy."""
         value, next_value = self.predict_values(rollout)
         if not self.replay.on:
@@ -144,7 +153,11 @@ class A2C(rl.Algorithm[rl.Rollout]):
         )
 
     @rl.pure
-    def loss(self, batch: rl.Samples, now: A2CConfig) -> tuple[Tensor, dict[str, Tensor | float]]:
+    def loss(
+        self,
+        batch: rl.Samples,
+        now: A2CConfig,
+    ) -> tuple[Tensor, dict[str, Tensor | float]]:
         """Return the loss of section 4 (policy gradient, squared value error, entropy bonus) and metrics."""
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)

@@ -92,7 +92,12 @@ class ACER(rl.Algorithm[rl.Rollout]):
         )
         return replay.buffer(c.n_steps, self.spec.num_envs, seeds)
 
-    def learn(self, batch: rl.Rollout, now: ACERConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Rollout,
+        now: ACERConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         samples = self.retrace_targets(batch, now)
         loss, metrics = self.loss(samples, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
@@ -101,7 +106,11 @@ class ACER(rl.Algorithm[rl.Rollout]):
         self.average.move(1 - now.average_policy_decay)
         return rl.Result(metrics)
 
-    def retrace_targets(self, batch: rl.Rollout, now: ACERConfig) -> rl.Samples:
+    def retrace_targets(
+        self,
+        batch: rl.Rollout,
+        now: ACERConfig,
+    ) -> rl.Samples:
         """Return the rollout's samples with Retrace targets of action values (eq. 5), and advantages over V."""
         noise = self.policy.fresh_noise(self.generator)
         value, next_value = batch.values(
@@ -123,7 +132,11 @@ class ACER(rl.Algorithm[rl.Rollout]):
         return softmax(self.predict_logits(obs, noise))
 
     @rl.pure
-    def loss(self, batch: rl.Samples, now: ACERConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        self,
+        batch: rl.Samples,
+        now: ACERConfig,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the policy gradient within the trust region (eq. 9 to 12), squared Retrace error and entropy bonus."""
         log_probs = self.policy(*batch.inputs).log_softmax(-1)
         q = self.q_network(batch.obs)
@@ -136,7 +149,13 @@ class ACER(rl.Algorithm[rl.Rollout]):
         metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy}
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}
 
-    def ascent(self, batch: rl.Samples, probs: Tensor, q: Tensor, now: ACERConfig) -> Tensor:
+    def ascent(
+        self,
+        batch: rl.Samples,
+        probs: Tensor,
+        q: Tensor,
+        now: ACERConfig,
+    ) -> Tensor:
         """Return the gradient [B, A] of eq. 9, projected into the trust region of eq. 11 by eq. 12."""
         safe = probs.clamp(min=TINY)
         ratio = probs / batch.extras["outputs"].softmax(-1).clamp(min=TINY)

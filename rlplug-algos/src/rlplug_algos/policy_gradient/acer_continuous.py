@@ -91,7 +91,12 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         )
         return replay.buffer(c.n_steps, self.spec.num_envs, seeds)
 
-    def learn(self, batch: rl.Rollout, now: ContinuousACERConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Rollout,
+        now: ContinuousACERConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         samples = self.retrace_targets(batch, now)
         loss, metrics = self.loss(samples, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
@@ -100,7 +105,11 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         self.average.move(1 - now.average_policy_decay)
         return rl.Result(metrics)
 
-    def retrace_targets(self, batch: rl.Rollout, now: ContinuousACERConfig) -> rl.Samples:
+    def retrace_targets(
+        self,
+        batch: rl.Rollout,
+        now: ContinuousACERConfig,
+    ) -> rl.Samples:
         """Return samples with Retrace targets; advantages are of returns without truncated weights (section 5.2)."""
         head = self.head
         count = batch.size
@@ -134,7 +143,9 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(
-        self, batch: rl.Samples, now: ContinuousACERConfig
+        self,
+        batch: rl.Samples,
+        now: ContinuousACERConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return policy gradient within the trust region, errors of Q and V, and entropy bonus (section 5.2)."""
         head = self.head

@@ -94,7 +94,12 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps)
 
-    def learn(self, batch: rl.Rollout, now: ACKTRConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Rollout,
+        now: ACKTRConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         rollout = self.scale_reward(batch)
         value, next_value = rollout.values(self.predict_value)
         advantage, value_target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
@@ -115,7 +120,11 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
 
     @torch.no_grad()
     def bound_divergence(
-        self, samples: rl.Samples, before: Tensor, start: Tensor, limit: float
+        self,
+        samples: rl.Samples,
+        before: Tensor,
+        start: Tensor,
+        limit: float,
     ) -> Tensor:
         """Shorten the policy's step until its mean KL divergence is at most `limit`; return the divergence [].
 
@@ -143,7 +152,12 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         velocity.zero_()
         return torch.zeros_like(divergence)
 
-    def update_fisher(self, samples: rl.Samples, now: ACKTRConfig, clock: rl.Clock) -> None:
+    def update_fisher(
+        self,
+        samples: rl.Samples,
+        now: ACKTRConfig,
+        clock: rl.Clock,
+    ) -> None:
         """Update the Fisher factors with this batch, and decompose them every `kfac_update_interval` updates."""
         smaller = clock.scale**2  # a plateau controller also shrinks the trust regions
         radii = now.kfac_clip * smaller, now.critic_kfac_clip * smaller
@@ -167,7 +181,11 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         self.kfac.widen(1, error.sum() / used.sum().clamp(min=1))
 
     @rl.pure
-    def loss(self, batch: rl.Samples, now: ACKTRConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        self,
+        batch: rl.Samples,
+        now: ACKTRConfig,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return policy gradient, squared value error and entropy bonus, as in A2C."""
         outputs, value = self.networks(batch.obs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)

@@ -91,7 +91,12 @@ class APPO(rl.Algorithm[rl.Rollout]):
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps)
 
-    def learn(self, batch: rl.Rollout, now: APPOConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Rollout,
+        now: APPOConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         if rl.due(clock.updates - 1, clock.updates, now.target_update_interval):
             self.target.move()
         samples = self.advantages(batch, now)
@@ -125,7 +130,11 @@ class APPO(rl.Algorithm[rl.Rollout]):
         return replace(samples, extras=extras, share=samples.counts)
 
     @rl.pure
-    def loss(self, batch: rl.Samples, now: APPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        self,
+        batch: rl.Samples,
+        now: APPOConfig,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return PPO's clipped surrogate around the target policy, squared value error and entropy bonus."""
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)

@@ -90,7 +90,12 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
         )
         return replay.buffer(c.n_steps, self.spec.num_envs, self.seeds.child("buffer"))
 
-    def learn(self, batch: rl.Rollout, now: IMPALAConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Rollout,
+        now: IMPALAConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         log_prob = rl.log_probs(batch, self.policy, self.predict_outputs)
         value, next_value = self.predict_values(batch)
         advantage, value_target = rl.vtrace(
@@ -112,7 +117,11 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
         return rl.Result(metrics)
 
     @rl.pure
-    def loss(self, batch: rl.Samples, now: IMPALAConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        self,
+        batch: rl.Samples,
+        now: IMPALAConfig,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of section 4.2; the weights rho are part of the advantages."""
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)

@@ -116,7 +116,12 @@ class PPO(rl.Algorithm[rl.Rollout]):
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps)
 
-    def learn(self, batch: rl.Rollout, now: PPOConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Rollout,
+        now: PPOConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         samples, explained = self.advantages(self.scale_reward(batch), now)
         normalized = self.critic.normalize(samples)
         rows = batch.size
@@ -138,7 +143,11 @@ class PPO(rl.Algorithm[rl.Rollout]):
         metrics["loss/explained_variance"] = explained
         return rl.Result(metrics)
 
-    def advantages(self, rollout: rl.Rollout, now: PPOConfig) -> tuple[rl.Samples, float | Tensor]:
+    def advantages(
+        self,
+        rollout: rl.Rollout,
+        now: PPOConfig,
+    ) -> tuple[rl.Samples, float | Tensor]:
         """Return samples with GAE advantages and value targets, and the explained variance.
 
         With a memory the samples are whole sequences.
@@ -149,7 +158,11 @@ class PPO(rl.Algorithm[rl.Rollout]):
         return self.networks.samples(rollout, advantage, target, self.device), explained
 
     @rl.pure
-    def loss(self, batch: rl.Samples, now: PPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        self,
+        batch: rl.Samples,
+        now: PPOConfig,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of eq. 9: clipped surrogate (eq. 7), value error, entropy bonus; and terms for `metrics`.
 
         The terms [B] are not averaged: `metrics` averages those of the last minibatch only.
@@ -182,7 +195,10 @@ class PPO(rl.Algorithm[rl.Rollout]):
 
     @rl.pure.without_gradient
     def metrics(
-        self, batch: rl.Samples, terms: dict[str, Tensor], now: PPOConfig
+        self,
+        batch: rl.Samples,
+        terms: dict[str, Tensor],
+        now: PPOConfig,
     ) -> dict[str, Tensor | float]:
         """Return metrics of a minibatch from the terms of its loss."""
         parts = ("loss/policy", "loss/value", "loss/entropy")

@@ -79,7 +79,12 @@ class TRPO(rl.Algorithm[rl.Rollout]):
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps)
 
-    def learn(self, batch: rl.Rollout, now: TRPOConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Rollout,
+        now: TRPOConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         rollout = self.scale_reward(batch)
         value, next_value = self.predict_values(rollout)
         advantage, value_target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
@@ -103,7 +108,11 @@ class TRPO(rl.Algorithm[rl.Rollout]):
             }
         )
 
-    def improve(self, samples: rl.Samples, now: TRPOConfig) -> dict[str, Tensor | float]:
+    def improve(
+        self,
+        samples: rl.Samples,
+        now: TRPOConfig,
+    ) -> dict[str, Tensor | float]:
         """Take one step of the policy within the trust region (section 6, appendix C); return metrics."""
         with torch.no_grad():
             before = self.policy(*samples.inputs)

@@ -68,7 +68,12 @@ class VPG(rl.Algorithm[rl.Rollout]):
     def buffer(self) -> rl.EpisodeBuffer:
         return rl.EpisodeBuffer(self.config.n_steps)
 
-    def learn(self, batch: rl.Rollout, now: VPGConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Rollout,
+        now: VPGConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         rollout = self.scale_reward(batch)
         value, next_value = rollout.values(self.predict_value)
         advantage, value_target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
@@ -81,7 +86,11 @@ class VPG(rl.Algorithm[rl.Rollout]):
         return rl.Result(metrics)
 
     @rl.pure
-    def loss(self, batch: rl.Samples, now: VPGConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        self,
+        batch: rl.Samples,
+        now: VPGConfig,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the policy gradient with a baseline (Sutton and Barto, eq. 13.11), value error and entropy bonus."""
         outputs, value = self.networks(batch.obs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)

@@ -114,7 +114,12 @@ class C51(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
 
-    def learn(self, batch: rl.Transitions, now: C51Config, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Transitions,
+        now: C51Config,
+        clock: rl.Clock,
+    ) -> rl.Result:
         noise = self.q_network.noise(self.generator, 2 + now.double)
         loss, metrics, td_error = self.loss(batch, noise, now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
@@ -124,7 +129,10 @@ class C51(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def loss(
-        self, batch: rl.Transitions, noise: list[Tensor] | list[None], now: C51Config
+        self,
+        batch: rl.Transitions,
+        noise: list[Tensor] | list[None],
+        now: C51Config,
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Return the cross-entropy to the projection of r + discount * Z_target(s', a') (algorithm 1).
 

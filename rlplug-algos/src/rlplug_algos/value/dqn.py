@@ -108,7 +108,12 @@ class DQN(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
 
-    def learn(self, batch: rl.Transitions, now: DQNConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Transitions,
+        now: DQNConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         # Fresh noise for each forward pass of noisy layers: online, target, and online again with double.
         noise = self.q_network.noise(self.generator, 2 + now.double)
         loss, metrics, td_error = self.loss(batch, noise, now)
@@ -119,7 +124,10 @@ class DQN(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def loss(
-        self, batch: rl.Transitions, noise: list[Tensor] | list[None], now: DQNConfig
+        self,
+        batch: rl.Transitions,
+        noise: list[Tensor] | list[None],
+        now: DQNConfig,
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Return the loss of r + discount * Q_target(s', a') - Q(s, a) for the best action a' (algorithm 1).
 

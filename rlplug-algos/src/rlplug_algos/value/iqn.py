@@ -118,7 +118,12 @@ class IQN(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
 
-    def learn(self, batch: rl.Transitions, now: IQNConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Transitions,
+        now: IQNConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         noise = self.q_network.noise(self.generator, 2 + now.double)
         count = now.n_quantiles + now.n_target_quantiles
         fractions = torch.from_numpy(

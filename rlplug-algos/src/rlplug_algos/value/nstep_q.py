@@ -106,7 +106,12 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
         )
         return replay.buffer(c.n_steps, self.spec.num_envs, seeds)
 
-    def learn(self, batch: rl.Rollout, now: NStepQConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Rollout,
+        now: NStepQConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         noise = self.q_network.host_noise(self.generator, 2 + now.double)
         target = self.td_target(batch, noise, now)
         samples = batch.samples(target, target, self.device)  # values have no advantages
@@ -119,7 +124,10 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
         return rl.Result(metrics)
 
     def td_target(
-        self, batch: rl.Rollout, noise: Sequence[rl.Array | None], now: NStepQConfig
+        self,
+        batch: rl.Rollout,
+        noise: Sequence[rl.Array | None],
+        now: NStepQConfig,
     ) -> rl.Array:
         """Return n-step returns [T, N] to the end of the rollout or episode, plus gamma^k max_a Q_target(s, a)."""
 
@@ -133,7 +141,10 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(
-        self, batch: rl.Samples, noise: Tensor | None, now: NStepQConfig
+        self,
+        batch: rl.Samples,
+        noise: Tensor | None,
+        now: NStepQConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the squared (or Huber) error of Q(s, a); the target is a constant."""
         q = rl.of_action(self.q_network(batch.obs, noise), batch.action)

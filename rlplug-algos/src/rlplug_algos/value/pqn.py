@@ -79,7 +79,12 @@ class PQN(rl.Algorithm[rl.Rollout]):
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps)
 
-    def learn(self, batch: rl.Rollout, now: PQNConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Rollout,
+        now: PQNConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         target = self.lambda_return(batch, now)
         samples = batch.samples(target, target, self.device)  # values have no advantages
         metrics = dict[str, Tensor]()

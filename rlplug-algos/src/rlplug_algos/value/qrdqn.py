@@ -111,7 +111,12 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
 
-    def learn(self, batch: rl.Transitions, now: QRDQNConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Transitions,
+        now: QRDQNConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         noise = self.q_network.noise(self.generator, 2 + now.double)
         loss, metrics, td_error = self.loss(batch, noise, now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
@@ -121,7 +126,10 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def loss(
-        self, batch: rl.Transitions, noise: list[Tensor] | list[None], now: QRDQNConfig
+        self,
+        batch: rl.Transitions,
+        noise: list[Tensor] | list[None],
+        now: QRDQNConfig,
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Return the quantile Huber loss to r + discount * Z_target(s', a') (algorithm 1).
 

@@ -126,7 +126,12 @@ class R2D2(rl.Algorithm[rl.Transitions]):
             store=c.buffer_storage,
         )
 
-    def learn(self, batch: rl.Transitions, now: R2D2Config, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Transitions,
+        now: R2D2Config,
+        clock: rl.Clock,
+    ) -> rl.Result:
         loss, metrics, error = self.loss(batch, self.td_target(batch, now), now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
@@ -147,7 +152,10 @@ class R2D2(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def loss(
-        self, batch: rl.Transitions, target: Tensor, now: R2D2Config
+        self,
+        batch: rl.Transitions,
+        target: Tensor,
+        now: R2D2Config,
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Return half the squared error of Q(s, a), metrics and TD errors; the burn-in has no gradient."""
         q = self.q_network.on(self.q_network.along(batch, now.burn_in), batch.obs)

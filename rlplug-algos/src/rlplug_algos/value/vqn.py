@@ -69,7 +69,12 @@ class VQN(rl.Algorithm[rl.Rollout]):
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(1)
 
-    def learn(self, batch: rl.Rollout, now: VQNConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Rollout,
+        now: VQNConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         noise = self.q_network.host_noise(self.generator, 2)
         target = self.td_target(batch, noise, now)
         samples = batch.samples(target, target, self.device)  # values have no advantages
@@ -78,7 +83,10 @@ class VQN(rl.Algorithm[rl.Rollout]):
         return rl.Result(metrics)
 
     def td_target(
-        self, batch: rl.Rollout, noise: Sequence[rl.Array | None], now: VQNConfig
+        self,
+        batch: rl.Rollout,
+        noise: Sequence[rl.Array | None],
+        now: VQNConfig,
     ) -> rl.Array:
         """Return r + gamma * max_a Q(s', a) [T, N]."""
         value, next_value = batch.values(lambda obs: rl.best_value(self.predict_q(obs, noise[1])))
@@ -86,7 +94,10 @@ class VQN(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(
-        self, batch: rl.Samples, noise: Tensor | None, now: VQNConfig
+        self,
+        batch: rl.Samples,
+        noise: Tensor | None,
+        now: VQNConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the squared (or Huber) error of Q(s, a); the target is a constant."""
         q = rl.of_action(self.q_network(batch.obs, noise), batch.action)

@@ -71,7 +71,12 @@ class VSarsa(rl.Algorithm[rl.Rollout]):
     def buffer(self) -> rl.PairBuffer:
         return rl.PairBuffer()
 
-    def learn(self, batch: rl.Rollout, now: VSarsaConfig, clock: rl.Clock) -> rl.Result:
+    def learn(
+        self,
+        batch: rl.Rollout,
+        now: VSarsaConfig,
+        clock: rl.Clock,
+    ) -> rl.Result:
         noise = self.q_network.host_noise(self.generator, 3)
         target = self.td_target(batch, noise, now, clock)
         samples = batch.samples(target, target, self.device)  # values have no advantages
@@ -99,7 +104,10 @@ class VSarsa(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(
-        self, batch: rl.Samples, noise: Tensor | None, now: VSarsaConfig
+        self,
+        batch: rl.Samples,
+        noise: Tensor | None,
+        now: VSarsaConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the squared (or Huber) error of Q(s, a); the target is a constant."""
         q = rl.of_action(self.q_network(batch.obs, noise), batch.action)

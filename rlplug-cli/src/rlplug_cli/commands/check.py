@@ -162,7 +162,10 @@ def command(
     ctx.exit(int(any(outcome.status in wrong for _, outcome in results)))
 
 
-def _kind_and_name(words: tuple[str, ...], wrap: tuple[str, ...]) -> tuple[str, str]:
+def _kind_and_name(
+    words: tuple[str, ...],
+    wrap: tuple[str, ...],
+) -> tuple[str, str]:
     """Return the kind and the name of a plugin; raise UsageError if it is unknown or takes no wrappers."""
     if len(words) == 1:
         return "algorithm", words[0]
@@ -257,7 +260,11 @@ def _tell(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Ou
     echo(f"{summary} in {seconds:.1f} s; contract {check.examination.contract}")
 
 
-def _report(kind: str, name: str, told: list[tuple[Check, Outcome]]) -> dict[str, object]:
+def _report(
+    kind: str,
+    name: str,
+    told: list[tuple[Check, Outcome]],
+) -> dict[str, object]:
     rows = [
         {
             "name": check.name,

@@ -217,7 +217,11 @@ def _serve(server: LiveServer) -> None:
 
 
 def _write(
-    found: Report, title: str, image: Path | None, html: Path | None, csv: Path | None
+    found: Report,
+    title: str,
+    image: Path | None,
+    html: Path | None,
+    csv: Path | None,
 ) -> None:
     from rlplug_cli.compare.report import as_csv
 

@@ -94,7 +94,12 @@ def command(
     raise_failures(outcome)
 
 
-def _search_options(members: int, seed: int, space: Path | None, jobs: int | None) -> TuneOptions:
+def _search_options(
+    members: int,
+    seed: int,
+    space: Path | None,
+    jobs: int | None,
+) -> TuneOptions:
     """Return the options of the search: each member has a seed."""
     seeds = ",".join(str(seed + number) for number in range(members))
     return TuneOptions(

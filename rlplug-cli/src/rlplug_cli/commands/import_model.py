@@ -34,7 +34,13 @@ from rlplug_core.runs import shell_word
     metavar="FILE",
     help="The file of VecNormalize.save, if the model was trained with it.",
 )
-def command(library: str, model: Path, env: str, out: Path | None, normalize: Path | None) -> None:
+def command(
+    library: str,
+    model: Path,
+    env: str,
+    out: Path | None,
+    normalize: Path | None,
+) -> None:
     """Import the policy of a MODEL.zip that Stable-Baselines3 trained on ENV, without executing its pickles.
 
     It can be an MlpPolicy, CnnPolicy or MultiInputPolicy of PPO, A2C, DQN, SAC, TD3 or DDPG. play, evaluate, push and

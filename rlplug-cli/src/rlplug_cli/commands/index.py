@@ -32,7 +32,10 @@ from rlplug_core.plugins import MODULES, Record, canonical, remedy
 )
 @click.pass_context
 def command(
-    ctx: click.Context, plugin: tuple[str, ...], check: bool, registry: Path | None
+    ctx: click.Context,
+    plugin: tuple[str, ...],
+    check: bool,
+    registry: Path | None,
 ) -> None:
     """Write the index of the named PLUGINs, which are distributions, into their packages."""
     from rlplug_core.plugins import index_drift, write_index, write_registry

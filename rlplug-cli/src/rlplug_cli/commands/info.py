@@ -72,7 +72,12 @@ OPTION: dict[Group, str] = {
 @click.option(
     "--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment."
 )
-def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
+def command(
+    name: str,
+    env: str | None,
+    json: bool,
+    frame: Path | None,
+) -> None:
     """Show the options of an algorithm or another plugin, or an environment; with ENV also an algorithm's preset."""
     _refuse_results(name)
     group = _group(name)

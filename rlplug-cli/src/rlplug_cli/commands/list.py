@@ -87,7 +87,11 @@ def _print_plugins() -> None:
     )
 
 
-def _environments(names: tuple[str, ...], as_json: bool, actions: str | None) -> None:
+def _environments(
+    names: tuple[str, ...],
+    as_json: bool,
+    actions: str | None,
+) -> None:
     """Print the families of environments, or the ids of some families, without importing their packages."""
     if actions is not None:
         raise UsageError("--actions chooses among algorithms; leave it out, or leave out envs")

@@ -26,7 +26,13 @@ from rlplug_cli.trust import option as trust_option
     help="Also share a film of one episode, which the card shows.",
 )
 @trust_option
-def command(run: str, destination: str, checkpoint: str, film: bool, trust: bool) -> None:
+def command(
+    run: str,
+    destination: str,
+    checkpoint: str,
+    film: bool,
+    trust: bool,
+) -> None:
     """Share the agent of RUN, a run or an export: policy, card, learning curve and the command that trains it again.
 
     DESTINATION is a new folder, https://HOST/FOLDER (by PUT), hub:OWNER/NAME or mlflow:NAME.

@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 @json_option
 @trust_option
 @click.pass_context
-def command(ctx: click.Context, run: str, name: str | None, json: bool, trust: bool) -> None:
+def command(
+    ctx: click.Context,
+    run: str,
+    name: str | None,
+    json: bool,
+    trust: bool,
+) -> None:
     """Train RUN again from its record and compare the bits; the exit code is 1 if they differ."""
     path = find_run(run)
     one_thread()

@@ -52,7 +52,9 @@ class Algorithms(click.Group):
             raise UsageError(_option_before_algorithm(error.option_name, words)) from error
 
     def resolve_command(
-        self, ctx: click.Context, args: list[str]
+        self,
+        ctx: click.Context,
+        args: list[str],
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
@@ -76,7 +78,11 @@ class Algorithms(click.Group):
             shared = usual_options(cmd_name, shared)
         return AlgorithmCommand(cmd_name, own, shared)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
         from rlplug_cli.render.tables import rows
 
         with formatter.section("Algorithms"):
@@ -84,7 +90,11 @@ class Algorithms(click.Group):
                 [(row["id"], row["summary"] or row["reason"]) for row in rows("algorithms")]
             )
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        incomplete: str,
+    ) -> list[CompletionItem]:
         if incomplete.startswith(("./", "/", "~")):
             return [CompletionItem(incomplete, type="file")]
         names = self.list_commands(ctx)
@@ -102,7 +112,12 @@ def _option_before_algorithm(flag: str, args: list[str]) -> str:
 class AlgorithmCommand(TakesArguments):
     """`rlplug run <algorithm> ENV`, with the options of the algorithm (`own`) and of every run (`run_options`)."""
 
-    def __init__(self, algorithm: str, own: tuple[Option, ...], shared: tuple[Option, ...]) -> None:
+    def __init__(
+        self,
+        algorithm: str,
+        own: tuple[Option, ...],
+        shared: tuple[Option, ...],
+    ) -> None:
         self.algorithm = algorithm
         self.own = own
         self.run_options = shared
@@ -250,7 +265,11 @@ class AlgorithmCommand(TakesArguments):
                     words += [flag_of(name), str(item)]
         return words
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_options(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
         records: dict[str, list[tuple[str, str]]] = {
             title: [] for title in sections.titles(self.algorithm)
         }
@@ -289,7 +308,11 @@ def _refuse_window(values: Mapping[str, object]) -> None:
             )
 
 
-def _check_seeds(seeds: str | None, jobs: int | None, until: int | None) -> None:
+def _check_seeds(
+    seeds: str | None,
+    jobs: int | None,
+    until: int | None,
+) -> None:
     """Raise UsageError if an option of several runs is combined with one of a single run."""
     if seeds is not None and until is not None:
         raise UsageError("option '--until' is for a single run; leave out --seeds")
@@ -307,7 +330,11 @@ def _every_run_last(option: click.Option) -> bool:
     return not (isinstance(option, SchemaOption) and option.option.name in first)
 
 
-def options_of(group: Group, name: str, may_import: bool = True) -> tuple[Option, ...]:
+def options_of(
+    group: Group,
+    name: str,
+    may_import: bool = True,
+) -> tuple[Option, ...]:
     """Return the options of an algorithm, wrapper or controller without presets, from its index or its code.
 
     Without an index and without `may_import` the result is empty.

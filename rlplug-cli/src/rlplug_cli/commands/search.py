@@ -74,7 +74,11 @@ def command(
         echo(f"\ninstall with: python -m pip install {missing[0]}")
 
 
-def _write_files(found: list[Offer], page: Path | None, badges: Path | None) -> None:
+def _write_files(
+    found: list[Offer],
+    page: Path | None,
+    badges: Path | None,
+) -> None:
     """Write the page of these plugins, and a badge of each distribution with results of checks."""
     if page is None and badges is None:
         return

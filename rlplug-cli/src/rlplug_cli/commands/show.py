@@ -53,7 +53,8 @@ def command(run: str, json: bool) -> None:
 
 
 def _changed_options(
-    options: Mapping[str, object], origins: Mapping[str, str]
+    options: Mapping[str, object],
+    origins: Mapping[str, str],
 ) -> list[tuple[str, str, str]]:
     """Return the options that are not defaults, with value and origin."""
     return [
@@ -73,7 +74,10 @@ def _status(about: Summary, path: Path) -> Iterator[tuple[str, str]]:
     yield "steps", f"{about.steps:,}{total} in {duration(about.seconds)}"
 
 
-def _scores(about: Summary, evaluations: dict[int, float]) -> Iterator[tuple[str, str]]:
+def _scores(
+    about: Summary,
+    evaluations: dict[int, float],
+) -> Iterator[tuple[str, str]]:
     """Yield the curve of evaluations as bars, the best and the last one, and the final evaluation."""
     trace = Trace()
     for step, value in evaluations.items():

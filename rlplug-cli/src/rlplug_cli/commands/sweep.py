@@ -142,7 +142,11 @@ def _check(grid: Sequence[Task], local: bool) -> None:
 
 
 @cache
-def _task_request(algorithm: str, env: str, words: tuple[str, ...]) -> RunRequest:
+def _task_request(
+    algorithm: str,
+    env: str,
+    words: tuple[str, ...],
+) -> RunRequest:
     """Return the run that a task's words ask for."""
     command = algorithm_command(algorithm)
     with command.make_context(algorithm, [env, *words]) as context:
@@ -164,7 +168,11 @@ def _cost(task: Task) -> int:
     return cost(task.algorithm, _task_options(task))
 
 
-def _default_name(algorithms: Sequence[str], envs: Sequence[str], words: Sequence[str]) -> str:
+def _default_name(
+    algorithms: Sequence[str],
+    envs: Sequence[str],
+    words: Sequence[str],
+) -> str:
     """Return the directory's name without `--name`: always the same for the same command."""
     parts = ["+".join(word.rpartition(":")[2] for word in part) for part in (algorithms, envs)]
     name = f"sweep-{'-'.join(parts)[:60]}-{digest([*algorithms, *envs, *words])}"
@@ -211,7 +219,10 @@ def option_of(command: AlgorithmCommand, flag: str) -> click.Option:
 
 
 def _axes(
-    algorithm: str, pairs: Sequence[str], words: Sequence[str], algorithms: Sequence[str]
+    algorithm: str,
+    pairs: Sequence[str],
+    words: Sequence[str],
+    algorithms: Sequence[str],
 ) -> list[list[Choice]]:
     """Return the alternatives of one algorithm's options, from `--set` and from its own options."""
     command = algorithm_command(algorithm)
@@ -238,7 +249,8 @@ def _axes(
 
 
 def _option_choices(
-    command: AlgorithmCommand, words: Sequence[str]
+    command: AlgorithmCommand,
+    words: Sequence[str],
 ) -> list[tuple[str, list[Choice]]]:
     """Return the names and the alternatives of the typed options."""
     choices: list[tuple[str, list[Choice]]] = []

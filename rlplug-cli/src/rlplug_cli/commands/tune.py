@@ -161,7 +161,12 @@ def _default_directory(goal: Goal, out: Path) -> Path:
     return former if former.exists() and not directory.exists() else directory
 
 
-def search_goal(algorithm: str, env: str, words: tuple[str, ...], tune: TuneOptions) -> Goal:
+def search_goal(
+    algorithm: str,
+    env: str,
+    words: tuple[str, ...],
+    tune: TuneOptions,
+) -> Goal:
     """Return the goal of the search."""
     from rlplug_cli.sweep.seeds import cost, with_defaults
     from rlplug_cli.tune.goal import Goal
@@ -190,7 +195,9 @@ def search_goal(algorithm: str, env: str, words: tuple[str, ...], tune: TuneOpti
 
 
 def _read_words(
-    command: AlgorithmCommand, words: tuple[str, ...], file: Path | None
+    command: AlgorithmCommand,
+    words: tuple[str, ...],
+    file: Path | None,
 ) -> tuple[dict[str, Range], dict[str, Range], list[str]]:
     """Return the typed ranges, other ranges, and the words that all trials share.
 
@@ -205,7 +212,10 @@ def _read_words(
     return typed, others, [*(word for pair in pairs for word in ("--set", pair)), *fixed]
 
 
-def _values_of_user(request: RunRequest, others: set[str]) -> dict[str, object]:
+def _values_of_user(
+    request: RunRequest,
+    others: set[str],
+) -> dict[str, object]:
     """Return the values that the user set and that no trial changes: all except presets and `others`."""
     names = {name for name, origin in request.origins.items() if origin != "preset"} - others
     return {name: value for name, value in request.values.items() if name in names}
@@ -239,7 +249,8 @@ def _space(
 
 
 def _split_ranges(
-    command: AlgorithmCommand, words: tuple[str, ...]
+    command: AlgorithmCommand,
+    words: tuple[str, ...],
 ) -> tuple[dict[str, Range], list[str]]:
     """Return the ranges among the typed words, and all other words."""
     rest, arguments = split_arguments(words)
@@ -263,7 +274,11 @@ def _split_ranges(
     return ranges, fixed
 
 
-def _range_of(command: AlgorithmCommand, one: click.Option, value: str) -> tuple[str, Range | None]:
+def _range_of(
+    command: AlgorithmCommand,
+    one: click.Option,
+    value: str,
+) -> tuple[str, Range | None]:
     """Return the name of a typed option, also in `--set NAME=RANGE`, and its range, or None if it has a value."""
     from rlplug_cli.tune.space import parse_range
 
@@ -277,7 +292,11 @@ def _range_of(command: AlgorithmCommand, one: click.Option, value: str) -> tuple
     return option.name, parse_range(option, value, command.algorithm)
 
 
-def _report(outcome: Outcome, exports: Sequence[Path | None], json: bool) -> None:
+def _report(
+    outcome: Outcome,
+    exports: Sequence[Path | None],
+    json: bool,
+) -> None:
     """Print the result.
 
     Raises:
@@ -301,7 +320,12 @@ def _no_result(outcome: Outcome, exports: Sequence[Path | None]) -> str:
     return f"no trial of {outcome.directory.name} is complete ({counts}){reason}{missing}; add trials with --trials"
 
 
-def _export(outcome: Outcome, env: str, config: Path | None, preset: Path | None) -> None:
+def _export(
+    outcome: Outcome,
+    env: str,
+    config: Path | None,
+    preset: Path | None,
+) -> None:
     """Write the best options to the files that the user named."""
     from rlplug_cli.commands.compare import write_text
     from rlplug_cli.render.config import as_config, as_preset

@@ -68,7 +68,12 @@ def _refuse_taken(port: int) -> None:
             ) from error
 
 
-def _attend(server: subprocess.Popen[bytes], port: int, token: str, log: IO[bytes]) -> None:
+def _attend(
+    server: subprocess.Popen[bytes],
+    port: int,
+    token: str,
+    log: IO[bytes],
+) -> None:
     """Wait until the server ends or the user ends it."""
     before = signal.signal(signal.SIGTERM, _stop)
     try:
@@ -102,7 +107,12 @@ def _stop(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _start(uri: str, port: int, token: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start(
+    uri: str,
+    port: int,
+    token: str,
+    log: IO[bytes],
+) -> subprocess.Popen[bytes]:
     """Start the server under a guard, which stops it when this process ends."""
     store.apply_settings()
     # Jobs would start seven more processes, and their interface has no authentication.
@@ -129,7 +139,12 @@ def _start(uri: str, port: int, token: str, log: IO[bytes]) -> subprocess.Popen[
     )
 
 
-def _wait(server: subprocess.Popen[bytes], port: int, token: str, log: IO[bytes]) -> None:
+def _wait(
+    server: subprocess.Popen[bytes],
+    port: int,
+    token: str,
+    log: IO[bytes],
+) -> None:
     health = urllib.request.Request(
         f"http://{HOST}:{port}/health", headers={"Authorization": f"Bearer {token}"}
     )

@@ -51,7 +51,12 @@ def svg(lines: Sequence[Line], settings: Settings) -> str:
     return text[text.index("<svg") :]
 
 
-def _write(file: Any, lines: Sequence[Line], settings: Settings, kind: str) -> None:
+def _write(
+    file: Any,
+    lines: Sequence[Line],
+    settings: Settings,
+    kind: str,
+) -> None:
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
@@ -83,7 +88,12 @@ def figure(lines: Sequence[Line], settings: Settings) -> Figure:
     return drawn
 
 
-def _panel(at: Axes, lines: Sequence[Line], labels: Sequence[str], settings: Settings) -> None:
+def _panel(
+    at: Axes,
+    lines: Sequence[Line],
+    labels: Sequence[str],
+    settings: Settings,
+) -> None:
     for line in lines:
         number = labels.index(line.label)
         color = COLORS[number % len(COLORS)]

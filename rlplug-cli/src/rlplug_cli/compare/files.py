@@ -106,7 +106,10 @@ def files_that_differ(runs: Sequence[History]) -> set[tuple[str, str]]:
     return {key for key, held in found.items() if len(held) > 1}
 
 
-def versions(run: History, changed: Collection[tuple[str, str]]) -> dict[str, str]:
+def versions(
+    run: History,
+    changed: Collection[tuple[str, str]],
+) -> dict[str, str]:
     """Return the version, such as `walk-559aead0.py`, of each changed file of a run by `sources.ROLE`."""
     return {
         f"{SOURCES}{one.role}": one.version
@@ -149,7 +152,10 @@ def file_remarks(arms: Sequence[Sequence[History]]) -> list[str]:
     return remarks
 
 
-def _count_versions(runs: Sequence[History], key: tuple[str, str]) -> Iterator[tuple[int, str]]:
+def _count_versions(
+    runs: Sequence[History],
+    key: tuple[str, str],
+) -> Iterator[tuple[int, str]]:
     """Return the number of runs with each version of a file, and the path in the first of these runs."""
     places: dict[str, list[str]] = {}
     for one in (one for run in runs for one in _sources(run) if (one.role, one.name) == key):

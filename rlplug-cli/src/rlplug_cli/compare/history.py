@@ -97,7 +97,10 @@ class History:
         ), curve.values
 
 
-def total_with_extensions(first: int, starts: Iterable[Mapping[str, Any]]) -> tuple[int, str]:
+def total_with_extensions(
+    first: int,
+    starts: Iterable[Mapping[str, Any]],
+) -> tuple[int, str]:
     """Return the last total of a run, and its extensions or `none`.
 
     An extension is `2000:5000` if schedules kept the old total, and `2000:5000:rescale` if they were stretched.
@@ -146,7 +149,8 @@ def history(path: Path, metrics: Collection[str]) -> History:
 
 
 def _set_aside_others(
-    records: Iterable[JournalRecord], others: list[JournalRecord]
+    records: Iterable[JournalRecord],
+    others: list[JournalRecord],
 ) -> Iterator[JournalRecord]:
     """Yield the records of curves one by one, since a long journal has millions, and append the others to a list."""
     for record in records:
@@ -156,7 +160,10 @@ def _set_aside_others(
             others.append(record)
 
 
-def _options(first: Mapping[str, Any], ends: Iterable[JournalRecord]) -> dict[str, Any]:
+def _options(
+    first: Mapping[str, Any],
+    ends: Iterable[JournalRecord],
+) -> dict[str, Any]:
     """Return a run's options with its last total and its extensions; equal names are one object in all runs."""
     starts = [record.data for record in ends if record.kind == "start"]
     total, how = total_with_extensions(int(first.get("total_timesteps") or 0), starts)

@@ -35,7 +35,10 @@ WHOLE = ("algorithm", "env")
 Values = Mapping[str, Any]
 
 
-def labels(runs: Sequence[History], by: Sequence[str] = ()) -> dict[History, str]:
+def labels(
+    runs: Sequence[History],
+    by: Sequence[str] = (),
+) -> dict[History, str]:
     """Return the label of each run; with `by`, the values of these options.
 
     Without `by`, runs that differ only in seed and environment have the same label. It is the algorithm and the options
@@ -71,7 +74,8 @@ def labels(runs: Sequence[History], by: Sequence[str] = ()) -> dict[History, str
 
 
 def _distinguishing_options(
-    runs: Sequence[History], values: Mapping[History, Values]
+    runs: Sequence[History],
+    values: Mapping[History, Values],
 ) -> dict[History, tuple[str, ...]]:
     """Return for each run the names that distinguish it from other runs of its algorithm on any environment."""
     found: dict[History, tuple[str, ...]] = {}
@@ -135,7 +139,10 @@ def _digits(values: Sequence[object]) -> int:
     return 17
 
 
-def _algorithm_names(runs: Sequence[History], changed: set[tuple[str, str]]) -> dict[History, str]:
+def _algorithm_names(
+    runs: Sequence[History],
+    changed: set[tuple[str, str]],
+) -> dict[History, str]:
     """Return the name of each run's algorithm: `Mine` for `./mine.py:Mine`; an id stays.
 
     If two have the same name, ignoring case, it is `mine.py:Mine` with as many directories as distinguish them. If the

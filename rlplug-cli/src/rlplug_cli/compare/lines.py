@@ -55,7 +55,10 @@ class Line(NamedTuple):
 
 
 def lines(
-    arms: Sequence[Arm], metrics: Sequence[str], settings: Settings, running: bool = False
+    arms: Sequence[Arm],
+    metrics: Sequence[str],
+    settings: Settings,
+    running: bool = False,
 ) -> list[Line]:
     """Return the curve of each environment, metric and arm; without those that no run has recorded.
 
@@ -76,7 +79,11 @@ def lines(
 
 
 def _lines_of(
-    env: str, metric: str, label: str, runs: Sequence[History], settings: Settings
+    env: str,
+    metric: str,
+    label: str,
+    runs: Sequence[History],
+    settings: Settings,
 ) -> list[Line]:
     """Return the curve of these runs in a list; an empty list if their curves do not overlap."""
     curves = [run.points(metric, settings.axis) for run in runs]
@@ -97,7 +104,11 @@ def envs(arms: Sequence[Arm]) -> list[str]:
 
 
 def _line(
-    env: str, metric: str, label: str, curves: Sequence[tuple[Floats, Floats]], settings: Settings
+    env: str,
+    metric: str,
+    label: str,
+    curves: Sequence[tuple[Floats, Floats]],
+    settings: Settings,
 ) -> Line:
     x, values = common_grid(
         [(at, moving_average(value, settings.smooth)) for at, value in curves], settings.points
@@ -126,7 +137,10 @@ def moving_average(values: Floats, window: int) -> Floats:
     )
 
 
-def common_grid(curves: Sequence[tuple[Floats, Floats]], points: int) -> tuple[Floats, Floats]:
+def common_grid(
+    curves: Sequence[tuple[Floats, Floats]],
+    points: int,
+) -> tuple[Floats, Floats]:
     """Return overlapping curves as `x` `[T]` and values `[n, T]`, on the range that all of them cover.
 
     Curves with equal points keep them, thinned to at most `points`; others are interpolated.

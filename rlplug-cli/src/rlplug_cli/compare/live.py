@@ -45,7 +45,11 @@ def live_server(
 
 
 def live_content(
-    words: Sequence[str], out: Path, metric: str, by: Sequence[str], settings: Settings
+    words: Sequence[str],
+    out: Path,
+    metric: str,
+    by: Sequence[str],
+    settings: Settings,
 ) -> str:
     """Return the comparison at this moment, or why there is none yet."""
     try:

@@ -79,7 +79,10 @@ def report(
     )
 
 
-def missing_metrics_error(found: Sequence[Arm], metrics: Sequence[str]) -> UsageError:
+def missing_metrics_error(
+    found: Sequence[Arm],
+    metrics: Sequence[str],
+) -> UsageError:
     """Return the error about metrics that no run has recorded; it names the recorded ones."""
     journals = [run.path / "journal.jsonl" for arm in found for run in arm.runs]
     names = sorted(
@@ -91,7 +94,11 @@ def missing_metrics_error(found: Sequence[Arm], metrics: Sequence[str]) -> Usage
 
 
 def read_arms(
-    words: Sequence[str], out: Path, metrics: Collection[str], by: Sequence[str], settings: Settings
+    words: Sequence[str],
+    out: Path,
+    metrics: Collection[str],
+    by: Sequence[str],
+    settings: Settings,
 ) -> tuple[list[Arm], list[str]]:
     """Return the arms of the named runs with the curves of `metrics`, and remarks about runs and files."""
     needed = [*metrics, *([AXES[settings.axis]] if AXES[settings.axis] else [])]
@@ -102,7 +109,9 @@ def read_arms(
 
 
 def _read(
-    words: Sequence[str], out: Path, needed: Collection[str]
+    words: Sequence[str],
+    out: Path,
+    needed: Collection[str],
 ) -> tuple[list[History], list[str]]:
     """Return the named runs, and remarks about unreadable ones.
 
@@ -122,7 +131,11 @@ def _read(
     return found, remarks
 
 
-def _remarks(found: Sequence[Arm], drawn: Sequence[Line], running: bool) -> list[str]:
+def _remarks(
+    found: Sequence[Arm],
+    drawn: Sequence[Line],
+    running: bool,
+) -> list[str]:
     """Return warnings about the results: unfinished runs, few seeds."""
     runs = [run for arm in found for run in arm.runs]
     said = []

@@ -145,7 +145,10 @@ def improvements(arms: Sequence[Arm], settings: Settings) -> list[Improvement]:
 
 
 def _improvement(
-    one: str, other: str, tasks: Sequence[tuple[str, Floats, Floats]], settings: Settings
+    one: str,
+    other: str,
+    tasks: Sequence[tuple[str, Floats, Floats]],
+    settings: Settings,
 ) -> Improvement:
     names, ours, theirs = (list(column) for column in zip(*tasks, strict=True))
     generator = np.random.default_rng(0)

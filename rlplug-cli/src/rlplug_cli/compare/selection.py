@@ -62,7 +62,10 @@ def group(path: Path) -> str:
         return ""
 
 
-def arms(runs: Sequence[History], by: Sequence[str] = ()) -> tuple[list[Arm], list[str]]:
+def arms(
+    runs: Sequence[History],
+    by: Sequence[str] = (),
+) -> tuple[list[Arm], list[str]]:
     """Return the arms of the runs, and remarks about runs that were left out.
 
     Runs that differ only in seed and environment are one arm; with `by`, runs with the same values of these options.
@@ -80,7 +83,8 @@ def arms(runs: Sequence[History], by: Sequence[str] = ()) -> tuple[list[Arm], li
 
 
 def _without_repetitions(
-    runs: Sequence[History], own: Mapping[History, str]
+    runs: Sequence[History],
+    own: Mapping[History, str],
 ) -> tuple[list[History], list[str]]:
     """Return one run per configuration and seed, the longest: a repetition is not another sample."""
     found: dict[tuple[str, str, int], History] = {}

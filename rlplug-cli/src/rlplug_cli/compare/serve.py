@@ -65,7 +65,12 @@ class LiveServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port: int, page: Callable[[str, str], str], content: Content) -> None:
+    def __init__(
+        self,
+        port: int,
+        page: Callable[[str, str], str],
+        content: Content,
+    ) -> None:
         super().__init__((HOST, port), Handler)
         self.page = page
         self.content = content
@@ -122,7 +127,11 @@ class Handler(BaseHTTPRequestHandler):
         return found is not None and self._is(found.value)
 
     def _answer(
-        self, status: int, text: str, *headers: tuple[str, str], kind: str = "plain"
+        self,
+        status: int,
+        text: str,
+        *headers: tuple[str, str],
+        kind: str = "plain",
     ) -> None:
         body = text.encode()
         self.send_response(status)

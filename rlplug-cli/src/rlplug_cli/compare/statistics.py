@@ -46,7 +46,12 @@ class Band(NamedTuple):
 class LargeDraws:
     """The redraws of a task of many runs: they are drawn again each time, in parts, because all take gigabytes."""
 
-    def __init__(self, size: int, reps: int, generator: np.random.Generator) -> None:
+    def __init__(
+        self,
+        size: int,
+        reps: int,
+        generator: np.random.Generator,
+    ) -> None:
         self.size = size
         self.reps = reps
         self._generator = deepcopy(generator)
@@ -63,7 +68,11 @@ class LargeDraws:
 Draws: TypeAlias = Indices | LargeDraws
 
 
-def draws(sizes: Sequence[int], reps: int, generator: np.random.Generator) -> list[Draws]:
+def draws(
+    sizes: Sequence[int],
+    reps: int,
+    generator: np.random.Generator,
+) -> list[Draws]:
     """Return which runs each of `reps` redraws takes, for each task."""
     return [
         LargeDraws(size, reps, generator)
@@ -73,7 +82,10 @@ def draws(sizes: Sequence[int], reps: int, generator: np.random.Generator) -> li
     ]
 
 
-def _parts(drawn: Sequence[Draws], width: int) -> Iterator[tuple[Indices, ...]]:
+def _parts(
+    drawn: Sequence[Draws],
+    width: int,
+) -> Iterator[tuple[Indices, ...]]:
     """Yield the redraws of all tasks in parts; a redraw needs `width` numbers of memory."""
     rows = max(1, PART // width)
     return zip(*(_parts_of_task(task, rows) for task in drawn), strict=True)
@@ -100,7 +112,10 @@ def aggregate(scores: Sequence[Floats], how: Aggregate) -> float:
 
 
 def estimate(
-    scores: Sequence[Floats], how: Aggregate, drawn: Sequence[Draws], confidence: float = 0.95
+    scores: Sequence[Floats],
+    how: Aggregate,
+    drawn: Sequence[Draws],
+    confidence: float = 0.95,
 ) -> Estimate:
     """Return the aggregate with its percentile interval over the redraws that `draws` made."""
     redrawn = []
@@ -111,7 +126,12 @@ def estimate(
     return Estimate(aggregate(scores, how), float(low), float(high))
 
 
-def band(curves: Floats, how: Center, drawn: Draws, confidence: float = 0.95) -> Band:
+def band(
+    curves: Floats,
+    how: Center,
+    drawn: Draws,
+    confidence: float = 0.95,
+) -> Band:
     """Return the aggregate of each point of the curves `[n, T]` of one task, with its pointwise percentile interval.
 
     A point without a value in a curve has no estimate.
@@ -157,7 +177,12 @@ def probability_of_improvement(
     return Estimate(float(np.mean(values)), float(low), float(high))
 
 
-def _count_wins(ours: Floats, theirs: Floats, our_counts: Floats, their_counts: Floats) -> Floats:
+def _count_wins(
+    ours: Floats,
+    theirs: Floats,
+    our_counts: Floats,
+    their_counts: Floats,
+) -> Floats:
     """Return the number of pairs of runs that `ours` win in each redraw; a tie counts as half.
 
     In the order of their values, the number of lower ones among `theirs` is a running sum of counts. All numbers are

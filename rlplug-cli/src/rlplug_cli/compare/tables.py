@@ -35,7 +35,10 @@ def text(found: Report) -> str:
     return "\n\n".join([*parts, "\n".join(f"note: {remark}" for remark in found.remarks)]).rstrip()
 
 
-def _optional_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def _optional_columns(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+) -> list[str]:
     """Return the columns that a narrow terminal can leave out: an environment that all rows share, then means."""
     same = [
         title
@@ -49,7 +52,10 @@ def _optional_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> l
     ]
 
 
-def sections(found: Report, share: str) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+def sections(
+    found: Report,
+    share: str,
+) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
     """Return the tables with content, each as its header and its rows."""
     aggregates = [f"{how} [{share}]" for how in ("IQM", "MEAN", "MEDIAN")]
     every = [
@@ -98,6 +104,9 @@ def number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
-def _spread(values: tuple[float, float, float], write: Callable[[float], str]) -> str:
+def _spread(
+    values: tuple[float, float, float],
+    write: Callable[[float], str],
+) -> str:
     middle, least, most = (write(value) if math.isfinite(value) else "-" for value in values)
     return f"{middle} ({least}, {most})"

@@ -62,7 +62,12 @@ class Outcome:
         return "\n".join([*lines, f"runs     {short_path(self.directory)}"])
 
 
-def run_population(directory: Path, plan: Plan, jobs: int | None, as_json: bool) -> Outcome:
+def run_population(
+    directory: Path,
+    plan: Plan,
+    jobs: int | None,
+    as_json: bool,
+) -> Outcome:
     """Run a population until all members have ended.
 
     Raises:

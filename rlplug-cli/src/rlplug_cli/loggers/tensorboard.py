@@ -41,7 +41,12 @@ def rlplug_run_end(run: RunView) -> None:
 class Events:
     """The event file of one run; steps are env steps, times those of the journal."""
 
-    def __init__(self, folder: Path, journal: Path, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        journal: Path,
+        config: Mapping[str, Any],
+    ) -> None:
         self.follower = Follower(journal)
         self.folder = ExitStack()
         with writing(folder):

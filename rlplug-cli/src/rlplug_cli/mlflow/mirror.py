@@ -92,7 +92,10 @@ class Mirror:
     """Sends one run. Only one process can do so at a time, until `close`. Notes for the user go to `say`."""
 
     def __init__(
-        self, run: Path, uri: str | None = None, say: Callable[[str], None] = warn
+        self,
+        run: Path,
+        uri: str | None = None,
+        say: Callable[[str], None] = warn,
     ) -> None:
         self.run = run
         self._say = say
@@ -202,7 +205,11 @@ class Mirror:
         self.state.write(self.run)
 
     def _create_run(
-        self, client: MlflowClient, experiment: str, config: Mapping[str, Any], original: Run | None
+        self,
+        client: MlflowClient,
+        experiment: str,
+        config: Mapping[str, Any],
+        original: Run | None,
     ) -> Run:
         tags = run_tags(config) | duplicates.tags(self.run, original)
         parent = parent_of(self.run, client, self.state.tracking_uri, experiment)
@@ -217,7 +224,10 @@ class Mirror:
         return run
 
     def _params(
-        self, client: MlflowClient, config: Mapping[str, object], there: Mapping[str, str]
+        self,
+        client: MlflowClient,
+        config: Mapping[str, object],
+        there: Mapping[str, str],
     ) -> None:
         """Log the missing parameters; MLflow accepts each only once."""
         from mlflow.entities import Param
@@ -280,7 +290,11 @@ class Mirror:
             record, self._position = found
             self._open_since = 0 if record.kind == "end" else record.time
 
-    def _missing(self, client: MlflowClient, batch: Batch) -> list[tuple[str, float, int, int]]:
+    def _missing(
+        self,
+        client: MlflowClient,
+        batch: Batch,
+    ) -> list[tuple[str, float, int, int]]:
         """Return the points of a batch that MLflow does not have; all of them unless it was ahead of the journal."""
         if not self.state.ahead:
             return batch.metrics

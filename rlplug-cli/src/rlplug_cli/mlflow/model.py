@@ -67,7 +67,11 @@ class Served:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
 
-    def predict(self, model_input: Array, params: dict[str, object] | None = None) -> object:
+    def predict(
+        self,
+        model_input: Array,
+        params: dict[str, object] | None = None,
+    ) -> object:
         """Return the greedy actions for observations `[B, ...]`, an array or a table with a column for each number."""
         self.policy.reset()
         return self.policy(np.asarray(model_input, self.policy.observation_space.dtype))

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 STATE = "mlflow.json"
 
 
-def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str | None:
+def parent_of(
+    run: Path,
+    client: MlflowClient,
+    uri: str,
+    experiment: str,
+) -> str | None:
     """Return the id of the parent of a run directory's MLflow run, created if needed; None outside a sweep."""
     directory = run.parent
     if not (directory / NAME).exists():
@@ -41,7 +46,11 @@ def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str
         return str(state["parents"][experiment])
 
 
-def _find_or_create(directory: Path, client: MlflowClient, experiment: str) -> str:
+def _find_or_create(
+    directory: Path,
+    client: MlflowClient,
+    experiment: str,
+) -> str:
     """Return the parent's id; it is found by its uid if a process died before it could record the id."""
     sweep = as_type(read_json(directory / NAME), Sweep, directory / NAME)  # with a checked uid
     same_uid = client.search_runs([experiment], f"tags.`rlplug.uid` = '{sweep.uid}'")

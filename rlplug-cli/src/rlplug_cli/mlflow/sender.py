@@ -85,7 +85,12 @@ def _mirror(run: Path, ended: threading.Event, seconds: float) -> Mirror:
 class Sender:
     """Sends new records about once a second; waits longer and longer while MLflow does not answer."""
 
-    def __init__(self, mirror: Mirror, ended: threading.Event, seconds: float) -> None:
+    def __init__(
+        self,
+        mirror: Mirror,
+        ended: threading.Event,
+        seconds: float,
+    ) -> None:
         self.mirror = mirror
         self.ended = ended
         self.seconds = seconds

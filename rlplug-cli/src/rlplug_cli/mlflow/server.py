@@ -37,7 +37,12 @@ class Guarded:
         self.application = application
         self.token = token.encode()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(
+        self,
+        scope: Message,
+        receive: Receive,
+        send: Send,
+    ) -> None:
         is_http = scope["type"] == "http"
         number = ui_redirect.experiment(str(scope.get("path", ""))) if is_http else ""
         tokens = parse_qs(scope.get("query_string", b"")).get(b"token", [b""])
@@ -84,7 +89,12 @@ def _cookie(scope: Message) -> str:
     return COOKIE.format(port=(scope.get("server") or ("", 0))[1])
 
 
-async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+async def _answer(
+    send: Send,
+    status: int,
+    headers: list[tuple[bytes, bytes]],
+    body: bytes,
+) -> None:
     usual = {
         b"content-type": b"text/plain; charset=utf-8",
         b"cache-control": b"no-store",

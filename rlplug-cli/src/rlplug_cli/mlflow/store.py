@@ -45,7 +45,10 @@ def apply_settings() -> None:
         os.environ.setdefault(name, value)
 
 
-def tracking_uri(environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> str:
+def tracking_uri(
+    environ: Mapping[str, str] = os.environ,
+    directory: Path | None = None,
+) -> str:
     """Return `MLFLOW_TRACKING_URI`, or `mlflow.db` in the working directory; a SQLite file by its absolute path."""
     uri = environ.get(URI) or sqlite_uri(Path("mlflow.db"))
     path = sqlite_path(uri)

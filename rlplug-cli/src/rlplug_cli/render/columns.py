@@ -8,7 +8,10 @@ from itertools import zip_longest
 
 
 def uncut(
-    lines: list[tuple[str, ...]], room: int, spared: Sequence[str], wrapped: Collection[str]
+    lines: list[tuple[str, ...]],
+    room: int,
+    spared: Sequence[str],
+    wrapped: Collection[str],
 ) -> str:
     """Return columns without broken words, leaving out as few of `spared` as possible; or each row as a list."""
     left = lines
@@ -45,7 +48,11 @@ def _wrap(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
         ).rstrip()
 
 
-def _state_texts(header: Sequence[str], row: Sequence[str], room: int) -> Iterator[str]:
+def _state_texts(
+    header: Sequence[str],
+    row: Sequence[str],
+    room: int,
+) -> Iterator[str]:
     """Return one row as lines, each with a column's title and its cell."""
     for title, cell in zip(header, row, strict=True):
         yield textwrap.fill(
@@ -53,7 +60,10 @@ def _state_texts(header: Sequence[str], row: Sequence[str], room: int) -> Iterat
         )
 
 
-def without(lines: Sequence[tuple[str, ...]], title: str) -> list[tuple[str, ...]]:
+def without(
+    lines: Sequence[tuple[str, ...]],
+    title: str,
+) -> list[tuple[str, ...]]:
     """Return the lines without a column."""
     column = lines[0].index(title)
     return [line[:column] + line[column + 1 :] for line in lines]

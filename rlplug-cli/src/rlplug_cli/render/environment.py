@@ -32,7 +32,10 @@ Found: TypeAlias = dict[str, Any]
 
 
 def tell_environment(
-    env: str, arguments: Mapping[str, object], as_json: bool, frame: Path | None
+    env: str,
+    arguments: Mapping[str, object],
+    as_json: bool,
+    frame: Path | None,
 ) -> None:
     """Make an environment, step it, and print facts about it; the first frame is written to `frame`, if given.
 

@@ -33,7 +33,10 @@ def draw_loss(progress: Progress) -> float | None:
 
 
 @contextmanager
-def display(title: str, stream: TextIO | None = None) -> Iterator[Callable[[Progress], None]]:
+def display(
+    title: str,
+    stream: TextIO | None = None,
+) -> Iterator[Callable[[Progress], None]]:
     """Yield the function for `train(watch=…)`; the display is live if `stream` (default: stdout) is a terminal."""
     stream = stream or sys.stdout
     title = plain(title)

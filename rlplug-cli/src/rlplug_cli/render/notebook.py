@@ -30,7 +30,11 @@ class LiveCurve:
     policy; epsilon is drawn if the algorithm explores by it. A new drawing replaces the last one.
     """
 
-    def __init__(self, every: float = 1.0, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        every: float = 1.0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.every = every
         self.now = now
         self.returns: list[tuple[int, float]] = []
@@ -99,7 +103,11 @@ class LiveCurve:
         return [line for line in lines if line[0]]
 
 
-def note(points: list[tuple[int, float]], steps: int, value: float | None) -> bool:
+def note(
+    points: list[tuple[int, float]],
+    steps: int,
+    value: float | None,
+) -> bool:
     """Add a point to a curve unless it is missing or already there; return whether it was added."""
     if value is None or (points and points[-1][0] >= steps):
         return False

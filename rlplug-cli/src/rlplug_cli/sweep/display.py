@@ -130,7 +130,11 @@ class Lines:
     """One line per task that ends or starts, with the number of finished tasks."""
 
     def __init__(
-        self, title: str, pool: TaskPool, stream: TextIO, summary: Callable[[], str]
+        self,
+        title: str,
+        pool: TaskPool,
+        stream: TextIO,
+        summary: Callable[[], str],
     ) -> None:
         self.pool = pool
         self.stream = stream
@@ -179,7 +183,12 @@ def status_counts(pool: TaskPool) -> str:
 
 
 def screen(
-    title: str, pool: TaskPool, console: Console, summary: str, share: float, note: str = ""
+    title: str,
+    pool: TaskPool,
+    console: Console,
+    summary: str,
+    share: float,
+    note: str = "",
 ) -> Group:
     """Return the table with a row per task as far as they fit, running tasks first, and lines above and below."""
     from rich.console import Group

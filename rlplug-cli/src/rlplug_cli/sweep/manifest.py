@@ -99,7 +99,11 @@ class Sweep:
         return cls(kind, uuid.uuid4().hex, time.time(), ())
 
     @classmethod
-    def read(cls, directory: Path, typed: Collection[Task] = ()) -> Sweep | None:
+    def read(
+        cls,
+        directory: Path,
+        typed: Collection[Task] = (),
+    ) -> Sweep | None:
         """Return the sweep of a directory, or None if there is none.
 
         Args:
@@ -147,7 +151,11 @@ class Sweep:
             sweep.write(directory)
         return sweep
 
-    def _hashes(self, directory: Path, tasks: Sequence[Task]) -> dict[str, str]:
+    def _hashes(
+        self,
+        directory: Path,
+        tasks: Sequence[Task],
+    ) -> dict[str, str]:
         """Return the hashes of the files that `tasks` name, after comparing them with those in the manifest."""
         pairs = {pair for task in tasks for pair in pairwise(task.words)}
         paths = sorted(word for flag, word in pairs if flag in FILES and Path(word).is_file())

@@ -28,7 +28,13 @@ class RayPlace:
 class RayJob:
     """A task on some node of the cluster."""
 
-    def __init__(self, directory: Path, name: str, words: Sequence[str], cores: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        words: Sequence[str],
+        cores: int,
+    ) -> None:
         from rlplug_core.loop import RayTask
 
         self.mark = stop_mark(directory, name)
@@ -53,7 +59,9 @@ class RayJob:
 
 @contextmanager
 def on_ray(
-    address: str, packages: Sequence[str], directory: Path
+    address: str,
+    packages: Sequence[str],
+    directory: Path,
 ) -> Iterator[tuple[RayPlace, int]]:
     """Join a Ray cluster; yield the place for the tasks of a directory, and the number of its CPUs.
 

@@ -33,7 +33,12 @@ ACTIVE = (
 )
 
 
-def script(directory: Path, indices: Sequence[int], cores: int, options: Sequence[str]) -> str:
+def script(
+    directory: Path,
+    indices: Sequence[int],
+    cores: int,
+    options: Sequence[str],
+) -> str:
     """Return the script of the array job for the tasks at `indices`.
 
     A task that is preempted or loses its node goes back to the queue (`--requeue`). Before its time limit it gets
@@ -69,7 +74,12 @@ def script(directory: Path, indices: Sequence[int], cores: int, options: Sequenc
     return "\n".join(["#!/bin/sh", *(f"#SBATCH {line}" for line in lines), f"exec {command}", ""])
 
 
-def submit(directory: Path, indices: Sequence[int], cores: int, options: Sequence[str]) -> str:
+def submit(
+    directory: Path,
+    indices: Sequence[int],
+    cores: int,
+    options: Sequence[str],
+) -> str:
     """Submit the tasks at `indices` and return the job's number.
 
     Raises:
@@ -94,7 +104,10 @@ def submit(directory: Path, indices: Sequence[int], cores: int, options: Sequenc
 
 
 def submit_sweep(
-    directory: Path, tasks: Sequence[Task], costs: Callable[[Task], int], options: Sequence[str]
+    directory: Path,
+    tasks: Sequence[Task],
+    costs: Callable[[Task], int],
+    options: Sequence[str],
 ) -> str:
     """Submit the unfinished tasks of a sweep and return a sentence about it.
 

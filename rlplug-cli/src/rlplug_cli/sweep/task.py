@@ -77,7 +77,11 @@ def find_task(directory: Path, name: str | int) -> Task:
 
 
 def run_on_node(
-    directory: str, name: str, words: Sequence[str], place: str, settings: Mapping[str, str]
+    directory: str,
+    name: str,
+    words: Sequence[str],
+    place: str,
+    settings: Mapping[str, str],
 ) -> int:
     """Run a task on a Ray node and return the exit code.
 

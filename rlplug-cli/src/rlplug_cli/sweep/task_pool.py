@@ -128,7 +128,8 @@ class TaskPool:
 
     @contextmanager
     def signals(
-        self, notify: Callable[[str], None] = lambda text: None
+        self,
+        notify: Callable[[str], None] = lambda text: None,
     ) -> Iterator[Callable[[], None]]:
         """Handle signals during a loop; yield a function that waits a moment. All tasks end when the block ends.
 

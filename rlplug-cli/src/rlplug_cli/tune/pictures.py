@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_history(path: Path, trials: Sequence[Mapping[str, Any]], objective: str) -> None:
+def draw_history(
+    path: Path,
+    trials: Sequence[Mapping[str, Any]],
+    objective: str,
+) -> None:
     """Draw the value of every trial, pruned ones included, and the best value so far."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -39,7 +43,10 @@ def draw_history(path: Path, trials: Sequence[Mapping[str, Any]], objective: str
         _save(figure, path)
 
 
-def _points(trials: Sequence[Mapping[str, Any]], state: str) -> tuple[list[int], list[float]]:
+def _points(
+    trials: Sequence[Mapping[str, Any]],
+    state: str,
+) -> tuple[list[int], list[float]]:
     """Return the numbers and the values of the trials in a state."""
     found = [trial for trial in trials if trial["state"] == state and trial["value"] is not None]
     return [trial["number"] for trial in found], [trial["value"] for trial in found]

@@ -60,7 +60,9 @@ def parse_range(option: Option, text: str, owner: str) -> Range | None:
 
 
 def from_file(
-    path: Path, options: Iterable[Option], owner: str
+    path: Path,
+    options: Iterable[Option],
+    owner: str,
 ) -> tuple[dict[str, Range], list[str]]:
     """Return the ranges of a TOML file, and its fixed values as `name=value`.
 

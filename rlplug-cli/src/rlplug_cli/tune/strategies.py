@@ -58,7 +58,10 @@ def sampler(name: str, seed: int, space: Mapping[str, Range]) -> BaseSampler:
         return makers[name]()
 
 
-def grid_sampler(points: Mapping[str, list[bool | int | float | str]], seed: int) -> BaseSampler:
+def grid_sampler(
+    points: Mapping[str, list[bool | int | float | str]],
+    seed: int,
+) -> BaseSampler:
     """Return a sampler of a grid. Optuna's own stops `Study.optimize` after the last point, which is not used here."""
     from optuna.samplers import GridSampler
 
@@ -101,7 +104,10 @@ def check_grid(name: str, space: Mapping[str, Range], trials: int) -> None:
 
 
 def should_prune(
-    objectives: Sequence[str], prune: bool | None, pruner: str | None, sampler: str
+    objectives: Sequence[str],
+    prune: bool | None,
+    pruner: str | None,
+    sampler: str,
 ) -> bool:
     """Return whether trials end early: as the user says, and else if they can be compared by returns.
 

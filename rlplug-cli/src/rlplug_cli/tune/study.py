@@ -72,7 +72,12 @@ def open_study(
     return study
 
 
-def _claim(study: Study, directory: Path, digests: tuple[str, str], shared: bool) -> None:
+def _claim(
+    study: Study,
+    directory: Path,
+    digests: tuple[str, str],
+    shared: bool,
+) -> None:
     """Record in a study its directory and its search; its running trials belong to this directory's runs.
 
     A directory that was moved keeps its study. In a `shared` storage that holds only if the directory brings trials

@@ -21,13 +21,21 @@ class SampleAgent(NetworkAgent):
     """Samples from a policy over a Box, uniformly for the first `warmup` env steps; its mode when not exploring."""
 
     def __init__(
-        self, policy: PolicyNetwork, seeds: Seeds, inference_backend: str = "auto", warmup: int = 0
+        self,
+        policy: PolicyNetwork,
+        seeds: Seeds,
+        inference_backend: str = "auto",
+        warmup: int = 0,
     ) -> None:
         self.head = policy.head
         self.warmup = warmup
         super().__init__(policy, seeds, inference_backend)
 
-    def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+    def noise(
+        self,
+        generator: np.random.Generator,
+        shape: tuple[int, int],
+    ) -> Array:
         return gaussian_and_uniform(self.head.noise(generator, shape), generator)
 
     def act(
@@ -52,7 +60,12 @@ class SampleAgent(NetworkAgent):
 class ActionNoise(Protocol):
     """Makes the noise added to actions from standard normal numbers [N, dims], episode starts [N] and progress."""
 
-    def __call__(self, gaussian: Array, is_first: Array, progress: float) -> Array: ...
+    def __call__(
+        self,
+        gaussian: Array,
+        is_first: Array,
+        progress: float,
+    ) -> Array: ...
     def state_dict(self) -> State: ...
     def load_state_dict(self, state: State) -> None: ...
 
@@ -64,11 +77,20 @@ class GaussianNoise:
     explore more (Seo et al., 2025, arXiv:2505.22642, draw them at random).
     """
 
-    def __init__(self, sigma: Schedule | float, highest: Schedule | float | None = None) -> None:
+    def __init__(
+        self,
+        sigma: Schedule | float,
+        highest: Schedule | float | None = None,
+    ) -> None:
         self.sigma = throughout(sigma)
         self.highest = None if highest is None else throughout(highest)
 
-    def __call__(self, gaussian: Array, is_first: Array, progress: float) -> Array:
+    def __call__(
+        self,
+        gaussian: Array,
+        is_first: Array,
+        progress: float,
+    ) -> Array:
         sigma = np.float32(self.sigma(progress))
         if self.highest is None:
             return sigma * gaussian
@@ -89,12 +111,21 @@ class OrnsteinUhlenbeck:
     `sigma` and `theta` are numbers or functions of progress.
     """
 
-    def __init__(self, sigma: Schedule | float, theta: Schedule | float = 0.15) -> None:
+    def __init__(
+        self,
+        sigma: Schedule | float,
+        theta: Schedule | float = 0.15,
+    ) -> None:
         self.sigma = throughout(sigma)
         self.theta = throughout(theta)
         self.value: Array | None = None
 
-    def __call__(self, gaussian: Array, is_first: Array, progress: float) -> Array:
+    def __call__(
+        self,
+        gaussian: Array,
+        is_first: Array,
+        progress: float,
+    ) -> Array:
         keep = np.float32(1 - self.theta(progress))
         sigma = np.float32(self.sigma(progress))
         library = namespace(gaussian)
@@ -112,7 +143,10 @@ class OrnsteinUhlenbeck:
 
 
 def action_noise(
-    kind: str, sigma: Schedule, theta: Schedule | None = None, highest: Schedule | None = None
+    kind: str,
+    sigma: Schedule,
+    theta: Schedule | None = None,
+    highest: Schedule | None = None,
 ) -> ActionNoise:
     """Make noise that is added to actions.
 
@@ -148,7 +182,11 @@ class NoiseAgent(NetworkAgent):
         self.warmup = warmup
         super().__init__(policy, seeds, inference_backend)
 
-    def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+    def noise(
+        self,
+        generator: np.random.Generator,
+        shape: tuple[int, int],
+    ) -> Array:
         gaussian = generator.standard_normal((*shape, int(np.prod(self.shape))), dtype=np.float32)
         return gaussian_and_uniform(gaussian, generator)
 
@@ -179,7 +217,10 @@ class NoiseAgent(NetworkAgent):
         self.added.load_state_dict(state["added"])
 
 
-def gaussian_and_uniform(gaussian: Array, generator: np.random.Generator) -> Array:
+def gaussian_and_uniform(
+    gaussian: Array,
+    generator: np.random.Generator,
+) -> Array:
     """Return standard normal numbers [..., dims] and as many uniform ones in [-1, 1), as [..., 2, dims]."""
     uniform = 2 * generator.random(gaussian.shape, dtype=np.float32) - 1
     return namespace(gaussian).stack([gaussian, uniform], -2)

@@ -14,7 +14,13 @@ from rlplug_core.types import Act, Array, Obs, RecurrentState, Spec, State, alig
 class Deviating:
     """Acts as `agent`, but with probability `epsilon` takes a uniformly random action, legal if there is a mask."""
 
-    def __init__(self, agent: Agent, spec: Spec, epsilon: float, seeds: Seeds) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        spec: Spec,
+        epsilon: float,
+        seeds: Seeds,
+    ) -> None:
         self.agent = agent
         self.epsilon = epsilon
         self.generator = seeds.child("deviating").generator()

@@ -46,7 +46,11 @@ class EpsilonGreedy(NetworkAgent):
         self.evaluation = evaluation
         super().__init__(network, seeds, inference_backend)
 
-    def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+    def noise(
+        self,
+        generator: np.random.Generator,
+        shape: tuple[int, int],
+    ) -> Array:
         return generator.random((*shape, 2), dtype=np.float32)
 
     def act(
@@ -60,7 +64,13 @@ class EpsilonGreedy(NetworkAgent):
         values = self.values(obs) if explore and self.draws is not None else self.forward(obs)
         return Act(self.select(obs, values, clock, explore), None, NO_EXTRAS)
 
-    def select(self, obs: Obs, values: Array, clock: Clock, explore: bool) -> Array:
+    def select(
+        self,
+        obs: Obs,
+        values: Array,
+        clock: Clock,
+        explore: bool,
+    ) -> Array:
         """Choose actions by their values, or with the current epsilon random legal ones.
 
         Args:

@@ -107,7 +107,10 @@ def explorer_from_options(
 
 
 def epsilon_schedule(
-    initial: float, final: float, fraction: float, points: Sequence[float] = ()
+    initial: float,
+    final: float,
+    fraction: float,
+    points: Sequence[float] = (),
 ) -> Schedule:
     """Return the probability of a random action: from `initial` to `final` over the fraction `fraction` of the run.
 
@@ -117,7 +120,12 @@ def epsilon_schedule(
     return piecewise([(0.0, initial), *between, (fraction, final)])
 
 
-def actor_epsilon(epsilon: Schedule, rank: int, ranks: int, alpha: float) -> Schedule:
+def actor_epsilon(
+    epsilon: Schedule,
+    rank: int,
+    ranks: int,
+    alpha: float,
+) -> Schedule:
     """Return the epsilon of actor `rank` of `ranks`: epsilon ** (1 + alpha * rank / (ranks - 1)).
 
     So some actors explore and others act greedily (Horgan et al., 2018, arXiv:1803.00933, section 4.1, with alpha 7 and
@@ -130,7 +138,10 @@ def actor_epsilon(epsilon: Schedule, rank: int, ranks: int, alpha: float) -> Sch
 
 
 def check_exploration(
-    fraction: float, points: Sequence[float], noisy: str | None, softmax_temperature: float | None
+    fraction: float,
+    points: Sequence[float],
+    noisy: str | None,
+    softmax_temperature: float | None,
 ) -> None:
     """Raise ValueError if two options replace epsilon, or if `points` of its schedule are not probabilities."""
     if noisy is not None and softmax_temperature is not None:
@@ -149,7 +160,12 @@ def check_exploration(
         )
 
 
-def final_epsilon(rank: int, usual: float, others: Sequence[float], seeds: Seeds) -> float:
+def final_epsilon(
+    rank: int,
+    usual: float,
+    others: Sequence[float],
+    seeds: Seeds,
+) -> float:
     """Return the final epsilon of worker `rank` (Mnih et al., 2016, section 5.1).
 
     The paper samples it for each worker: `usual` with probability 0.4, else one of `others`. Here workers take
@@ -160,7 +176,10 @@ def final_epsilon(rank: int, usual: float, others: Sequence[float], seeds: Seeds
     return (usual, *others)[next(islice(turns, rank, None))]
 
 
-def take_turns(chances: Sequence[float], generator: np.random.Generator) -> Iterator[int]:
+def take_turns(
+    chances: Sequence[float],
+    generator: np.random.Generator,
+) -> Iterator[int]:
     """Yield indices: each one once, sampled without replacement, then always the one furthest below its probability.
 
     So after n items each index has occurred about n times its probability.

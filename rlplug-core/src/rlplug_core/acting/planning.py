@@ -66,7 +66,11 @@ class WorldModel(Protocol):
             Latents [B, L].
         """
 
-    def reward_and_continuation(self, latent: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def reward_and_continuation(
+        self,
+        latent: Tensor,
+        action: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         """Predict rewards and whether episodes continue.
 
         Args:
@@ -88,7 +92,12 @@ class WorldModel(Protocol):
         """
 
 
-def plan_returns(model: WorldModel, latent: Tensor, plan: Tensor, gamma: float) -> Tensor:
+def plan_returns(
+    model: WorldModel,
+    latent: Tensor,
+    plan: Tensor,
+    gamma: float,
+) -> Tensor:
     """Predict the returns of plans, which the policy continues.
 
     Args:
@@ -122,7 +131,13 @@ class Planner(nn.Module):
         gamma: discount per step.
     """
 
-    def __init__(self, model: Any, samples: int, horizon: int, gamma: float) -> None:
+    def __init__(
+        self,
+        model: Any,
+        samples: int,
+        horizon: int,
+        gamma: float,
+    ) -> None:
         super().__init__()
         self.model = model
         self.samples = samples
@@ -179,7 +194,11 @@ class PlanningAgent(NetworkAgent):
     """
 
     def __init__(
-        self, planner: Planner, seeds: Seeds, inference_backend: str = "auto", warmup: int = 0
+        self,
+        planner: Planner,
+        seeds: Seeds,
+        inference_backend: str = "auto",
+        warmup: int = 0,
     ) -> None:
         super().__init__(planner.model, seeds, inference_backend)
         self.planner = planner
@@ -187,7 +206,11 @@ class PlanningAgent(NetworkAgent):
         self.warmup = warmup
         self.plan = fast_forward(planner, inference_backend)
 
-    def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+    def noise(
+        self,
+        generator: np.random.Generator,
+        shape: tuple[int, int],
+    ) -> Array:
         """Draw uniform actions and standard normal numbers, [draws, N, 2, dims]."""
         uniform = 2 * generator.random((*shape, self.head.dims), np.float32) - 1
         normal = generator.standard_normal(uniform.shape, np.float32)

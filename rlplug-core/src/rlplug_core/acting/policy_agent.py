@@ -38,7 +38,12 @@ class NetworkAgent:
     Random numbers are drawn in blocks, for as many environments as `initial` was called with.
     """
 
-    def __init__(self, network: nn.Module, seeds: Seeds, inference_backend: str = "auto") -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        seeds: Seeds,
+        inference_backend: str = "auto",
+    ) -> None:
         self.network = network
         self.seeds = seeds
         self.forward = fast_forward(network, inference_backend)
@@ -59,7 +64,11 @@ class NetworkAgent:
         if self.forward.backend == "numpy":  # the learner's own environments give arrays
             self.forward = TorchForward(self.network)
 
-    def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+    def noise(
+        self,
+        generator: np.random.Generator,
+        shape: tuple[int, int],
+    ) -> Array:
         """Return a block of random numbers [draws, N, k], one draw per step."""
         raise NotImplementedError
 
@@ -142,7 +151,11 @@ class PolicyAgent(NetworkAgent):
             self.held.begin(num_envs)
         return super().initial(num_envs)
 
-    def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+    def noise(
+        self,
+        generator: np.random.Generator,
+        shape: tuple[int, int],
+    ) -> Array:
         return self.head.noise(generator, shape)
 
     def act(
@@ -161,7 +174,12 @@ class PolicyAgent(NetworkAgent):
             numbers = to_device(numbers, first_leaf(obs).device)
         return Act(act.action, None, {**act.extras, "noise": numbers})
 
-    def choose(self, outputs: Array, recurrent_state: RecurrentState, explore: bool) -> Act:
+    def choose(
+        self,
+        outputs: Array,
+        recurrent_state: RecurrentState,
+        explore: bool,
+    ) -> Act:
         """Draw actions, or take the most likely ones.
 
         Args:
@@ -197,7 +215,12 @@ class PolicyAgent(NetworkAgent):
 class BehaviorAgent(PolicyAgent):
     """A policy agent that adds the outputs [N, size] of its head to the extras of each step, as `outputs`."""
 
-    def choose(self, outputs: Array, recurrent_state: RecurrentState, explore: bool) -> Act:
+    def choose(
+        self,
+        outputs: Array,
+        recurrent_state: RecurrentState,
+        explore: bool,
+    ) -> Act:
         act = super().choose(outputs, recurrent_state, explore)
         silent = not explore or self.draws is None
         return (

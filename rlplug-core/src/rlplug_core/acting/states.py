@@ -21,7 +21,9 @@ from rlplug_core.types import Act, Array, Obs, RecurrentState, State
 
 
 def begin_acting(
-    agent: Agent, num_envs: int, tensors: bool = False
+    agent: Agent,
+    num_envs: int,
+    tensors: bool = False,
 ) -> tuple[Agent, RecurrentState]:
     """Return an agent with states that are dictionaries of arrays, and its state before the first step.
 
@@ -46,7 +48,12 @@ def is_plain(tree: object, leaves: tuple[type, ...]) -> bool:
     return tree is None or isinstance(tree, leaves)
 
 
-def to_dicts(tree: object, rows: int, tensors: bool = False, path: str = "") -> Any:
+def to_dicts(
+    tree: object,
+    rows: int,
+    tensors: bool = False,
+    path: str = "",
+) -> Any:
     """Return a tree as nested dictionaries of arrays [rows, ...].
 
     Args:
@@ -115,7 +122,12 @@ class DictStateAgent:
         tensors: whether tensors remain tensors.
     """
 
-    def __init__(self, agent: Agent, like: object, tensors: bool = False) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        like: object,
+        tensors: bool = False,
+    ) -> None:
         self.agent = agent
         self.like = like
         self.tensors = tensors

@@ -99,7 +99,12 @@ class Dataset:
             )
         return self._among(spec.obs, there, name)
 
-    def _among(self, space: Space, there: Mapping[str, Array], name: str) -> object:
+    def _among(
+        self,
+        space: Space,
+        there: Mapping[str, Array],
+        name: str,
+    ) -> object:
         """Return observations nested like their space; a name may contain the slash that also joins names."""
         if isinstance(space, spaces.Dict):
             return {
@@ -214,7 +219,12 @@ def _leaves(space: Space, name: str) -> dict[str, Space]:
     }
 
 
-def _numbers(given: Any, name: str, shape: tuple[int, ...] | None, place: str) -> Array:
+def _numbers(
+    given: Any,
+    name: str,
+    shape: tuple[int, ...] | None,
+    place: str,
+) -> Array:
     """Return an array [M, *shape] of numbers.
 
     Raises:

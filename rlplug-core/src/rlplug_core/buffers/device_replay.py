@@ -77,7 +77,12 @@ class DeviceRing:
         """Return whether there is a complete window of n steps."""
         return self.count >= n
 
-    def window(self, index: Tensor, n: int, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
+    def window(
+        self,
+        index: Tensor,
+        n: int,
+        gamma: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Sum the rewards of the n steps that start at the steps `index` [B].
 
         Returns:
@@ -190,7 +195,11 @@ class DeviceReplay(ReplayBuffer):
             extras=rows("extras", start),
         ).to(self.device)
 
-    def _write_extras(self, batch: Transitions, extras: Mapping[str, Tensor | Array]) -> None:
+    def _write_extras(
+        self,
+        batch: Transitions,
+        extras: Mapping[str, Tensor | Array],
+    ) -> None:
         assert self.data is not None
         own = self.learner_extras or LearnerExtras({})
         own.check(extras, len(batch.weight))

@@ -82,7 +82,14 @@ class Stacked:
         self.before = np.zeros(shape, np.uint8)
 
     @classmethod
-    def like(cls, value: Array, channels: int, last: bool, slots: int, store: Store) -> Stacked:
+    def like(
+        cls,
+        value: Array,
+        channels: int,
+        last: bool,
+        slots: int,
+        store: Store,
+    ) -> Stacked:
         """Allocate memory for `slots` steps, the newest successor, and the older frames that the oldest step needs."""
         value = _first(value, last)
         stack = value.shape[1] // channels

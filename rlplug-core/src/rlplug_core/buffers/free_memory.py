@@ -32,7 +32,12 @@ def free_bytes(device: torch.device) -> int:
     return int(lines["MemAvailable"].split()[0]) * 1024
 
 
-def check_free(size: int, device: torch.device, option: str, what: str) -> None:
+def check_free(
+    size: int,
+    device: torch.device,
+    option: str,
+    what: str,
+) -> None:
     """Refuse to allocate more than is free.
 
     Args:

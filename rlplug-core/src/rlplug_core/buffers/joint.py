@@ -63,7 +63,9 @@ class Joint:
         return drawn[0][0].join([part for _, part in self.given])
 
     def _weights(
-        self, drawn: Sequence[tuple[ReplayBuffer, Array, Array]], clock: Clock
+        self,
+        drawn: Sequence[tuple[ReplayBuffer, Array, Array]],
+        clock: Clock,
     ) -> Array | None:
         """Return importance weights: over all replays together, or within each if their shares are fixed."""
         if self.shares is None:
@@ -72,7 +74,10 @@ class Joint:
         parts = [part for part in each if part is not None]
         return np.concatenate(parts) if parts else None
 
-    def _choose(self, size: int) -> Iterator[tuple[ReplayBuffer, Array, Array]]:
+    def _choose(
+        self,
+        size: int,
+    ) -> Iterator[tuple[ReplayBuffer, Array, Array]]:
         """Return the replays that contribute, with the numbers of their steps and their masses."""
         ready = [each for each in self.replays if each.ready()]
         masses = np.array([each.mass for each in ready])
@@ -84,7 +89,9 @@ class Joint:
                 yield each, *each.choose(self._points(count, mass))
 
     def _choose_shares(
-        self, size: int, ready: Sequence[ReplayBuffer]
+        self,
+        size: int,
+        ready: Sequence[ReplayBuffer],
     ) -> Iterator[tuple[ReplayBuffer, Array, Array]]:
         """Do the same with fixed shares; if only one replay is ready, it contributes all rows."""
         assert self.shares is not None

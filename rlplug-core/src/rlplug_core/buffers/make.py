@@ -109,7 +109,12 @@ def replay_buffer(
     return kind(priority=preference, **shared)
 
 
-def _goals(spec: Spec | None, n_step: int, priority: PriorityOptions, agents: int) -> Goals:
+def _goals(
+    spec: Spec | None,
+    n_step: int,
+    priority: PriorityOptions,
+    agents: int,
+) -> Goals:
     """Return the goals for hindsight replay; raise UsageError for options that it cannot have."""
     if spec is None or n_step > 1 or priority.alpha > 0 or agents:
         raise UsageError(
@@ -130,7 +135,10 @@ class ReplayLearner(Protocol):
     def schedule(self, name: str, anneal: bool = False) -> Schedule: ...
 
 
-def replay_from_options(learner: ReplayLearner, agents: int = 0) -> ReplayBuffer:
+def replay_from_options(
+    learner: ReplayLearner,
+    agents: int = 0,
+) -> ReplayBuffer:
     """Make the replay buffer for a learner's options.
 
     The config has `buffer_size`, `buffer_storage`, `batch_size`, `train_freq`, `gradient_steps`, `learning_starts` and
@@ -247,7 +255,10 @@ def _check_sequences(options: Any, length: int) -> None:
 
 
 def check_no_sequences(
-    memory: str | None, sequence_length: int | None, burn_in: int | None, period: int | None
+    memory: str | None,
+    sequence_length: int | None,
+    burn_in: int | None,
+    period: int | None,
 ) -> None:
     """Raise ValueError if options of sequences are given without a memory."""
     given = {"sequence_length": sequence_length, "burn_in": burn_in, "sequence_period": period}
@@ -282,7 +293,12 @@ class RolloutReplay:
         ratio = throughout(self.ratio)
         return not isinstance(ratio, Constant) or ratio.value > 0
 
-    def buffer(self, n_steps: int, num_envs: int, seeds: Seeds) -> RolloutBuffer | TrajectoryReplay:
+    def buffer(
+        self,
+        n_steps: int,
+        num_envs: int,
+        seeds: Seeds,
+    ) -> RolloutBuffer | TrajectoryReplay:
         """Make the buffer.
 
         Args:

@@ -98,7 +98,12 @@ class WarmReplay:
             0.5: Ball et al., 2023, arXiv:2302.02948, section 4.1). Importance weights are then those within each part.
     """
 
-    def __init__(self, replay: ReplayBuffer, data: Fitted, share: float | None = None) -> None:
+    def __init__(
+        self,
+        replay: ReplayBuffer,
+        data: Fitted,
+        share: float | None = None,
+    ) -> None:
         self.own = replay
         held = copy.deepcopy(replay)
         held.generator, self.generator = replay.generator.spawn(2)

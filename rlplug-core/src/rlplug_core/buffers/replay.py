@@ -158,7 +158,11 @@ class ReplayBuffer:
         if result.extras:
             self._write_extras(batch, result.extras)
 
-    def _write_extras(self, batch: Transitions, extras: Mapping[str, Tensor | Array]) -> None:
+    def _write_extras(
+        self,
+        batch: Transitions,
+        extras: Mapping[str, Tensor | Array],
+    ) -> None:
         """Store the learner's extras of a batch; skip steps that were evicted since."""
         numbers = self._step_numbers(batch)
         own = self.learner_extras or LearnerExtras({})

@@ -23,7 +23,13 @@ class Ring:
 
     FIELDS = ("action", "reward", "terminated", "ended", "valid", "extras")
 
-    def __init__(self, slots: int, fields: dict[str, Any], obs: object, store: Store) -> None:
+    def __init__(
+        self,
+        slots: int,
+        fields: dict[str, Any],
+        obs: object,
+        store: Store,
+    ) -> None:
         self.slots = slots
         self.obs = obs
         self.count = 0
@@ -121,7 +127,12 @@ class Ring:
             number = (self.count - self.slots) * self.num_envs + row
             tree_map(lambda store, n=number: store.forget(n), self.obs)
 
-    def window(self, index: Array, n: int, gamma: float) -> tuple[Array, Array, Array]:
+    def window(
+        self,
+        index: Array,
+        n: int,
+        gamma: float,
+    ) -> tuple[Array, Array, Array]:
         """Sum the rewards of the n steps that start at the steps `index` [B].
 
         Steps of absent rows are skipped, as in rollouts (`estimators.next_valid`): they have no reward and no discount,
@@ -213,7 +224,12 @@ class Ring:
         return ring
 
 
-def _way(now: Array, after: Array, slots: int, store: Store) -> Whole | Stacked:
+def _way(
+    now: Array,
+    after: Array,
+    slots: int,
+    store: Store,
+) -> Whole | Stacked:
     """Return the storage of one part of the observations: frame by frame if `after` is `now` plus a frame."""
     channels, last = frame_channels(now, after)
     if channels:

@@ -192,7 +192,10 @@ class SequenceReplay(PrioritizedReplay):
 
         return concatenate(parts, beside)
 
-    def _copy_observations(self, numbers: Array) -> tuple[Obs, dict[str, Array]]:
+    def _copy_observations(
+        self,
+        numbers: Array,
+    ) -> tuple[Obs, dict[str, Array]]:
         """Copy the observations of steps, and whether each step starts an episode and has a transition."""
         assert self.data is not None
         flat = self.data.flat

@@ -128,7 +128,10 @@ class SourcesReplay:
         self.generator.bit_generator.state = state["generator"]
 
 
-def of_sources(make: Callable[[], Buffer[Any]], sources: int) -> SupportsSources:
+def of_sources(
+    make: Callable[[], Buffer[Any]],
+    sources: int,
+) -> SupportsSources:
     """Return a buffer for several sources: the result of `make` if it separates sources, else a `BySource`."""
     made = make()
     if isinstance(made, SupportsSources):

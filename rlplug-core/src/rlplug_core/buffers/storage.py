@@ -29,7 +29,11 @@ SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: to
 ALIGNED = 16
 
 
-def allocate(shape: tuple[int, ...], dtype: npt.DTypeLike, store: Store) -> Either:
+def allocate(
+    shape: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    store: Store,
+) -> Either:
     """Allocate an array, or a tensor on a device; the system gives pages of memory and disk at their first write."""
     # A file cannot be mapped without bytes.
     if store == "memory" or (store == "disk" and 0 in shape):
@@ -62,7 +66,11 @@ def refill(saved: Either, length: int, store: Store) -> object:
     return made
 
 
-def put(store: Either, where: int | slice | Array | tuple[int, slice], value: Either) -> None:
+def put(
+    store: Either,
+    where: int | slice | Array | tuple[int, slice],
+    value: Either,
+) -> None:
     """Set `store[where] = value` for any combination of array and tensor."""
     if isinstance(store, Tensor):
         _as_signed(store)[where] = _as_signed(

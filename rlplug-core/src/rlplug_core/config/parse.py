@@ -50,7 +50,9 @@ def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
 
 
 def convert_both(
-    config: type[C], values: Mapping[str, object], algorithm: str
+    config: type[C],
+    values: Mapping[str, object],
+    algorithm: str,
 ) -> tuple[RunOptions, C, dict[str, Written]]:
     """Return the options of a run, those of its algorithm in `config`, and the schedules of the latter.
 
@@ -67,7 +69,9 @@ def convert_both(
 
 
 def convert_with_schedules(
-    config: type[C], values: Mapping[str, object], where: str
+    config: type[C],
+    values: Mapping[str, object],
+    where: str,
 ) -> tuple[C, dict[str, Written]]:
     """Return a configuration as `convert` does, and the schedules among `values`, which have dotted names."""
     options = {option.name: option for option in schema(config)}
@@ -109,7 +113,11 @@ def _plain_value(option: Option, value: object, where: str) -> object:
     return plain_value
 
 
-def check_names(values: Iterable[str], options: Iterable[str], where: str) -> None:
+def check_names(
+    values: Iterable[str],
+    options: Iterable[str],
+    where: str,
+) -> None:
     """Raise `BadConfig` if a name is not among the options of `where`, such as `a2c`."""
     known = set(options)
     for name in values:
@@ -120,7 +128,9 @@ def check_names(values: Iterable[str], options: Iterable[str], where: str) -> No
 
 
 def present_names(
-    config: type[object], values: Mapping[str, object], where: str
+    config: type[object],
+    values: Mapping[str, object],
+    where: str,
 ) -> dict[str, object]:
     """Return `values` with the current names of options that `config.formerly` renames.
 
@@ -141,7 +151,11 @@ def present_names(
     return {former.get(name, name): value for name, value in values.items()}
 
 
-def _with_schedules(config: C, scheduled: Mapping[str, Written], where: str) -> C:
+def _with_schedules(
+    config: C,
+    scheduled: Mapping[str, Written],
+    where: str,
+) -> C:
     """Return a configuration with options that follow schedules."""
     if not isinstance(config, Config):
         raise BadConfig(
@@ -155,7 +169,9 @@ def _with_schedules(config: C, scheduled: Mapping[str, Written], where: str) -> 
 
 
 def _schedules(
-    options: Mapping[str, Option], values: Mapping[str, object], where: str
+    options: Mapping[str, Option],
+    values: Mapping[str, object],
+    where: str,
 ) -> dict[str, Written]:
     """Return the schedules among `values`, by dotted name.
 

@@ -15,7 +15,13 @@ class CheckedRedirects(HTTPRedirectHandler):
         self.check = check
 
     def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+        self,
+        req: Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
     ) -> Request | None:
         self.check(newurl)
         return super().redirect_request(req, fp, code, msg=msg, headers=headers, newurl=newurl)

@@ -114,7 +114,10 @@ def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
 
 
 def _options(
-    config: type[Any], held: object, prefix: str, search: Mapping[str, Range]
+    config: type[Any],
+    held: object,
+    prefix: str,
+    search: Mapping[str, Range],
 ) -> Iterator[Option]:
     """Return the options of a dataclass; `held` is the value of a nested one, with its defaults."""
     hints = typing.get_type_hints(config, include_extras=True)
@@ -139,7 +142,13 @@ def _default(config: type[object], field: dataclasses.Field[object]) -> object:
     raise BadConfig(f"{config.__name__}.{field.name} has no default; every option needs one")
 
 
-def _option(name: str, hint: object, default: object, help: str, search: Range | None) -> Option:
+def _option(
+    name: str,
+    hint: object,
+    default: object,
+    help: str,
+    search: Range | None,
+) -> Option:
     hint, optional = _strip_optional(hint)
     notes = []
     if typing.get_origin(hint) is Annotated:

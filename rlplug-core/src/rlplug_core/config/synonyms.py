@@ -31,7 +31,11 @@ def instead() -> dict[str, str]:
     return {word: clause for words, _, clause in lines for word in words.split()}
 
 
-def nearest(word: str, known: Collection[str], write: Callable[[str], str] = str) -> str:
+def nearest(
+    word: str,
+    known: Collection[str],
+    write: Callable[[str], str] = str,
+) -> str:
     """Return `"; did you mean 'num_envs'?"` for an unknown option, or another hint, or an empty string.
 
     Args:

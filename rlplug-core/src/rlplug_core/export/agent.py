@@ -25,7 +25,10 @@ class ProgramAgent:
     """
 
     def __init__(
-        self, program: Program, memory: Mapping[str, int | list[int]], agents: int = 1
+        self,
+        program: Program,
+        memory: Mapping[str, int | list[int]],
+        agents: int = 1,
     ) -> None:
         self.program = program
         self.memory = memory

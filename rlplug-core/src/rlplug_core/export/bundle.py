@@ -149,7 +149,12 @@ def _write_into(
     (directory / JSON).write_text(json.dumps(record, indent=1), encoding="utf-8")
 
 
-def _write_programs(directory: Path, flat: Flat, onnx: bool, torchscript: bool) -> None:
+def _write_programs(
+    directory: Path,
+    flat: Flat,
+    onnx: bool,
+    torchscript: bool,
+) -> None:
     """Write the policy as `policy.onnx` and `policy.pt`, if wanted."""
     if onnx:
         from rlplug_core.export.formats import write_onnx
@@ -162,7 +167,8 @@ def _write_programs(directory: Path, flat: Flat, onnx: bool, torchscript: bool) 
 
 
 def trace_policy(
-    module: Greedy | GreedyRecurrent, space: Space
+    module: Greedy | GreedyRecurrent,
+    space: Space,
 ) -> tuple[Flat, Graph, dict[str, Tensor]]:
     """Return a policy's module with flat inputs, its graph and its tensors; without keys that it does not read."""
     flat = Flat(module, space)

@@ -60,7 +60,10 @@ class GreedyRecurrent(nn.Module):
         self.parts = {part: width_of(value.shape[1:]) for part, value in initial.items()}
 
     def forward(
-        self, obs: Obs, first: Tensor, before: dict[str, Tensor]
+        self,
+        obs: Obs,
+        first: Tensor,
+        before: dict[str, Tensor],
     ) -> tuple[Tensor, dict[str, Tensor]]:
         state = forget(before, first)
         after = self.policy.memory.step(self.policy.encoder(obs), state)
@@ -74,7 +77,10 @@ class GreedyTrunk(GreedyRecurrent):
         super().__init__(trunk, network)
 
     def forward(
-        self, obs: Obs, first: Tensor, before: dict[str, Tensor]
+        self,
+        obs: Obs,
+        first: Tensor,
+        before: dict[str, Tensor],
     ) -> tuple[Tensor, dict[str, Tensor]]:
         after = self.policy.memory.step(self.policy.encoder(obs), forget(before, first))
         return self.choose(after["h"]), after
@@ -87,7 +93,11 @@ class GreedyOwn(GreedyRecurrent):
         UsageError: its state does not start with zeros.
     """
 
-    def __init__(self, module: nn.Module, initial: Mapping[str, Array]) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        initial: Mapping[str, Array],
+    ) -> None:
         nn.Module.__init__(self)
         self.module = module
         for part, value in initial.items():
@@ -99,7 +109,10 @@ class GreedyOwn(GreedyRecurrent):
         self.parts = {part: width_of(value.shape[1:]) for part, value in initial.items()}
 
     def forward(
-        self, obs: Obs, first: Tensor, before: dict[str, Tensor]
+        self,
+        obs: Obs,
+        first: Tensor,
+        before: dict[str, Tensor],
     ) -> tuple[Tensor, dict[str, Tensor]]:
         action, after = self.module(obs, first, before)
         return action, after

@@ -42,7 +42,9 @@ _NAMED = (torch.dtype, torch.layout, torch.memory_format)
 
 
 def trace(
-    module: nn.Module, inputs: Sequence[Tensor], names: Sequence[str]
+    module: nn.Module,
+    inputs: Sequence[Tensor],
+    names: Sequence[str],
 ) -> tuple[Graph, dict[str, Tensor]]:
     """Return the graph of a module and its stored tensors.
 
@@ -64,7 +66,10 @@ def trace(
         ) from error
 
 
-def export_program(module: nn.Module, inputs: Sequence[Tensor]) -> torch.export.ExportedProgram:
+def export_program(
+    module: nn.Module,
+    inputs: Sequence[Tensor],
+) -> torch.export.ExportedProgram:
     """Return the exported program of a module, for any number of rows; with a network for each agent, of worlds.
 
     Raises:
@@ -218,7 +223,8 @@ class _Unsupported(Exception):
 
 
 def _to_graph(
-    program: torch.export.ExportedProgram, names: list[str]
+    program: torch.export.ExportedProgram,
+    names: list[str],
 ) -> tuple[Graph, dict[str, Tensor]]:
     kinds = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     values = {**program.state_dict, **program.constants}

@@ -135,7 +135,10 @@ class LayeredPolicy(nn.Module):
     """Maps observations [B, ...] to canonical actions: the prepared inputs, layers, the choice."""
 
     def __init__(
-        self, inputs: Inputs, layers: nn.Module, choose: Callable[[Tensor], Tensor]
+        self,
+        inputs: Inputs,
+        layers: nn.Module,
+        choose: Callable[[Tensor], Tensor],
     ) -> None:
         super().__init__()
         self.inputs = inputs
@@ -151,7 +154,10 @@ class LayeredPolicy(nn.Module):
 
 
 def policy_of(
-    model: Sb3Model, obs: Space, action: Space, statistics: Statistics | None = None
+    model: Sb3Model,
+    obs: Space,
+    action: Space,
+    statistics: Statistics | None = None,
 ) -> LayeredPolicy:
     """Return the policy of a model for these spaces of its environment.
 
@@ -190,7 +196,11 @@ def _features(inputs: Inputs, space: Space) -> int:
         ) from error
 
 
-def _layers(model: Sb3Model, algorithm: str, activation: Callable[[], nn.Module]) -> nn.Sequential:
+def _layers(
+    model: Sb3Model,
+    algorithm: str,
+    activation: Callable[[], nn.Module],
+) -> nn.Sequential:
     hidden, last = {
         "ppo": ("mlp_extractor.policy_net.", "action_net"),
         "a2c": ("mlp_extractor.policy_net.", "action_net"),
@@ -215,7 +225,10 @@ def _layers(model: Sb3Model, algorithm: str, activation: Callable[[], nn.Module]
     return nn.Sequential(*modules[:-1])
 
 
-def _activation(options: Mapping[str, Any], default: str) -> Callable[[], nn.Module]:
+def _activation(
+    options: Mapping[str, Any],
+    default: str,
+) -> Callable[[], nn.Module]:
     named = options.get("activation_fn")
     name = default if named is None else str(named).rstrip("'>").rpartition(".")[2]
     if name not in ACTIVATIONS:

@@ -76,7 +76,12 @@ class Scaling(nn.Module):
     mean: Tensor
     variance: Tensor
 
-    def __init__(self, moments: tuple[Array, Array], clip: float, epsilon: float) -> None:
+    def __init__(
+        self,
+        moments: tuple[Array, Array],
+        clip: float,
+        epsilon: float,
+    ) -> None:
         super().__init__()
         self.register_buffer("mean", torch.from_numpy(moments[0]))
         self.register_buffer("variance", torch.from_numpy(moments[1]))
@@ -99,7 +104,11 @@ class Part(nn.Module):
     """
 
     def __init__(
-        self, space: Space, scaling: Scaling | None, cnn: nn.Module | None, divide: bool
+        self,
+        space: Space,
+        scaling: Scaling | None,
+        cnn: nn.Module | None,
+        divide: bool,
     ) -> None:
         super().__init__()
         self.classes = int(space.n) if isinstance(space, spaces.Discrete) else None
@@ -177,7 +186,11 @@ def inputs_of(
     return Inputs(parts)
 
 
-def _scaling(key: str, space: Space, statistics: Statistics | None) -> Scaling | None:
+def _scaling(
+    key: str,
+    space: Space,
+    statistics: Statistics | None,
+) -> Scaling | None:
     if statistics is None or key not in statistics.moments:
         return None
     moments = statistics.moments[key]

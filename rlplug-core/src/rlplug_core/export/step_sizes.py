@@ -37,7 +37,10 @@ SHAPED = frozenset(
 )
 
 
-def numbers(function: Callable[..., object], arguments: Sequence[Any]) -> int | None:
+def numbers(
+    function: Callable[..., object],
+    arguments: Sequence[Any],
+) -> int | None:
     """Return how many numbers an operation reads and writes at most; None for an operation that is not listed here."""
     read = sum(tensor.numel() for tensor in _tensors(arguments))
     name = str(function)

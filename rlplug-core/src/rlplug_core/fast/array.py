@@ -81,7 +81,12 @@ class FastTensor(Elementwise, Reductions):
 
     __float__ = __int__ = __bool__
 
-    def __array_ufunc__(self, function: object, *_: object, **__: object) -> NoReturn:
+    def __array_ufunc__(
+        self,
+        function: object,
+        *_: object,
+        **__: object,
+    ) -> NoReturn:
         raise NoFastPath(f"numpy.{getattr(function, '__name__', function)}")
 
     @classmethod
@@ -202,7 +207,10 @@ class FastTensor(Elementwise, Reductions):
         return self._either(np.maximum, other, lambda: _first(self.value - raw(other)))
 
     def _either(
-        self, function: Callable[[Any, Any], Array], other: Any, share_of: Callable[[], Array]
+        self,
+        function: Callable[[Any, Any], Array],
+        other: Any,
+        share_of: Callable[[], Array],
     ) -> FastTensor:
         """Return one of two values; `share_of` computes this array's share of the gradient."""
         value = function(self.value, raw(other))
@@ -216,7 +224,9 @@ class FastTensor(Elementwise, Reductions):
         return _both(value, self, other, backward)
 
     def _linear(
-        self, value: Array, backward: Callable[[Array, Gradients], tuple[Array]]
+        self,
+        value: Array,
+        backward: Callable[[Array, Gradients], tuple[Array]],
     ) -> FastTensor:
         """Return a function of this array and a constant; `backward` is for operands of the same shape."""
         if self.backward_of is None or not is_grad_enabled():
@@ -340,7 +350,12 @@ def from_tensor(tensor: Tensor) -> FastTensor:
     return FastTensor(value, (), backward)
 
 
-def _both(value: Array, one: FastTensor, other: FastTensor, backward: Backward) -> FastTensor:
+def _both(
+    value: Array,
+    one: FastTensor,
+    other: FastTensor,
+    backward: Backward,
+) -> FastTensor:
     """Return a function of two arrays, the second one with a gradient.
 
     Args:

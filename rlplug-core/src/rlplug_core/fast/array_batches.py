@@ -32,7 +32,11 @@ class Kind:
         slots: its fields in their order, `counts` after `weight`.
     """
 
-    def __init__(self, kind: type[Batch], slots: Sequence[MemberDescriptorType]) -> None:
+    def __init__(
+        self,
+        kind: type[Batch],
+        slots: Sequence[MemberDescriptorType],
+    ) -> None:
         self.kind: Field = kind
         self.defaults = [each.default for each in fields(kind)]
         self.read = [slot.__get__ for slot in slots]
@@ -64,7 +68,10 @@ class Kind:
         return [_array(read(batch)) for read in self.read]
 
     def convert(
-        self, batch: Batch, make: Callable[[Array], Field], tree: Callable[[Field], Field]
+        self,
+        batch: Batch,
+        make: Callable[[Array], Field],
+        tree: Callable[[Field], Field],
     ) -> Field:
         """Return a batch of the same kind with other fields: `make` is called with arrays, `tree` with all others."""
         result = object.__new__(self.kind)
@@ -74,7 +81,10 @@ class Kind:
         return result
 
     def convert_once(
-        self, batch: Field, make: Callable[[Array], Field], tree: Callable[[Field], Field]
+        self,
+        batch: Field,
+        make: Callable[[Array], Field],
+        tree: Callable[[Field], Field],
     ) -> Field:
         """Convert a batch of arrays as `convert`, once: SAC computes several losses of it, PPO one in each epoch."""
         if batch.fast is None:
@@ -142,7 +152,9 @@ def _to(batch: Batch, device: torch.device) -> Batch:
 
 
 def _standard_normal(
-    batch: Batch, generator: np.random.Generator, shape: tuple[int, ...]
+    batch: Batch,
+    generator: np.random.Generator,
+    shape: tuple[int, ...],
 ) -> Tensor:
     """Draw as `Batch.standard_normal` does, without a look at the device of a field."""
     return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
@@ -180,7 +192,11 @@ def _shares(weight: Array) -> Array:
     return weight / (weight > 0).sum(-1, keepdims=True, dtype=np.float32).clip(1)
 
 
-def minibatches(samples: Samples, size: int, generator: np.random.Generator) -> Field:
+def minibatches(
+    samples: Samples,
+    size: int,
+    generator: np.random.Generator,
+) -> Field:
     """Yield the rows of a batch of arrays in random order; see `Samples.minibatches`."""
     known = HOLDERS.get(samples.__class__)
     if known is None:
@@ -191,7 +207,11 @@ def minibatches(samples: Samples, size: int, generator: np.random.Generator) -> 
 
 
 def _shuffle(
-    known: Kind, samples: Samples, rows: int, size: int, generator: np.random.Generator
+    known: Kind,
+    samples: Samples,
+    rows: int,
+    size: int,
+    generator: np.random.Generator,
 ) -> Iterator[Samples]:
     weight, _, *rest = known.arrays(samples)
     count = rows // size
@@ -209,7 +229,11 @@ def split(batch: Batch, size: int, share: Tensor) -> Field:
     return _parts(known, [share.numpy()] * (len(weight) // size), (weight, *rest))
 
 
-def _parts(known: Kind, shares: list[Array], values: Iterable[Field]) -> Iterator[Field]:
+def _parts(
+    known: Kind,
+    shares: list[Array],
+    values: Iterable[Field],
+) -> Iterator[Field]:
     """Yield batches of equal size, as views of the rows of one batch; `shares` has the factors [B] of each."""
     weight, *rest = (_in_parts(value, len(shares)) for value in values)
     return map(known.hold, zip(weight, shares, *rest, strict=True))

@@ -37,7 +37,11 @@ from rlplug_core.nets.q_networks import gather_actions
 from rlplug_core.types import Array
 
 
-def _surrogate(ratio: FastTensor, advantage: Operand, clip_range: float) -> Result:
+def _surrogate(
+    ratio: FastTensor,
+    advantage: Operand,
+    clip_range: float,
+) -> Result:
     loops = loop_module("heads")
     value = ratio.value
     factor = array_of(advantage)
@@ -49,7 +53,11 @@ def _surrogate(ratio: FastTensor, advantage: Operand, clip_range: float) -> Resu
     return ratio.result(smaller, lambda gradient, into: (gradient * derivative,))
 
 
-def _standardize(values: FastTensor, weight: Operand, epsilon: float = 1e-8) -> Result:
+def _standardize(
+    values: FastTensor,
+    weight: Operand,
+    epsilon: float = 1e-8,
+) -> Result:
     loops = loop_module("learning")
     value = values.value
     factor = array_of(weight)
@@ -61,19 +69,30 @@ def _standardize(values: FastTensor, weight: Operand, epsilon: float = 1e-8) -> 
     return FastTensor(outputs)
 
 
-def _regression(value: FastTensor, target: Operand, kind: Regression) -> FastTensor:
+def _regression(
+    value: FastTensor,
+    target: Operand,
+    kind: Regression,
+) -> FastTensor:
     error = value - target
     return huber(error) if kind == "huber" else error.square()
 
 
-def _expectile_loss(value: FastTensor, target: Operand, expectile: float) -> FastTensor:
+def _expectile_loss(
+    value: FastTensor,
+    target: Operand,
+    expectile: float,
+) -> FastTensor:
     error: FastTensor = value - target
     above = np.where(error.value > 0, 1 - expectile, expectile).astype(error.value.dtype)
     return error.square() * FastTensor(above)
 
 
 def _projection(
-    probability: FastTensor, reward: Operand, discount: Operand, support: Operand
+    probability: FastTensor,
+    reward: Operand,
+    discount: Operand,
+    support: Operand,
 ) -> FastTensor:
     arrays = probability.value, array_of(reward), array_of(discount)
     loops = loop_module("learning") if all(one.dtype == np.float32 for one in arrays) else None
@@ -87,7 +106,10 @@ def _projection(
 
 
 def _quantile_huber(
-    quantiles: FastTensor, shares: Operand, targets: Operand, kappa: float = 1.0
+    quantiles: FastTensor,
+    shares: Operand,
+    targets: Operand,
+    kappa: float = 1.0,
 ) -> FastTensor:
     given = shares if shares.__class__ is torch.Tensor else torch.from_numpy(array_of(shares))
     tensors = torch.from_numpy(quantiles.value), given, torch.from_numpy(array_of(targets))
@@ -95,7 +117,11 @@ def _quantile_huber(
     return quantiles.result(loss, lambda gradient, into: (gradient[:, None] * derivative,))
 
 
-def _times_alpha(temperature: Temperature, log_prob: FastTensor, ent_coef: float) -> FastTensor:
+def _times_alpha(
+    temperature: Temperature,
+    log_prob: FastTensor,
+    ent_coef: float,
+) -> FastTensor:
     return log_prob * alpha(temperature, ent_coef)
 
 
@@ -105,7 +131,9 @@ def alpha(temperature: Temperature, ent_coef: float) -> float:
 
 
 def _temperature_loss(
-    temperature: Temperature, log_prob: FastTensor, target_entropy: Operand
+    temperature: Temperature,
+    log_prob: FastTensor,
+    target_entropy: Operand,
 ) -> FastTensor:
     gap = (log_prob.detach() + target_entropy).value
     log = temperature.log
@@ -124,7 +152,10 @@ def _temperature_loss(
 TOGETHER: WeakKeyDictionary[nn.Module, ParallelDense] = WeakKeyDictionary()
 
 
-def _critic_outputs(members: nn.ModuleList, *features: FastTensor) -> FastTensor:
+def _critic_outputs(
+    members: nn.ModuleList,
+    *features: FastTensor,
+) -> FastTensor:
     """Compute the outputs [n, B, O] of critics that see the same features."""
     seen = features[0]
     if len(set(map(id, features))) > 1:
@@ -139,7 +170,11 @@ def _critic_outputs(members: nn.ModuleList, *features: FastTensor) -> FastTensor
     return stack([program(seen) for program in programs])
 
 
-def _action_features(vectors: Any, obs: FastTensor, action: FastTensor) -> FastTensor:
+def _action_features(
+    vectors: Any,
+    obs: FastTensor,
+    action: FastTensor,
+) -> FastTensor:
     """Concatenate vectors at once; anything else goes through the modules."""
     both = {"obs": obs, "action": action}
     known = CONCATENATING.get(id(vectors))

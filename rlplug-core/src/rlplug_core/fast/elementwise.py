@@ -60,7 +60,11 @@ class Elementwise(Node):
     def __neg__(self) -> Self:
         return self.result(-self.value, lambda gradient, into: (-gradient,))
 
-    def clamp(self, min: Number | None = None, max: Number | None = None) -> Self:  # torch's names
+    def clamp(
+        self,
+        min: Number | None = None,
+        max: Number | None = None,
+    ) -> Self:  # torch's names
         """Limit values to bounds; a value at a bound keeps its gradient."""
         for bound in (min, max):
             if bound is not None and not isinstance(bound, int | float):

@@ -120,7 +120,12 @@ def _softplus(value: FastTensor) -> FastTensor:
 
 
 def _smooth_l1(
-    value: Operand, target: Operand, *, reduction: str = "mean", beta: float = 1.0, **old: None
+    value: Operand,
+    target: Operand,
+    *,
+    reduction: str = "mean",
+    beta: float = 1.0,
+    **old: None,
 ) -> FastTensor:
     if reduction != "none" or beta != 1 or any(old.values()):
         raise NoFastPath(f"smooth_l1_loss with reduction='{reduction}' and beta={beta}")
@@ -128,7 +133,11 @@ def _smooth_l1(
 
 
 def _square_error(
-    value: Operand, target: Operand, *, reduction: str = "mean", **old: None
+    value: Operand,
+    target: Operand,
+    *,
+    reduction: str = "mean",
+    **old: None,
 ) -> FastTensor:
     if reduction != "none" or any(old.values()):
         raise NoFastPath(f"mse_loss with reduction='{reduction}'")

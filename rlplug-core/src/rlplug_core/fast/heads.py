@@ -21,12 +21,19 @@ from rlplug_core.nets.heads.tanh import SquashedGaussian
 from rlplug_core.types import Array
 
 
-def loops_for(outputs: Array, name: Literal["acting", "heads"] = "heads") -> ModuleType | None:
+def loops_for(
+    outputs: Array,
+    name: Literal["acting", "heads"] = "heads",
+) -> ModuleType | None:
     """Return numba's loops if they take these outputs."""
     return loop_module(name) if outputs.dtype == np.float32 and outputs.flags.c_contiguous else None
 
 
-def _categorical(head: Categorical, outputs: FastTensor, action: Operand) -> Result:
+def _categorical(
+    head: Categorical,
+    outputs: FastTensor,
+    action: Operand,
+) -> Result:
     """Compute log p[a], with gradient 1{a} - p, and the entropy H, with gradient -p (log p + H), [B] each."""
     loops = loops_for(outputs.value)
     if loops is None or type(head) is not Categorical:
@@ -81,7 +88,11 @@ def _gaussian(head: Gaussian, outputs: FastTensor, action: Operand) -> Result:
     return outputs.result(log_prob, of_log_prob), outputs.result(entropy, of_entropy)
 
 
-def _draw(head: SquashedGaussian, outputs: FastTensor, noise: Operand) -> Result:
+def _draw(
+    head: SquashedGaussian,
+    outputs: FastTensor,
+    noise: Operand,
+) -> Result:
     """Draw actions y = tanh(x), x = mean + deviation * noise, and their log-probabilities [B].
 
     The derivative of y by x is 1 - y², that of log p is 2 y, and -1 by the log standard deviation in addition. Outside

@@ -65,7 +65,13 @@ def on_host(tensor: Tensor, lr: float | Tensor) -> bool:
     return not isinstance(lr, Tensor) and tensor.is_cpu and tensor.dtype is torch.float32
 
 
-def _gae(rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: float) -> Result:
+def _gae(
+    rollout: Rollout,
+    value: Array,
+    next_value: Array,
+    gamma: float,
+    lam: float,
+) -> Result:
     fits = rollout.whole and value.dtype == rollout.reward.dtype == np.float32
     loops = loop_module("learning") if fits else None
     if loops is None:
@@ -77,7 +83,11 @@ def _gae(rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: f
     return advantage, target
 
 
-def _explained_variance(rollout: Rollout, advantage: Array, target: Array) -> Result:
+def _explained_variance(
+    rollout: Rollout,
+    advantage: Array,
+    target: Array,
+) -> Result:
     fits = rollout.whole and advantage.dtype == target.dtype == np.float32
     loops = loop_module("learning") if fits else None
     if loops is None:
@@ -86,7 +96,10 @@ def _explained_variance(rollout: Rollout, advantage: Array, target: Array) -> Re
 
 
 def _loss_and_derivative(
-    quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float
+    quantiles: Tensor,
+    shares: Tensor,
+    targets: Tensor,
+    kappa: float,
 ) -> Result:
     plain = quantiles.is_cpu and quantiles.dtype is torch.float32
     loops = loop_module("learning") if plain else None
@@ -115,7 +128,11 @@ def _split_between_neighbors(mass: Tensor, place: Tensor) -> Result:
 
 
 def _adam(
-    rule: Adam, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor
+    rule: Adam,
+    parameters: Tensor,
+    gradient: Tensor,
+    state: dict[str, Tensor],
+    lr: float | Tensor,
 ) -> Result:
     loops = loop_module("learning") if rule.decays_gradient and on_host(parameters, lr) else None
     if loops is None:
@@ -142,7 +159,12 @@ def _rmsprop(
     return None
 
 
-def _lerp(target: Target, own: list[Tensor], followed: list[Tensor], tau: float) -> Result:
+def _lerp(
+    target: Target,
+    own: list[Tensor],
+    followed: list[Tensor],
+    tau: float,
+) -> Result:
     """Move by a loop: torch's first call after many of numpy's takes longer."""
     loops = loop_module("learning") if tau < 1 and len(own) == 1 and on_host(own[0], tau) else None
     if loops is None:

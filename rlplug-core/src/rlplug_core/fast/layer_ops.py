@@ -53,7 +53,11 @@ class Op(Protocol):
     def forward(self, values: Array) -> tuple[Array, object]: ...
 
     def backward(
-        self, gradient: Array, saved: Any, inputs: bool, own: ParamGrads | None
+        self,
+        gradient: Array,
+        saved: Any,
+        inputs: bool,
+        own: ParamGrads | None,
     ) -> Array | None:
         """Return the gradient at the inputs if it is wanted; add that at the parameters to `own`, if there is one."""
         ...
@@ -62,7 +66,11 @@ class Op(Protocol):
 class LinearOp:
     """`nn.Linear`, y = x Wᵀ + b, with the function that follows it, if any: one operation makes fewer arrays."""
 
-    def __init__(self, *parameters: nn.Parameter, then: ElementwiseOp | None = None) -> None:
+    def __init__(
+        self,
+        *parameters: nn.Parameter,
+        then: ElementwiseOp | None = None,
+    ) -> None:
         """Take the weight, and the bias if there is one."""
         self.parameters = list(parameters)
         self.then = then
@@ -87,7 +95,11 @@ class LinearOp:
         return outputs if self.then is None else self.then.in_place(outputs), (values, outputs)
 
     def backward(
-        self, gradient: Array, saved: tuple[Array, Array], inputs: bool, own: ParamGrads | None
+        self,
+        gradient: Array,
+        saved: tuple[Array, Array],
+        inputs: bool,
+        own: ParamGrads | None,
     ) -> Array | None:
         values, outputs = saved
         if self.then is not None:
@@ -109,7 +121,12 @@ class LinearOp:
             return None
         return gradient.dot(self.weight) if few else matmul(gradient, self.weight)
 
-    def before_function(self, gradient: Array, outputs: Array, own: ParamGrads | None) -> Array:
+    def before_function(
+        self,
+        gradient: Array,
+        outputs: Array,
+        own: ParamGrads | None,
+    ) -> Array:
         """Return the gradient at x Wᵀ + b, and add it at b too; `outputs` is from `forward`."""
         assert self.then is not None
         if self.loops is not None:
@@ -126,7 +143,12 @@ class LinearOp:
 class LayerNormOp:
     """`nn.LayerNorm` over the last dimension (Ba et al., 2016, arXiv:1607.06450)."""
 
-    def __init__(self, weight: nn.Parameter | None, bias: nn.Parameter | None, eps: float) -> None:
+    def __init__(
+        self,
+        weight: nn.Parameter | None,
+        bias: nn.Parameter | None,
+        eps: float,
+    ) -> None:
         self.parameters = [one for one in (weight, bias) if one is not None]
         self.eps = eps
         self.refresh_views()
@@ -143,7 +165,11 @@ class LayerNormOp:
         return outputs, (scaled, scale)
 
     def backward(
-        self, gradient: Array, saved: tuple[Array, Array], inputs: bool, own: ParamGrads | None
+        self,
+        gradient: Array,
+        saved: tuple[Array, Array],
+        inputs: bool,
+        own: ParamGrads | None,
     ) -> Array | None:
         scaled, scale = saved
         if own is not None:
@@ -178,7 +204,11 @@ class LogStdOp:
         return outputs
 
     def backward(
-        self, gradient: Array, saved: None, inputs: bool, own: ParamGrads | None
+        self,
+        gradient: Array,
+        saved: None,
+        inputs: bool,
+        own: ParamGrads | None,
     ) -> Array | None:
         dims = len(self.log_std)
         if own is not None:
@@ -205,7 +235,11 @@ class ScaleOp:
         return outputs, ((outputs == scaled), scale)
 
     def backward(
-        self, gradient: Array, saved: tuple[Array, Array], inputs: bool, own: ParamGrads | None
+        self,
+        gradient: Array,
+        saved: tuple[Array, Array],
+        inputs: bool,
+        own: ParamGrads | None,
     ) -> Array | None:
         inside, scale = saved
         return gradient * inside * scale if inputs else None
@@ -225,7 +259,13 @@ class VectorsOp:
     def forward(self, values: Array) -> tuple[Array, None]:
         return self.vectors.on_host(values), None
 
-    def backward(self, gradient: Array, saved: None, inputs: bool, own: ParamGrads | None) -> None:
+    def backward(
+        self,
+        gradient: Array,
+        saved: None,
+        inputs: bool,
+        own: ParamGrads | None,
+    ) -> None:
         return None
 
 
@@ -272,7 +312,11 @@ class NoisyLinearOp:
         return outputs, (values, weight, noise)
 
     def backward(
-        self, gradient: Array, saved: Noisy, inputs: bool, own: ParamGrads | None
+        self,
+        gradient: Array,
+        saved: Noisy,
+        inputs: bool,
+        own: ParamGrads | None,
     ) -> Array | None:
         values, weight, noise = saved
         if own is not None:
@@ -332,7 +376,11 @@ class ElementwiseOp:
         return np.multiply(gradient, derivative, out=derivative if same else None)
 
     def backward(
-        self, gradient: Array, saved: Array, inputs: bool, own: ParamGrads | None
+        self,
+        gradient: Array,
+        saved: Array,
+        inputs: bool,
+        own: ParamGrads | None,
     ) -> Array | None:
         return self.gradient(gradient, saved) if inputs else None
 

@@ -7,7 +7,6 @@ again from tensors, so a pure loss may be computed twice. The results are tensor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from sys import getrefcount
 
 import gymnasium.spaces as spaces
@@ -21,38 +20,14 @@ from rlplug_core.fast.array import FastTensor, from_tensor
 from rlplug_core.fast.array_batches import Field, kind_of, observations, without_arrays
 from rlplug_core.fast.gradients import Gradients, NoFastPath
 from rlplug_core.fast.hooks import HookCheck, of_modules, of_parameters
-from rlplug_core.fast.matmul import small_in_numpy
 from rlplug_core.fast.metrics import Metrics
-from rlplug_core.fast.numba_loops import has_scipy, why_not_numba
+from rlplug_core.fast.numba_loops import how_on
 from rlplug_core.learning.optimizer import backward
 from rlplug_core.types import Array, Obs, Space
 
-#: The message if NumPy may use several threads for each matrix product.
-SLOW = (
-    "fast, with torch's products: numpy was imported before rlplug and may use several threads; set "
-    "OPENBLAS_NUM_THREADS=1"
-)
 FLOAT32 = np.dtype(np.float32)
 #: The plain values of arguments and the shapes of their tensors; calls with equal ones use the same path.
 Call = tuple[object, ...]
-
-
-def how() -> str:
-    """Return how fast losses are computed on this machine, and anything that is missing."""
-    return how_on(torch.get_num_threads())
-
-
-@cache
-def how_on(threads: int) -> str:
-    """Return how fast losses are computed with this number of torch's threads."""
-    if not small_in_numpy():
-        return SLOW
-    if missing := why_not_numba():
-        return f"fast; {missing}" if "cannot be used" in missing else "fast"
-    enough = threads == 1 or has_scipy()
-    return "fast, with loops by numba" + (
-        "" if enough else "; without SciPy, threads share single products"
-    )
 
 
 class FastLosses:
@@ -77,7 +52,13 @@ class FastLosses:
         """Copy or pickle without the hooks, which belong to this learner's modules."""
         return _copy, (self.paths, self.plain)
 
-    def call(self, loss: Function, learner: Field, *args: object, **named: object) -> Field:
+    def call(
+        self,
+        loss: Function,
+        learner: Field,
+        *args: object,
+        **named: object,
+    ) -> Field:
         """Return the result of `loss` for the learner and these arguments."""
         name = loss.__name__
         reason = self._reason_for_autograd(name, learner, args)
@@ -98,7 +79,13 @@ class FastLosses:
         self.paths[name] = f"autograd: {reason}"
         return loss(learner, *args, **named)
 
-    def numbers(self, function: Function, learner: Field, *args: object, **named: object) -> Field:
+    def numbers(
+        self,
+        function: Function,
+        learner: Field,
+        *args: object,
+        **named: object,
+    ) -> Field:
         """Return the result of a function without a gradient for the learner and these arguments."""
         try:
             fast_named = {name: _to_fast(part) for name, part in named.items()}
@@ -107,11 +94,22 @@ class FastLosses:
         except (NoFastPath, TypeError):
             return function(learner, *args, **named)
 
-    def compiled(self, loss: Function, learner: Field, *args: object, **named: object) -> Field:
+    def compiled(
+        self,
+        loss: Function,
+        learner: Field,
+        *args: object,
+        **named: object,
+    ) -> Field:
         """Return the result of a compiled loss; it can read tensors only."""
         return loss(learner, *map(without_arrays, args), **named)
 
-    def _reason_for_autograd(self, name: str, learner: Field, args: Sequence[object]) -> str:
+    def _reason_for_autograd(
+        self,
+        name: str,
+        learner: Field,
+        args: Sequence[object],
+    ) -> str:
         """Return why autograd must compute a loss, or ""; known without a call of the loss."""
         if name in self.plain:
             return "the loss is used for more than the step of its optimizer"
@@ -362,7 +360,11 @@ KNOWN: dict[int, tuple[Tensor, Gradients, HookCheck]] = {}
 MOST = 64
 
 
-def _fill_gradient(loss: FastLoss, parameters: list[nn.Parameter], gradient: Tensor) -> None:
+def _fill_gradient(
+    loss: FastLoss,
+    parameters: list[nn.Parameter],
+    gradient: Tensor,
+) -> None:
     known = KNOWN.get(id(gradient))
     if known is None or known[0] is not gradient:
         if len(KNOWN) >= MOST:

@@ -84,11 +84,18 @@ class _Product(torch.autograd.Function):
         return _product(one, other)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    def setup_context(
+        ctx: Any,
+        inputs: tuple[Tensor, Tensor],
+        output: Tensor,
+    ) -> None:
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(
+        ctx: Any,
+        gradient: Tensor,
+    ) -> tuple[Tensor | None, Tensor | None]:
         one, other = ctx.saved_tensors
         product: Any = _Product.apply if torch.is_grad_enabled() else _product
         return (

@@ -39,7 +39,11 @@ class CellLoops:
     step: Callable[..., Sequence[Tensor]]
 
 
-def _gru_step(features: Tensor, before: Sequence[Tensor], *weights: Tensor) -> list[Tensor]:
+def _gru_step(
+    features: Tensor,
+    before: Sequence[Tensor],
+    *weights: Tensor,
+) -> list[Tensor]:
     return [torch.gru_cell(features, before[0], *weights)]
 
 
@@ -81,7 +85,11 @@ class Along(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, kind: CellLoops, is_first: Tensor, valid: Tensor | None, *tensors: Tensor
+        ctx: Any,
+        kind: CellLoops,
+        is_first: Tensor,
+        valid: Tensor | None,
+        *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
         ctx.kind = kind
         ctx.masks = is_first, valid
@@ -142,7 +150,12 @@ class Steps:
     """
 
     def __init__(
-        self, kind: CellLoops, is_first: Array, valid: Tensor | None, rows: int, weight: Array
+        self,
+        kind: CellLoops,
+        is_first: Array,
+        valid: Tensor | None,
+        rows: int,
+        weight: Array,
     ) -> None:
         self.kind = kind
         self.weight = weight
@@ -157,7 +170,12 @@ class Steps:
         self.forward_step = getattr(loops, f"{kind.name}_forward")
         self.backward_step = getattr(loops, f"{kind.name}_backward")
 
-    def forward(self, inputs: Array, bias: Array, before: list[Array]) -> list[Array]:
+    def forward(
+        self,
+        inputs: Array,
+        bias: Array,
+        before: list[Array],
+    ) -> list[Array]:
         """Return each part [T, N, H] of the state.
 
         Args:
@@ -183,7 +201,10 @@ class Steps:
             )
         return outputs
 
-    def backward(self, gradients: list[Array]) -> tuple[Array, Array, list[Array]]:
+    def backward(
+        self,
+        gradients: list[Array],
+    ) -> tuple[Array, Array, list[Array]]:
         """Return gradients at both products, [T * N, gates * H] each, and at each part before the first step."""
         steps, rows, units = self.kept[0].shape
         parts = [part.reshape(steps, rows, units) for part in gradients]

@@ -20,7 +20,10 @@ class Node:
     __slots__ = ("backward_of", "number", "sources", "value")
 
     def __init__(
-        self, value: Array, sources: Sequence[Self] = (), backward_of: Backward | None = None
+        self,
+        value: Array,
+        sources: Sequence[Self] = (),
+        backward_of: Backward | None = None,
     ) -> None:
         self.value = value
         self.sources = sources

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 import torch
 
+from rlplug_core.fast.matmul import small_in_numpy
 from rlplug_core.types import Array
 
 #: The loops of an activation. The first one adds a bias [F] to values [B, F] and replaces them by their activation. The
@@ -22,6 +23,11 @@ from rlplug_core.types import Array
 Pair: TypeAlias = tuple[
     Callable[[Array, Array], None], Callable[[Array, Array, Array, Array], None]
 ]
+#: The message if NumPy may use several threads for each matrix product.
+SLOW = (
+    "fast, with torch's products: numpy was imported before rlplug and may use several threads; set "
+    "OPENBLAS_NUM_THREADS=1"
+)
 #: Two threads must not use numba's simplest thread pool at once.
 TURN = Lock()
 
@@ -59,7 +65,11 @@ def pair(activation: str) -> Pair | None:
     return None if layers is None else layers.PAIRS.get(activation)
 
 
-def call_on_threads(function: Callable[..., None], threads: int, *arguments: object) -> None:
+def call_on_threads(
+    function: Callable[..., None],
+    threads: int,
+    *arguments: object,
+) -> None:
     """Call a function that was compiled `on_threads`, on at most this number of numba's threads."""
     import numba
 
@@ -99,3 +109,21 @@ def loop_library(threads: int = 1) -> str:
         return "numpy"
     passes = threads > 1 and has_scipy()
     return f"numba {version('numba')}" + (f" and SciPy {version('scipy')}" if passes else "")
+
+
+def how() -> str:
+    """Return how fast losses are computed on this machine, and anything that is missing."""
+    return how_on(torch.get_num_threads())
+
+
+@cache
+def how_on(threads: int) -> str:
+    """Return how fast losses are computed with this number of torch's threads."""
+    if not small_in_numpy():
+        return SLOW
+    if missing := why_not_numba():
+        return f"fast; {missing}" if "cannot be used" in missing else "fast"
+    enough = threads == 1 or has_scipy()
+    return "fast, with loops by numba" + (
+        "" if enough else "; without SciPy, threads share single products"
+    )

@@ -151,7 +151,10 @@ def _writable(values: Array) -> Array:
     return values if values.flags.carray else np.array(values, order="C")
 
 
-def _flat_gradient(parameters: list[list[nn.Parameter]], into: Gradients) -> FlatGradient:
+def _flat_gradient(
+    parameters: list[list[nn.Parameter]],
+    into: Gradients,
+) -> FlatGradient:
     views = [[into.get(one) for one in each] for each in parameters]
     known = [view for each in views for view in each if view is not None]
     flat = known[0].base if known else np.empty(0, np.float32)

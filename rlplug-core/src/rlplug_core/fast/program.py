@@ -42,13 +42,21 @@ class Chain:
         return values, saved
 
     def backward(
-        self, gradient: Array, saved: list[Any], inputs: bool, own: ParamGrads | None
+        self,
+        gradient: Array,
+        saved: list[Any],
+        inputs: bool,
+        own: ParamGrads | None,
     ) -> Array | None:
         arrays = [None] * len(self.parameters) if own is None else own.arrays
         fresh = own is not None and own.fresh
         return self.along(self.steps(inputs, arrays), gradient, saved, inputs, fresh)
 
-    def steps(self, inputs: bool, arrays: Sequence[Array | None]) -> list[Step]:
+    def steps(
+        self,
+        inputs: bool,
+        arrays: Sequence[Array | None],
+    ) -> list[Step]:
         """Return the operations with something to compute, last to first; nothing is computed below them.
 
         Args:
@@ -68,7 +76,12 @@ class Chain:
         return steps[::-1]
 
     def along(
-        self, steps: list[Step], gradient: Array, saved: list[object], inputs: bool, fresh: bool
+        self,
+        steps: list[Step],
+        gradient: Array,
+        saved: list[object],
+        inputs: bool,
+        fresh: bool,
     ) -> Array | None:
         """Take a gradient back by known steps; `fresh` says whether all arrays are zero."""
         passed: Array | None = gradient
@@ -79,7 +92,8 @@ class Chain:
 
 
 def _param_grads(
-    op: Op, arrays: Sequence[Array | None]
+    op: Op,
+    arrays: Sequence[Array | None],
 ) -> tuple[ParamGrads | None, ParamGrads | None]:
     """Return the arrays of an operation, not fresh and fresh; unwanted gradients go into separate arrays."""
     if all(one is None for one in arrays):
@@ -121,7 +135,10 @@ class DuelingOp:
         self.advantage.refresh_views()
         self.value.refresh_views()
 
-    def forward(self, values: Array) -> tuple[Array, tuple[list[object], list[object]]]:
+    def forward(
+        self,
+        values: Array,
+    ) -> tuple[Array, tuple[list[object], list[object]]]:
         advantage, on_advantage = self.advantage.forward(values)
         value, on_value = self.value.forward(values)
         apart = advantage.reshape(len(values), self.actions, -1)
@@ -161,11 +178,20 @@ class ConcatOp:
     def forward(self, values: Array) -> tuple[Array, None]:
         return np.concatenate([chain.forward(values)[0] for chain in self.chains], -1), None
 
-    def backward(self, gradient: Array, saved: None, inputs: bool, own: ParamGrads | None) -> None:
+    def backward(
+        self,
+        gradient: Array,
+        saved: None,
+        inputs: bool,
+        own: ParamGrads | None,
+    ) -> None:
         raise NotImplementedError("losses do not replay several layers next to each other")
 
 
-def _split(own: ParamGrads | None, chains: Sequence[Chain]) -> list[ParamGrads | None]:
+def _split(
+    own: ParamGrads | None,
+    chains: Sequence[Chain],
+) -> list[ParamGrads | None]:
     """Split arrays among chains with parameters that follow one another."""
     if own is None:
         return [None] * len(chains)

@@ -48,7 +48,11 @@ class Recorder:
     dtype = torch.float32
     is_cpu = True
 
-    def __init__(self, ops: Sequence[Op] = (), shape: tuple[int, ...] | None = None) -> None:
+    def __init__(
+        self,
+        ops: Sequence[Op] = (),
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
         self.ops = tuple(ops)
         self.row_shape = shape
 
@@ -104,7 +108,11 @@ class NoiseRecorder:
         self.start = start
         self.stop = stop
 
-    def split(self, sizes: Sequence[int], axis: int = 0) -> list[NoiseRecorder]:
+    def split(
+        self,
+        sizes: Sequence[int],
+        axis: int = 0,
+    ) -> list[NoiseRecorder]:
         """Return parts of these sizes."""
         parts = []
         start = self.start
@@ -135,7 +143,11 @@ Values: TypeAlias = Any
 Applied: TypeAlias = tuple[Values, Op]
 
 
-def _linear(values: Values, weight: Tensor, bias: Tensor | None = None) -> Applied:
+def _linear(
+    values: Values,
+    weight: Tensor,
+    bias: Tensor | None = None,
+) -> Applied:
     return values, LinearOp(*map(_parameter, (weight,) if bias is None else (weight, bias)))
 
 
@@ -153,7 +165,11 @@ def _layer_norm(
     return values, LayerNormOp(scale, shift, eps)
 
 
-def _noisy(layer: NoisyLinear, values: Values, noise: NoiseRecorder | None = None) -> Applied:
+def _noisy(
+    layer: NoisyLinear,
+    values: Values,
+    noise: NoiseRecorder | None = None,
+) -> Applied:
     part = None if noise is None else slice(noise.start, noise.stop)
     return values, NoisyLinearOp(layer, part)
 
@@ -215,7 +231,11 @@ def _concatenate(parts: Sequence[Recorder], dim: int = 0) -> Recorder:
 JOINS: dict[Function, Callable[..., Recorder]] = {dueling: _dueling, torch.cat: _concatenate}
 
 
-def record(method: Function, module: nn.Module, *noise: NoiseRecorder) -> Recorder:
+def record(
+    method: Function,
+    module: nn.Module,
+    *noise: NoiseRecorder,
+) -> Recorder:
     """Record the operations of a network's method on features.
 
     Raises:

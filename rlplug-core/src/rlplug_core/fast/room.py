@@ -36,7 +36,11 @@ class FastRoom:
         if optimizer.recordable:
             optimizer.on_device = DeviceStep(optimizer, graphs)
 
-    def forward(self, module: nn.Module, inference_backend: str) -> Forward | None:
+    def forward(
+        self,
+        module: nn.Module,
+        inference_backend: str,
+    ) -> Forward | None:
         return forward(module, inference_backend)
 
     def loop_library(self, threads: int) -> str:

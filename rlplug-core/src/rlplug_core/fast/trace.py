@@ -59,7 +59,11 @@ class Program:
         self.ways = [PerGradient(partial(self._way, inputs)) for inputs in (False, True)]
         self.parallel = ParallelDense([self])
 
-    def __call__(self, values: FastTensor, noise: Array | None = None) -> FastTensor:
+    def __call__(
+        self,
+        values: FastTensor,
+        noise: Array | None = None,
+    ) -> FastTensor:
         """Compute outputs for features [B, F]; the caller has called `check`."""
         features = values.value
         for noisy in self.noisy:
@@ -138,7 +142,11 @@ def _add_programs(module: nn.Module) -> tuple[ref[nn.Module], Programs]:
     return entry
 
 
-def program_of(method: Function, module: nn.Module, noisy: bool = False) -> Program:
+def program_of(
+    method: Function,
+    module: nn.Module,
+    noisy: bool = False,
+) -> Program:
     """Return the program of a network's method; the first call records it.
 
     Raises:
@@ -176,7 +184,11 @@ def _record(method: Function, module: nn.Module, noisy: bool) -> Program | str:
 
 
 def network_call(
-    method: Function, module: nn.Module, features: Any, noise: Any = None, *rest: object
+    method: Function,
+    module: nn.Module,
+    features: Any,
+    noise: Any = None,
+    *rest: object,
 ) -> FastTensor:
     """Compute a network's outputs by replaying its recorded method."""
     if features.__class__ is not FastTensor or rest:

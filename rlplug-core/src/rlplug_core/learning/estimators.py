@@ -17,7 +17,11 @@ FEW = 8
 
 @kernel
 def gae(
-    rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: float
+    rollout: Rollout,
+    value: Array,
+    next_value: Array,
+    gamma: float,
+    lam: float,
 ) -> tuple[Array, Array]:
     """Compute GAE advantages and value targets (Schulman et al., 2016, arXiv:1506.02438, eq. 16).
 
@@ -77,7 +81,12 @@ def _backwards(delta: Array, decay: Array, found: Array) -> Array:
     return found
 
 
-def next_valid(value: Array, next_value: Array, ended: Array, valid: Array) -> Array:
+def next_valid(
+    value: Array,
+    next_value: Array,
+    ended: Array,
+    valid: Array,
+) -> Array:
     """Return successor values that skip rows of weight 0: V of the next valid row of the same episode."""
     xp = namespace(value)
     next_value = copy_of(next_value)
@@ -90,7 +99,11 @@ def next_valid(value: Array, next_value: Array, ended: Array, valid: Array) -> A
 
 
 @kernel
-def explained_variance(rollout: Rollout, advantage: Array, target: Array) -> float | Tensor:
+def explained_variance(
+    rollout: Rollout,
+    advantage: Array,
+    target: Array,
+) -> float | Tensor:
     """Return the share of the variance of value targets that the critic explained: 1 - Var(advantage) / Var(target).
 
     1 means a perfect critic, 0 a critic that is as good as a constant, and below 0 it is worse. Rows of weight 0 do not
@@ -117,7 +130,11 @@ def explained_variance(rollout: Rollout, advantage: Array, target: Array) -> flo
 
 
 @overridable
-def standardize(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:
+def standardize(
+    value: Tensor,
+    weight: Tensor,
+    epsilon: float = 1e-8,
+) -> Tensor:
     """Shift and scale values to mean 0 and deviation 1 over the rows that count.
 
     Args:

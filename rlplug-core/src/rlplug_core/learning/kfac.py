@@ -135,7 +135,12 @@ class KFAC:
                 self.state[f"{number}/{side}/vectors"] = self.state[f"{number}/{side}"].clone()
         return self.state
 
-    def tune(self, radii: Sequence[float | None], damping: float, momentum: float) -> None:
+    def tune(
+        self,
+        radii: Sequence[float | None],
+        damping: float,
+        momentum: float,
+    ) -> None:
         """Change the options for all later steps; `radii` are in the order of the regions."""
         self.spans = [(span, radius) for (span, _), radius in zip(self.spans, radii, strict=True)]
         self.damping = max(damping, TINY)
@@ -145,7 +150,12 @@ class KFAC:
         """Return a context for running the modules on a batch; pass its record to `observe`."""
         return Capture(self.layers)
 
-    def observe(self, capture: Capture, log_likelihood: Tensor, weight: Tensor) -> None:
+    def observe(
+        self,
+        capture: Capture,
+        log_likelihood: Tensor,
+        weight: Tensor,
+    ) -> None:
         """Update the running moments with those of a batch.
 
         Args:
@@ -253,7 +263,11 @@ class KFAC:
         return natural
 
     def step(
-        self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: dict[str, Tensor],
+        lr: float,
     ) -> None:
         natural = self.natural(gradient, state)
         for width, (span, radius) in zip(state["width"], self.spans, strict=True):
@@ -264,7 +278,10 @@ class KFAC:
         parameters.sub_(state["velocity"], alpha=lr)
 
 
-def _layers(modules: Iterable[nn.Module], offsets: dict[int, int]) -> list[Layer]:
+def _layers(
+    modules: Iterable[nn.Module],
+    offsets: dict[int, int],
+) -> list[Layer]:
     """Return the trained linear and convolutional layers of the modules, except those that `unfold` cannot do."""
     found = [
         module

@@ -81,7 +81,11 @@ def sequence_priority(error: Tensor, weight: Tensor, eta: float) -> Tensor:
     return eta * size.amax(0) + (1 - eta) * size.sum(0) / counts.sum(0).clamp(min=1)
 
 
-def replay_priority(batch: Transitions, error: Tensor, eta: float = 0.9) -> Tensor:
+def replay_priority(
+    batch: Transitions,
+    error: Tensor,
+    eta: float = 0.9,
+) -> Tensor:
     """Return the priorities of a batch: the errors of transitions, or one of all errors of each sequence.
 
     Args:
@@ -133,7 +137,10 @@ def advantage_weight(advantage: Tensor, beta: float, largest: float) -> Tensor:
 
 @overridable
 def categorical_projection(
-    probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor
+    probability: Tensor,
+    reward: Tensor,
+    discount: Tensor,
+    support: Tensor,
 ) -> Tensor:
     """Project reward + discount * Z onto the atoms of Z (Bellemare et al., 2017, arXiv:1707.06887, eq. 7).
 
@@ -187,7 +194,10 @@ def cross_entropy(log_probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 @overridable
 def quantile_huber(
-    quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float = 1.0
+    quantiles: Tensor,
+    shares: Tensor,
+    targets: Tensor,
+    kappa: float = 1.0,
 ) -> Tensor:
     """Compute the quantile Huber loss (Dabney et al., 2018, arXiv:1710.10044, eq. 10; arXiv:1806.06923, eq. 3).
 
@@ -207,7 +217,10 @@ def quantile_huber(
 
 @kernel
 def loss_and_derivative(
-    quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float
+    quantiles: Tensor,
+    shares: Tensor,
+    targets: Tensor,
+    kappa: float,
 ) -> tuple[Tensor, Tensor]:
     """Return the loss [B] and its derivative by the quantiles [B, N], in their precision."""
     kappa = max(kappa, STEEP)
@@ -216,7 +229,10 @@ def loss_and_derivative(
 
 
 def _quantile_huber(
-    quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float
+    quantiles: Tensor,
+    shares: Tensor,
+    targets: Tensor,
+    kappa: float,
 ) -> tuple[Tensor, Tensor]:
     """Return the loss [B] and its derivative by the quantiles [B, N], without computing all N * M pairs.
 

@@ -51,7 +51,13 @@ class MeanGradient:
     #: From `torch.distributed`; its stubs do not know that each kind of group has `allreduce`.
     group: Any
 
-    def __init__(self, rank: int, ranks: int, device: torch.device, timeout: float) -> None:
+    def __init__(
+        self,
+        rank: int,
+        ranks: int,
+        device: torch.device,
+        timeout: float,
+    ) -> None:
         self.rank = rank
         self.ranks = ranks
         self.device = device

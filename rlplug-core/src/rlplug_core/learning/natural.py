@@ -41,7 +41,11 @@ class TrustRegion:
     """
 
     def __init__(
-        self, module: nn.Module, directions: int = 10, tries: int = 10, shrink: float = 0.8
+        self,
+        module: nn.Module,
+        directions: int = 10,
+        tries: int = 10,
+        shrink: float = 0.8,
     ) -> None:
         self.parameters = [
             parameter for parameter in module.parameters() if parameter.requires_grad
@@ -94,7 +98,11 @@ class TrustRegion:
         self.flat.copy_(start)
         return Move(before, torch.zeros_like(before), self.tries)
 
-    def fisher(self, divergence: Scalar, damping: float) -> Callable[[Tensor], Tensor]:
+    def fisher(
+        self,
+        divergence: Scalar,
+        damping: float,
+    ) -> Callable[[Tensor], Tensor]:
         """Return the function v -> F v for the damped Fisher matrix F at the current parameters, by double backward."""
         slope = self.gradient(divergence(), create_graph=True)
 
@@ -104,7 +112,10 @@ class TrustRegion:
         return product
 
     def gradient(
-        self, value: Tensor, create_graph: bool = False, retain_graph: bool | None = None
+        self,
+        value: Tensor,
+        create_graph: bool = False,
+        retain_graph: bool | None = None,
     ) -> Tensor:
         """Compute a gradient in the order of the flat parameters.
 
@@ -125,7 +136,11 @@ class TrustRegion:
         return torch.cat([part.reshape(-1) for part in parts])
 
 
-def conjugate_gradient(product: Callable[[Tensor], Tensor], wanted: Tensor, steps: int) -> Tensor:
+def conjugate_gradient(
+    product: Callable[[Tensor], Tensor],
+    wanted: Tensor,
+    steps: int,
+) -> Tensor:
     """Return x with product(x) close to `wanted`, after `steps` steps (Hestenes and Stiefel, 1952).
 
     `product` multiplies by a symmetric positive definite matrix. Nothing is read on the host: once the residual is 0,
@@ -145,7 +160,11 @@ def conjugate_gradient(product: Callable[[Tensor], Tensor], wanted: Tensor, step
     return solution
 
 
-def inside_trust_region(gradient: Tensor, slope: Tensor, bound: float) -> Tensor:
+def inside_trust_region(
+    gradient: Tensor,
+    slope: Tensor,
+    bound: float,
+) -> Tensor:
     """Find the nearest vectors with a bounded product with a gradient `slope`.
 
     With the gradient of a divergence in a distribution's parameters it is ACER's trust region (Wang et al., 2017,

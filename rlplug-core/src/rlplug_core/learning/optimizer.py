@@ -37,7 +37,11 @@ class DeviceStep(Protocol):
 
 
 @overridable
-def backward(loss: Tensor, parameters: list[nn.Parameter], gradient: Tensor) -> None:
+def backward(
+    loss: Tensor,
+    parameters: list[nn.Parameter],
+    gradient: Tensor,
+) -> None:
     """Write the gradient of a loss into the `.grad` of parameters.
 
     Args:
@@ -202,7 +206,12 @@ class Optimizer:
         start = sum(each.numel() for each in self.parameters[:place])
         return slice(start, start + parameter.numel())
 
-    def _check_and_clip(self, loss: Tensor, clip: float | None, gradient: Array | None) -> Tensor:
+    def _check_and_clip(
+        self,
+        loss: Tensor,
+        clip: float | None,
+        gradient: Array | None,
+    ) -> Tensor:
         """Check that loss and gradient are finite, clip the gradient to the norm `clip`, and return its norm before.
 
         Args:
@@ -296,7 +305,10 @@ class OptimizerFactory(Protocol):
     ) -> Optimizer: ...
 
 
-def trainable_parameters(modules: Iterable[nn.Module], device: torch.device) -> list[nn.Parameter]:
+def trainable_parameters(
+    modules: Iterable[nn.Module],
+    device: torch.device,
+) -> list[nn.Parameter]:
     """Move modules to a device, and return their parameters with a gradient."""
     return [
         parameter

@@ -17,7 +17,10 @@ from rlplug_core.types import Obs, tree_map
 Mirror: TypeAlias = Callable[[Obs, Tensor], tuple[Obs, Tensor]]
 
 
-def symmetry(words: str | None, memory: str = "") -> Callable[[Samples], Samples]:
+def symmetry(
+    words: str | None,
+    memory: str = "",
+) -> Callable[[Samples], Samples]:
     """Return a function that adds its mirror image to each sample.
 
     An image has the advantage, the value target and the old log-probability of its sample.
@@ -46,7 +49,11 @@ def symmetry(words: str | None, memory: str = "") -> Callable[[Samples], Samples
     return augment
 
 
-def _check_shapes(words: str, image: tuple[Obs, Tensor], samples: Samples) -> None:
+def _check_shapes(
+    words: str,
+    image: tuple[Obs, Tensor],
+    samples: Samples,
+) -> None:
     def shapes(obs: Obs, action: Tensor) -> object:
         return tree_map(
             lambda part: (tuple(part.shape), part.dtype), {"obs": obs, "action": action}

@@ -49,7 +49,12 @@ class Target:
         self.lerp(*self.pairs, tau)
 
     @kernel
-    def lerp(self, own: list[Tensor], followed: list[Tensor], tau: float) -> None:
+    def lerp(
+        self,
+        own: list[Tensor],
+        followed: list[Tensor],
+        tau: float,
+    ) -> None:
         """Move tensors in place towards others.
 
         Args:

@@ -25,7 +25,12 @@ class Temperature(nn.Module):
         UsageError: it is learned and has a schedule.
     """
 
-    def __init__(self, ent_coef: float, autotune: bool, scheduled: bool = False) -> None:
+    def __init__(
+        self,
+        ent_coef: float,
+        autotune: bool,
+        scheduled: bool = False,
+    ) -> None:
         super().__init__()
         if autotune and scheduled:
             raise UsageError(

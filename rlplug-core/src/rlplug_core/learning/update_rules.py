@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from rlplug_core.accelerator import kernel
-from rlplug_core.config.options import Fraction, NonNegative, Positive
-from rlplug_core.errors import BadConfig, did_you_mean
+from rlplug_core.errors import BadConfig
 
 
 class UpdateRule(Protocol):
@@ -30,7 +27,11 @@ class UpdateRule(Protocol):
         ...
 
     def step(
-        self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: dict[str, Tensor],
+        lr: float,
     ) -> None:
         """Move the parameters in place.
 
@@ -46,7 +47,10 @@ class SGD:
     """Gradient descent with torch's momentum: v = momentum v + g, then v (nesterov: g + momentum v) times the step."""
 
     def __init__(
-        self, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0
+        self,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
     ) -> None:
         if nesterov and not momentum:
             raise BadConfig(
@@ -60,7 +64,11 @@ class SGD:
         return {"velocity": torch.zeros_like(parameters)} if self.momentum else {}
 
     def step(
-        self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: dict[str, Tensor],
+        lr: float | Tensor,
     ) -> None:
         if self.weight_decay:
             gradient = gradient.add(parameters, alpha=self.weight_decay)
@@ -84,7 +92,10 @@ class RMSProp:
     """
 
     def __init__(
-        self, alpha: float = 0.99, eps: float = 1e-5, initial_accumulator_value: float = 0.0
+        self,
+        alpha: float = 0.99,
+        eps: float = 1e-5,
+        initial_accumulator_value: float = 0.0,
     ) -> None:
         self.alpha = alpha
         self.eps = eps
@@ -95,7 +106,11 @@ class RMSProp:
 
     @kernel
     def step(
-        self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: dict[str, Tensor],
+        lr: float | Tensor,
     ) -> None:
         square = state["square"]
         if isinstance(lr, Tensor):
@@ -110,7 +125,10 @@ class RMSPropTF(RMSProp):
     """RMSProp as in TensorFlow 1 and Stable-Baselines3's `RMSpropTFLike`: the mean square starts at 1."""
 
     def __init__(
-        self, alpha: float = 0.99, eps: float = 1e-5, initial_accumulator_value: float = 1.0
+        self,
+        alpha: float = 0.99,
+        eps: float = 1e-5,
+        initial_accumulator_value: float = 1.0,
     ) -> None:
         super().__init__(alpha, eps, initial_accumulator_value)
 
@@ -146,7 +164,11 @@ class Adam:
 
     @kernel
     def step(
-        self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: dict[str, Tensor],
+        lr: float | Tensor,
     ) -> None:
         steps = state["steps"]  # the kernel corrects its moments by this number and does not count
         # After calls of numpy, a call of torch takes three times as long as one of numpy.
@@ -211,7 +233,11 @@ class Torch:
         return {**self._state_tensors(parameters), "begun": torch.zeros(())}
 
     def step(
-        self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: dict[str, Tensor],
+        lr: float,
     ) -> None:
         made = self.made
         if (
@@ -265,41 +291,6 @@ RULES: dict[str, type[UpdateRule]] = {
     "rmsprop_tf": RMSPropTF,
     "sgd": SGD,
 }
-#: A key of `RULES`, or a class of `torch.optim` such as `NAdam` or `torch.optim.NAdam`.
-OptimizerName: TypeAlias = str
-
-
-@dataclass(frozen=True)
-class OptimizerOptions:
-    """Arguments of the optimizer; none leaves the optimizer's own default."""
-
-    # decay rates of Adam's two moments, such as 0.9,0.999
-    betas: tuple[Fraction, ...] | None = None
-    alpha: Fraction | None = None  # decay rate of RMSProp's mean square
-    eps: Positive | None = None  # term added to the denominator of Adam and RMSProp
-    # mean square of RMSProp before the first step; default: 0 for rmsprop, 1 for rmsprop_tf
-    initial_accumulator_value: NonNegative | None = None
-    weight_decay: NonNegative | None = None  # weight decay
-    momentum: Fraction | None = None  # momentum of SGD
-    nesterov: bool = False  # use Nesterov momentum
-
-    def rule(self, name: OptimizerName, **usual: object) -> UpdateRule:
-        """Return the rule `name`; `usual` has an algorithm's own values for unset options.
-
-        Raises:
-            BadConfig: the rule does not exist, it does not take an option, or the betas are not two numbers below 1.
-        """
-        _check_betas(self.betas)
-        given = {one.name: getattr(self, one.name) for one in fields(self)}
-        given = {
-            option: value
-            for option, value in given.items()
-            if value is not None and value is not False
-        }
-        if name in RULES:
-            rule = RULES[name]
-            return rule(**_arguments(name, rule, given, usual))
-        return _torch(name, given, usual)
 
 
 def takes_tensors(rule: UpdateRule) -> bool:
@@ -315,69 +306,3 @@ def decays(rule: UpdateRule) -> bool:
 def rule_names() -> str:
     """Return the names of rlplug's own rules, as a list for messages."""
     return ", ".join(RULES)
-
-
-def _check_betas(betas: tuple[float, ...] | None) -> None:
-    if betas is not None and not (len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
-        given = ", ".join(map(str, betas)) or "none"
-        raise BadConfig(
-            f"option 'optimizer_kwargs.betas': expected two numbers of at least 0 and below 1, got {given}; "
-            "write them as in "
-            "--set optimizer_kwargs.betas=0.9,0.999"
-        )
-
-
-def _torch(name: str, given: dict[str, object], usual: dict[str, object]) -> UpdateRule:
-    base = torch.optim.Optimizer
-    short = name.removeprefix("torch.optim.")
-    known = {
-        one: found
-        for one, found in vars(torch.optim).items()
-        if isinstance(found, type) and issubclass(found, base) and found is not base
-    }
-    if short not in known:
-        if short.lower().replace("-", "") == "kfac":
-            raise BadConfig(
-                f"no optimizer '{name}': K-FAC needs the inputs of each layer and gradients of log-probabilities, "
-                "which only acktr's update computes; write 'rlplug run acktr ENV'"
-            )
-        usable = sorted(filter(_fits, known))
-        near = did_you_mean(short, [*RULES, *usable]) or ";"
-        raise BadConfig(
-            f"no optimizer '{name}'{near} take {rule_names()}, or of torch.optim {', '.join(usable)}"
-        )
-    return Torch(short, _arguments(name, known[short], given, _adams(known[short], usual)))
-
-
-def _fits(name: str) -> bool:
-    """Return whether a class of `torch.optim` can be a rule with its own arguments."""
-    try:
-        Torch(name, {})
-    except BadConfig:
-        return False
-    return True
-
-
-def _adams(cls: type[object], usual: dict[str, object]) -> dict[str, object]:
-    """Return those of an algorithm's options for Adam that mean the same to this class."""
-    theirs, adams = (inspect.signature(one).parameters for one in (cls, torch.optim.Adam))
-    return {
-        name: value
-        for name, value in usual.items()
-        if name in theirs and theirs[name].default == adams[name].default
-    }
-
-
-def _arguments(
-    name: str, cls: type[object], given: dict[str, object], usual: dict[str, object]
-) -> dict[str, object]:
-    """Return the keyword arguments of a class; refuse an option that would have no effect."""
-    taken = set(inspect.signature(cls).parameters)
-    fitting = [one.name for one in fields(OptimizerOptions) if one.name in taken]
-    for option in given:
-        if option not in fitting:
-            ours = ", ".join(f"optimizer_kwargs.{one}" for one in fitting) or "none"
-            raise BadConfig(
-                f"optimizer '{name}' does not use 'optimizer_kwargs.{option}'; its options are {ours}"
-            )
-    return {**{option: value for option, value in usual.items() if option in fitting}, **given}

@@ -80,7 +80,10 @@ def holding(turn: Array, act: Act, held: Act | None) -> Act:
 
 
 def carry_over(
-    now: Timestep, act: Act, first: Array, before: RecurrentState
+    now: Timestep,
+    act: Act,
+    first: Array,
+    before: RecurrentState,
 ) -> tuple[Array, RecurrentState]:
     """Return `is_first` [N] and the memory for the agents' next observation.
 
@@ -110,7 +113,12 @@ class Actor:
     """
 
     def __init__(
-        self, env: Env, learner: AnyLearner, agent: Agent, buffer: AnyBuffer, clock: Clock
+        self,
+        env: Env,
+        learner: AnyLearner,
+        agent: Agent,
+        buffer: AnyBuffer,
+        clock: Clock,
     ) -> None:
         self.env = env
         self.learner = learner

@@ -60,7 +60,10 @@ class Remote:
     """A worker process as the parent sees it."""
 
     def __init__(
-        self, rank: int, target: Callable[[Any, Connection, Connection], None], task: Any
+        self,
+        rank: int,
+        target: Callable[[Any, Connection, Connection], None],
+        task: Any,
     ) -> None:
         self.rank = rank
         self.connection, theirs = Pipe()
@@ -251,7 +254,11 @@ class Processes:
         for remote in self.remotes:
             remote.end()
 
-    def _until(self, reached: Callable[[Remote], bool], poll: Callable[[], None]) -> None:
+    def _until(
+        self,
+        reached: Callable[[Remote], bool],
+        poll: Callable[[], None],
+    ) -> None:
         """Read messages until `reached` is true for each worker; call `poll` between messages."""
         while not all(reached(remote) for remote in self.remotes):
             self.flags[STOP], self.scales[0] = int(self.clock.stop), self.clock.scale

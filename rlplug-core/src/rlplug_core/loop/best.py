@@ -46,7 +46,10 @@ class BestEvaluation:
         self.rank = tuple(state.get("best_rank", () if self.mean is None else (self.mean,)))
 
 
-def evaluation_rank(learner: AnyLearner, evaluation: Evaluation) -> tuple[float, ...]:
+def evaluation_rank(
+    learner: AnyLearner,
+    evaluation: Evaluation,
+) -> tuple[float, ...]:
     """Return the numbers to compare an evaluation with others: the first one that differs decides.
 
     Raises:

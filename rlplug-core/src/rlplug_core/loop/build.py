@@ -109,7 +109,12 @@ def training_env(plan: Plan) -> Env:
     return plan.with_settings(wrap_env(EnvWorkers(plan), plan.wrappings))
 
 
-def _make_decoupled(plan: Plan, clock: Clock, env: Env, learner: AnyLearner) -> Trainable:
+def _make_decoupled(
+    plan: Plan,
+    clock: Clock,
+    env: Env,
+    learner: AnyLearner,
+) -> Trainable:
     from rlplug_core.buffers.sources import of_sources
     from rlplug_core.loop.decoupled import Decoupled, Fleet
     from rlplug_core.loop.decoupled_inline import InlineActors

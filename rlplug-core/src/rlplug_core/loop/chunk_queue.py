@@ -86,7 +86,13 @@ class Traffic:
         clock: counts the steps of the chunks that the learner gets.
     """
 
-    def __init__(self, max_lag: int, ahead: int, actors: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        max_lag: int,
+        ahead: int,
+        actors: int,
+        clock: Clock,
+    ) -> None:
         self.permits = Permits(max_lag, ahead * actors)
         self.ahead = ahead
         self.clock = clock
@@ -113,7 +119,12 @@ class Traffic:
             self.granted[permit.source] += 1
         return permit
 
-    def receive_chunk(self, chunk: Chunk, count: int, episodes: list[Episode]) -> None:
+    def receive_chunk(
+        self,
+        chunk: Chunk,
+        count: int,
+        episodes: list[Episode],
+    ) -> None:
         """Store the chunk of an actor's oldest permit, with `count` env steps and the ends of `episodes`."""
         permit = self.permits.acting(chunk.source)[0]
         permit.chunk = chunk

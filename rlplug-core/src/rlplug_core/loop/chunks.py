@@ -28,7 +28,9 @@ LINE = 64
 
 
 def chunk_arrays(
-    step: Step, length: int, make: Callable[[tuple[int, ...], Any], Any] | None = None
+    step: Step,
+    length: int,
+    make: Callable[[tuple[int, ...], Any], Any] | None = None,
 ) -> State:
     """Return arrays for `length` steps like `step`; tensors on their device for a step of tensors.
 

@@ -64,7 +64,12 @@ class Patience:
         start: env steps before which evaluations do not count.
     """
 
-    def __init__(self, patience: int, margin: float = 0.0, start: int = 0) -> None:
+    def __init__(
+        self,
+        patience: int,
+        margin: float = 0.0,
+        start: int = 0,
+    ) -> None:
         self.patience = patience
         self.margin = margin
         self.start = start

@@ -168,7 +168,12 @@ class LearnerProcesses:
         assert said == kind
         return content
 
-    def _came(self, remote: Remote, limit: float, leaves: bool = False) -> bool:
+    def _came(
+        self,
+        remote: Remote,
+        limit: float,
+        leaves: bool = False,
+    ) -> bool:
         """Wait for a message of a learner; return False if the run stops first and `leaves` is set.
 
         Raises:
@@ -207,7 +212,12 @@ class LearnerProcesses:
     def _died(self, remote: Remote) -> WorkerFailed:
         return self._fail(remote, remote.how_it_ended())
 
-    def _fail(self, remote: Remote, how: str, advice: str = "") -> WorkerFailed:
+    def _fail(
+        self,
+        remote: Remote,
+        how: str,
+        advice: str = "",
+    ) -> WorkerFailed:
         return WorkerFailed(f"learner {remote.rank} {how}{advice}", f"learner {remote.rank} {how}")
 
     def _check_alike(self, own: State, others: Sequence[State | None]) -> None:

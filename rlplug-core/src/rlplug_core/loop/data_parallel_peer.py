@@ -117,7 +117,11 @@ class Peer:
         post(self.parent, (kind, answers[kind]() if kind in answers else None))
 
     def _begin(
-        self, clock: State, settings: dict[str, object], own: State | None, learner: State
+        self,
+        clock: State,
+        settings: dict[str, object],
+        own: State | None,
+        learner: State,
     ) -> None:
         """Load the run's clock and weights, and this peer's own state if there is one."""
         member = self.member

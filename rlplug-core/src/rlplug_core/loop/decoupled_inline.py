@@ -24,7 +24,13 @@ class InlineActors:
     the learner uses each chunk at once: with one actor this equals the synchronous runner, bit for bit.
     """
 
-    def __init__(self, plan: Plan, learner: AnyLearner, clock: Clock, first: Env) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        learner: AnyLearner,
+        clock: Clock,
+        first: Env,
+    ) -> None:
         self.lag = plan.max_lag
         self.length = plan.chunk_steps
         self.inexact = first.spec.inexact
@@ -39,7 +45,13 @@ class InlineActors:
         self._begin()
 
     @staticmethod
-    def _actor(plan: Plan, learner: AnyLearner, clock: Clock, rank: int, first: Env) -> Actor:
+    def _actor(
+        plan: Plan,
+        learner: AnyLearner,
+        clock: Clock,
+        rank: int,
+        first: Env,
+    ) -> Actor:
         env = plan.make_env(plan.options.num_envs) if rank else first
         agent = learner.agent(rank, plan.options.actors)
         actor = Actor(env, learner, agent, learner.buffer(), clock)

@@ -55,7 +55,13 @@ class ActorProcesses:
 
     inexact = "chunks of actor processes arrive in any order; --inline is exact"
 
-    def __init__(self, plan: Plan, learner: AnyLearner, clock: Clock, probe: Env) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        learner: AnyLearner,
+        clock: Clock,
+        probe: Env,
+    ) -> None:
         self.plan = plan
         self.clock = clock
         prepare()
@@ -221,7 +227,12 @@ class ActorProcesses:
             check_message(f"actor {rank}", kind, content)
 
     def _take_chunk(
-        self, seat: Seat, version: int, begins: bool, count: int, episodes: list[Episode]
+        self,
+        seat: Seat,
+        version: int,
+        begins: bool,
+        count: int,
+        episodes: list[Episode],
     ) -> None:
         permit = self.permits.acting(seat.remote.rank)[0]
         self.traffic.receive_chunk(

@@ -69,7 +69,13 @@ class RayActors:
 
     inexact = "chunks of actors arrive in any order; --inline is exact"
 
-    def __init__(self, plan: Plan, learner: AnyLearner, clock: Clock, probe: Env) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        learner: AnyLearner,
+        clock: Clock,
+        probe: Env,
+    ) -> None:
         probe.close()
         o = plan.options
         self.plan = plan
@@ -235,7 +241,13 @@ class RayActors:
                 seat.acted = content
                 seat.silent = 0.0
 
-    def _understand(self, seat: Seat, epoch: int, kind: str, content: Any) -> None:
+    def _understand(
+        self,
+        seat: Seat,
+        epoch: int,
+        kind: str,
+        content: Any,
+    ) -> None:
         if epoch != seat.epoch:
             return
         seat.silent = 0.0

@@ -121,7 +121,11 @@ class EnvWorkers:
         quiet = self._quiet[self._turn]
         return self._end_timestep(quiet, events) if events else quiet
 
-    def _end_timestep(self, quiet: Timestep, events: list[tuple[slice, Ended]]) -> Timestep:
+    def _end_timestep(
+        self,
+        quiet: Timestep,
+        events: list[tuple[slice, Ended]],
+    ) -> Timestep:
         obs = final = quiet.obs
         if any(event.has_final for _, event in events):
             final = tree_map(np.copy, obs)
@@ -211,7 +215,12 @@ class EnvWorkers:
         for remote in self._remotes:
             remote.end()
 
-    def _ask(self, name: str, *arguments: object, limit: float = 0.0) -> list[Any]:
+    def _ask(
+        self,
+        name: str,
+        *arguments: object,
+        limit: float = 0.0,
+    ) -> list[Any]:
         """Send every worker the same request, and return their answers."""
         return self._ask_each(name, [arguments] * len(self._remotes), limit or self._timeout)
 
@@ -221,7 +230,10 @@ class EnvWorkers:
         return self._value(self._remotes[0], self._timeout)
 
     def _ask_each(
-        self, name: str, arguments: list[tuple[object, ...]], limit: float
+        self,
+        name: str,
+        arguments: list[tuple[object, ...]],
+        limit: float,
     ) -> list[object]:
         for remote, those in zip(self._remotes, arguments, strict=True):
             self._send(remote, pickle.dumps((name, *those), pickle.HIGHEST_PROTOCOL))
@@ -267,7 +279,12 @@ class EnvWorkers:
                 raise self._fail(remote, f"raised {reason}", details)
         return answer
 
-    def _fail(self, remote: Remote, how: str, details: str = "") -> WorkerFailed:
+    def _fail(
+        self,
+        remote: Remote,
+        how: str,
+        details: str = "",
+    ) -> WorkerFailed:
         """Return an error with the worker and the cause, after ending all workers."""
         rows = self._rows[remote.rank]
         one = rows.stop - rows.start == 1

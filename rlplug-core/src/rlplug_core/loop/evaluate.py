@@ -11,7 +11,7 @@ from rlplug_core.arrays import to_host
 from rlplug_core.clock import Clock
 from rlplug_core.config.numbers import figures
 from rlplug_core.loop.actor import StepAgent
-from rlplug_core.loop.episode_stats import means
+from rlplug_core.loop.episode_stats import INFO, means
 from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Agent, Env
@@ -241,3 +241,20 @@ def _evaluation_of(
         cut=len(episodes) - len(ended),
         signals=signals,
     )
+
+
+def evaluation_metrics(result: Evaluation) -> dict[str, float]:
+    """Return the numbers of an evaluation for a record."""
+    metrics = {
+        "eval/return_mean": result.mean,
+        "eval/return_std": result.std,
+        "eval/return_min": result.minimum,
+        "eval/return_max": result.maximum,
+        "eval/length_mean": result.length_mean,
+    }
+    if result.success_rate is not None:
+        metrics["eval/success_rate"] = result.success_rate
+    metrics |= {f"eval/{INFO}{name}": value for name, value in result.info_means.items()}
+    metrics |= {f"eval/signal/{name}": mean for name, mean in result.signal_means.items()}
+    metrics |= {f"eval/return_mean/{agent}": mean for agent, mean in result.by_agent.items()}
+    return metrics

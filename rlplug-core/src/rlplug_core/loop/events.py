@@ -14,8 +14,8 @@ from rlplug_core.clock import Clock, due
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.loop.best import BestEvaluation
 from rlplug_core.loop.controllers import ControllerGroup, Limits, controllers_of
-from rlplug_core.loop.episode_stats import INFO, EpisodeStats, columns
-from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.loop.episode_stats import EpisodeStats, columns
+from rlplug_core.loop.evaluate import Evaluation, evaluation_metrics
 from rlplug_core.loop.schedules import SCHEDULE, Schedules
 from rlplug_core.protocols import AnyLearner, Controller
 from rlplug_core.types import Episode, State
@@ -99,7 +99,11 @@ class Sink(Protocol):
     def record(self, kind: str, step: int, data: Mapping[str, object]) -> None: ...
     def evaluate(self, learner: AnyLearner) -> Evaluation: ...
     def checkpoint(
-        self, kind: str, step: int, components: Mapping[str, State], reason: str
+        self,
+        kind: str,
+        step: int,
+        components: Mapping[str, State],
+        reason: str,
     ) -> None: ...
     def watch(self, progress: Progress) -> None: ...
 
@@ -380,20 +384,3 @@ class Events:
         self.pending += episodes
         if episodes and self.crew.listens:
             self._steer(lambda: self.crew.ended([episode for _, _, episode in episodes]))
-
-
-def evaluation_metrics(result: Evaluation) -> dict[str, float]:
-    """Return the numbers of an evaluation for a record."""
-    metrics = {
-        "eval/return_mean": result.mean,
-        "eval/return_std": result.std,
-        "eval/return_min": result.minimum,
-        "eval/return_max": result.maximum,
-        "eval/length_mean": result.length_mean,
-    }
-    if result.success_rate is not None:
-        metrics["eval/success_rate"] = result.success_rate
-    metrics |= {f"eval/{INFO}{name}": value for name, value in result.info_means.items()}
-    metrics |= {f"eval/signal/{name}": mean for name, mean in result.signal_means.items()}
-    metrics |= {f"eval/return_mean/{agent}": mean for agent, mean in result.by_agent.items()}
-    return metrics

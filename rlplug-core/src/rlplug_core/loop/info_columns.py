@@ -11,7 +11,6 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from rlplug_core.algorithm import signals_of
 from rlplug_core.errors import BadEnv, PluginError, UsageError
 from rlplug_core.plugins.env_base import EnvBase, complete
 from rlplug_core.protocols import AnyLearner, Env
@@ -27,7 +26,12 @@ class InfoColumns:
         learner: the name of the learner's class, for messages.
     """
 
-    def __init__(self, env: EnvBase, names: Mapping[str, ArrayLike | None], learner: str) -> None:
+    def __init__(
+        self,
+        env: EnvBase,
+        names: Mapping[str, ArrayLike | None],
+        learner: str,
+    ) -> None:
         self.env = env
         self.defaults = {
             name: None if value is None else np.asarray(value, np.float32)
@@ -44,7 +48,11 @@ class InfoColumns:
         kind = InfoColumns if env.spec.device is None else TensorColumns
         return kind(complete(env), names, type(learner).__name__) if names else None
 
-    def add_to(self, extras: Mapping[str, Array], valid: Array) -> dict[str, Array]:
+    def add_to(
+        self,
+        extras: Mapping[str, Array],
+        valid: Array,
+    ) -> dict[str, Array]:
         """Return the agent's extras together with the columns of the step that the environment just made.
 
         Args:
@@ -93,7 +101,10 @@ class InfoColumns:
         """Raise BadEnv if a value was not finite; arrays have been checked at each step."""
 
     def _fill_gaps(
-        self, name: str, values: list[ArrayLike | None], valid: Array
+        self,
+        name: str,
+        values: list[ArrayLike | None],
+        valid: Array,
     ) -> list[ArrayLike]:
         """Return the values with the default in rows without one, and 0 in rows without a transition."""
         default = self.defaults[name]
@@ -112,7 +123,12 @@ class InfoColumns:
             for value, there in zip(values, valid, strict=True)
         ]
 
-    def _missing(self, name: str, values: list[ArrayLike | None], row: int) -> UsageError:
+    def _missing(
+        self,
+        name: str,
+        values: list[ArrayLike | None],
+        row: int,
+    ) -> UsageError:
         names = ", ".join(sorted(self.env.info_names())) or "nothing"
         if any(value is not None for value in values) or name in self.shapes:
             return UsageError(
@@ -166,3 +182,17 @@ class TensorColumns(InfoColumns):
             raise BadEnv(
                 f"{self.env.spec.id}: since the last log record a signal of {self.learner} was not finite: {listed}"
             )
+
+
+def signals_of(learner: object) -> dict[str, ArrayLike | None]:
+    """Return a learner's signals by name, each with its value for steps without it; None if every step must have it.
+
+    Raises:
+        PluginError: `signals` is a string.
+    """
+    signals = getattr(learner, "signals", ())
+    if isinstance(signals, str):
+        raise PluginError(
+            f"signals of {type(learner).__name__} is a string; write signals = ('{signals}',)"
+        )
+    return dict(signals) if isinstance(signals, Mapping) else dict.fromkeys(signals)

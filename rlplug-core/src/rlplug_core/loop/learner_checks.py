@@ -70,7 +70,10 @@ def _reasons(
     yield from _reasons_of_options(learner, options)
 
 
-def _reasons_of_options(learner: type[Any], options: RunOptions) -> Iterator[str]:
+def _reasons_of_options(
+    learner: type[Any],
+    options: RunOptions,
+) -> Iterator[str]:
     if options.env_workers != 1:
         yield "each learner steps its own environments; leave out --env-workers"
     if options.dataset and not gets_dataset(learner):
@@ -117,7 +120,11 @@ def check_optimized(learner: AnyLearner, runner: str, learners: int) -> None:
         )
 
 
-def check_ignored(learner: type[object], config: object, given: Iterable[str]) -> None:
+def check_ignored(
+    learner: type[object],
+    config: object,
+    given: Iterable[str],
+) -> None:
     """Refuse options that a subclass ignores, because it overrides the only methods that read them.
 
     Args:

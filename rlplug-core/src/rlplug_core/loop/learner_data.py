@@ -20,7 +20,12 @@ def gets_dataset(learner: type[object]) -> bool:
     return getattr(learner, "dataset_use", "replay") != "replay"
 
 
-def check_dataset(algorithm: str, learner: type[object], runner: str, options: RunOptions) -> None:
+def check_dataset(
+    algorithm: str,
+    learner: type[object],
+    runner: str,
+    options: RunOptions,
+) -> None:
     """Refuse options of data sets that do not go together.
 
     Raises:
@@ -61,7 +66,11 @@ def fit_dataset(dataset: Dataset, env: Env) -> Fitted:
     return replace(fitting, reward=complete(env).reward(fitting.reward))
 
 
-def learner_dataset(data: Fitted, seeds: Seeds, device: torch.device) -> LearnerDataset:
+def learner_dataset(
+    data: Fitted,
+    seeds: Seeds,
+    device: torch.device,
+) -> LearnerDataset:
     """Return a data set for `self.dataset` of a learner, with its own generator."""
     return LearnerDataset(
         sha256=data.sha256,

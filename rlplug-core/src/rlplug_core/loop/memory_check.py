@@ -24,7 +24,11 @@ COPIES = 4
 FLOAT = 4
 
 
-def check_sizes(options: Mapping[str, object], obs: Space, memory: int | None = None) -> None:
+def check_sizes(
+    options: Mapping[str, object],
+    obs: Space,
+    memory: int | None = None,
+) -> None:
     """Compare the least that each option makes with the machine's memory, or with `memory` bytes.
 
     Args:
@@ -44,7 +48,10 @@ def check_sizes(options: Mapping[str, object], obs: Space, memory: int | None = 
 
 
 def check_layers(
-    options: Mapping[str, object], obs: Space, action: Space, memory: int | None = None
+    options: Mapping[str, object],
+    obs: Space,
+    action: Space,
+    memory: int | None = None,
 ) -> None:
     """Compare the first and the last layer of the network with the machine's memory, or with `memory` bytes.
 
@@ -85,7 +92,10 @@ def inputs(obs: Space) -> int:
     return 0 if len(shape) == 3 else prod(shape)
 
 
-def sizes(options: Mapping[str, object], step: int) -> Iterator[tuple[str, str, int]]:
+def sizes(
+    options: Mapping[str, object],
+    step: int,
+) -> Iterator[tuple[str, str, int]]:
     """Yield each option that makes something large: its name, the object, and its least number of bytes."""
     num_envs = number(options.get("num_envs"))
     yield "num_envs", f"{num_envs:,} environments", num_envs * max(ENVIRONMENT, step)
@@ -131,7 +141,10 @@ def number(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 1
 
 
-def checkpoints_to_keep(options: Mapping[str, object], obs: Space) -> tuple[int, str]:
+def checkpoints_to_keep(
+    options: Mapping[str, object],
+    obs: Space,
+) -> tuple[int, str]:
     """Return how many periodic checkpoints a run keeps, and a sentence about their size if it is large.
 
     Args:

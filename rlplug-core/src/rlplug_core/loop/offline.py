@@ -20,7 +20,12 @@ class Offline:
     on_device = False
     inexact = ""
 
-    def __init__(self, learner: AnyLearner, buffer: RecordedReplay, clock: Clock) -> None:
+    def __init__(
+        self,
+        learner: AnyLearner,
+        buffer: RecordedReplay,
+        clock: Clock,
+    ) -> None:
         self.learner = learner
         self.buffer = buffer
         self.clock = clock

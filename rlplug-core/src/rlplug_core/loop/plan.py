@@ -72,7 +72,12 @@ class Plan:
     dataset: Dataset | None = field(default=None, kw_only=True)
 
     @classmethod
-    def make(cls, algorithm: str, env: object, options: Mapping[str, object]) -> Plan:
+    def make(
+        cls,
+        algorithm: str,
+        env: object,
+        options: Mapping[str, object],
+    ) -> Plan:
         """Return the plan of options that are complete, such as those of a run's record; see `of`."""
         return cls.of(RunRequest.make(algorithm, env, options))
 
@@ -328,7 +333,12 @@ class Plan:
         freeze(learner, o.freeze)
         return learner
 
-    def _learner_dataset(self, env: Env, rank: int, device: torch.device) -> LearnerDataset | None:
+    def _learner_dataset(
+        self,
+        env: Env,
+        rank: int,
+        device: torch.device,
+    ) -> LearnerDataset | None:
         if self.dataset is None or not gets_dataset(self.learner):
             return None
         seeds = self.seeds().child("dataset", rank)
@@ -345,7 +355,10 @@ def choose_wrappers(wrap: Iterable[str]) -> list[str]:
     return [one for one in wrap if one != "none"]
 
 
-def _around(source: EnvSource, words: Iterable[str]) -> tuple[WrapperSpec, ...]:
+def _around(
+    source: EnvSource,
+    words: Iterable[str],
+) -> tuple[WrapperSpec, ...]:
     """Return the wrappers of an environment; a missing module names its install command."""
     try:
         return tuple(map(WrapperSpec.parse, words))
@@ -355,7 +368,10 @@ def _around(source: EnvSource, words: Iterable[str]) -> tuple[WrapperSpec, ...]:
         raise
 
 
-def targets(learner: type[Any], values: Mapping[str, object]) -> tuple[str, ...]:
+def targets(
+    learner: type[Any],
+    values: Mapping[str, object],
+) -> tuple[str, ...]:
     """Return the options of an algorithm that name something to import, if one of `values` does."""
     named = [option.name for option in schema(learner.Config) if option.type == "target"]
     return tuple(name for name in named if isinstance(values.get(name), str))

@@ -55,7 +55,10 @@ class PopulationRule(Protocol):
     """
 
     def exchange(
-        self, members: Sequence[Member], space: Mapping[str, Range], generator: np.random.Generator
+        self,
+        members: Sequence[Member],
+        space: Mapping[str, Range],
+        generator: np.random.Generator,
     ) -> Mapping[int, Exchange]:
         """Return the changes of members between two chunks, by member number; the others continue unchanged.
 
@@ -155,7 +158,10 @@ class Truncation:
         self.config = config
 
     def exchange(
-        self, members: Sequence[Member], space: Mapping[str, Range], generator: np.random.Generator
+        self,
+        members: Sequence[Member],
+        space: Mapping[str, Range],
+        generator: np.random.Generator,
     ) -> dict[int, Exchange]:
         """Return the changes of the worst members."""
         count = min(max(1, round(self.config.share * len(members))), len(members) // 2)
@@ -175,7 +181,12 @@ class Truncation:
                 )
         return changes
 
-    def _explore(self, range: Range, value: object, generator: np.random.Generator) -> object:
+    def _explore(
+        self,
+        range: Range,
+        value: object,
+        generator: np.random.Generator,
+    ) -> object:
         """Return another value near `value`, or with probability `resample` any value of the range.
 
         With the same value a copy would have the same random numbers too, and so repeat its source. A value that

@@ -40,7 +40,9 @@ _ENDS: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 def launch(
-    target: Callable[..., None], arguments: tuple[object, ...], ends: tuple[Connection, ...]
+    target: Callable[..., None],
+    arguments: tuple[object, ...],
+    ends: tuple[Connection, ...],
 ) -> BaseProcess:
     """Start a process; it gets signals as soon as it has installed its handlers.
 

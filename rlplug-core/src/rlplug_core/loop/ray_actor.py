@@ -54,7 +54,13 @@ class RayActor:
     def configure(self, settings: Mapping[str, object]) -> Answer:
         return self._answer("configured", lambda: self.remote.configure(settings))
 
-    def act(self, weights: Mapping[str, object], version: int, steps: int, total: int) -> Answer:
+    def act(
+        self,
+        weights: Mapping[str, object],
+        version: int,
+        steps: int,
+        total: int,
+    ) -> Answer:
         """Act a chunk with these weights, numpy arrays, at the env step and with the total of the whole run."""
         return self._answer("chunk", lambda: self._act(weights, version, steps, total))
 
@@ -65,7 +71,11 @@ class RayActor:
         return self.acted
 
     def _begin(
-        self, remote: RemoteActor, settings: Mapping[str, object], state: State | None, steps: int
+        self,
+        remote: RemoteActor,
+        settings: Mapping[str, object],
+        state: State | None,
+        steps: int,
     ) -> None:
         self.remote = remote
         remote.configure(settings)
@@ -73,7 +83,13 @@ class RayActor:
             remote.go_on(state, steps)
             remote.configure(settings)
 
-    def _act(self, weights: Mapping[str, object], version: int, steps: int, total: int) -> object:
+    def _act(
+        self,
+        weights: Mapping[str, object],
+        version: int,
+        steps: int,
+        total: int,
+    ) -> object:
         if version != self.version:
             tree_map(
                 lambda own, new: np.copyto(own.detach().numpy(), new),

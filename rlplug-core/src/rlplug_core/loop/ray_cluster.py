@@ -208,7 +208,12 @@ LOST = 137
 class RayTask:
     """Calls `function` on a node, which imports it by its name, and reserves `cpus` for it; it returns an exit code."""
 
-    def __init__(self, function: Callable[..., int], cpus: float, *arguments: object) -> None:
+    def __init__(
+        self,
+        function: Callable[..., int],
+        cpus: float,
+        *arguments: object,
+    ) -> None:
         self.answer = ray.remote(num_cpus=cpus, max_retries=-1, scheduling_strategy="SPREAD")(
             function
         ).remote(*arguments)

@@ -24,7 +24,13 @@ class RemoteActor:
         begins: whether the next chunk does not follow the last one.
     """
 
-    def __init__(self, algorithm: str, env: str, values: dict[str, object], rank: int) -> None:
+    def __init__(
+        self,
+        algorithm: str,
+        env: str,
+        values: dict[str, object],
+        rank: int,
+    ) -> None:
         plan = Plan.make(algorithm, env, values)
         set_torch(plan.options.threads)
         seed_globals(plan.seeds().child("globals", rank))

@@ -15,7 +15,12 @@ from rlplug_core.seeds import global_state, load_global_state
 from rlplug_core.types import Episode, Result, State
 
 
-def loop(actor: Actor, clock: Clock, meter: Meter, poll: Callable[[], None]) -> None:
+def loop(
+    actor: Actor,
+    clock: Clock,
+    meter: Meter,
+    poll: Callable[[], None],
+) -> None:
     """Train until the clock is done.
 
     The first call of `train` takes the batches that were left when an earlier process stopped.
@@ -41,7 +46,12 @@ def turn(actor: Actor, clock: Clock, meter: Meter) -> None:
     train(actor.learner, actor.buffer, clock, meter)
 
 
-def train(learner: AnyLearner, buffer: AnyBuffer, clock: Clock, meter: Meter) -> None:
+def train(
+    learner: AnyLearner,
+    buffer: AnyBuffer,
+    clock: Clock,
+    meter: Meter,
+) -> None:
     """Update with every batch that is ready. A stop takes effect between two batches."""
     for batch in buffer.batches(clock):
         result = learner.update(batch, clock)
@@ -114,7 +124,10 @@ class Sync:
     name = "sync"
 
     def __init__(
-        self, actor: Actor, clock: Clock, make_env: Callable[[], Env] | None = None
+        self,
+        actor: Actor,
+        clock: Clock,
+        make_env: Callable[[], Env] | None = None,
     ) -> None:
         """Prepare to train.
 

@@ -54,7 +54,8 @@ def usable_device(name: str, option: str) -> torch.device:
 
 
 def on_this_machine(
-    options: Mapping[str, object], say: Callable[[str], None]
+    options: Mapping[str, object],
+    say: Callable[[str], None],
 ) -> Mapping[str, object]:
     """Return the options of a run for this machine, which may have other GPUs than the run had."""
     asking = [

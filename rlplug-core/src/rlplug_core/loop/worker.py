@@ -84,7 +84,11 @@ def work(task: Task, parent: Connection, lifeline: Connection) -> None:
     run_child(lambda: _Work(task, parent).run(), parent, lifeline)
 
 
-def run_child(run: Callable[[], None], parent: Connection, lifeline: Connection) -> None:
+def run_child(
+    run: Callable[[], None],
+    parent: Connection,
+    lifeline: Connection,
+) -> None:
     """Run the work of a child process, which ends with its parent; every exit sends a message or has an exit code."""
     ignore_stop_signals()
     gc.freeze()  # the collector writes to all objects, and those from the fork are shared

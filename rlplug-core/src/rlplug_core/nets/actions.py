@@ -173,7 +173,10 @@ def _sizes(space: Space) -> list[int]:
     )
 
 
-def _leaves(space: Space, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Space]]:
+def _leaves(
+    space: Space,
+    keys: tuple[str, ...],
+) -> Iterator[tuple[tuple[str, ...], Space]]:
     if isinstance(space, spaces.Dict):
         for key, inner in space.spaces.items():
             yield from _leaves(inner, (*keys, key))

@@ -31,7 +31,12 @@ class DeterministicPolicy(nn.Module):
         UsageError: the action space is not a Box with finite bounds.
     """
 
-    def __init__(self, spec: Spec, net: Net, norm: ObservationNorm | None = None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        net: Net,
+        norm: ObservationNorm | None = None,
+    ) -> None:
         super().__init__()
         #: With a memory of the policy's own, the module that it reads; `forward` takes its features.
         self.trunk: MemoryTrunk | None = None
@@ -55,7 +60,11 @@ class DeterministicPolicy(nn.Module):
         return outputs.tanh()
 
 
-def beside(spec: Spec, net: Net, norm: ObservationNorm | None = None) -> tuple[nn.Module, int]:
+def beside(
+    spec: Spec,
+    net: Net,
+    norm: ObservationNorm | None = None,
+) -> tuple[nn.Module, int]:
     """Put observation and action side by side as vectors [B, F]: a module, called with both in a dictionary, and F.
 
     The observation is scaled with `net.normalize_obs`, then images go through convolutions, or all observations through
@@ -94,7 +103,12 @@ class ActionCritic(nn.Module):
     """Maps observations and actions to values [B], or with `atoms` to numbers [B, atoms]."""
 
     def __init__(
-        self, spec: Spec, net: Net, norm: ObservationNorm | None = None, *, atoms: int | None = None
+        self,
+        spec: Spec,
+        net: Net,
+        norm: ObservationNorm | None = None,
+        *,
+        atoms: int | None = None,
     ) -> None:
         super().__init__()
         self.vectors, width = beside(spec, net, norm)
@@ -174,7 +188,10 @@ class ActionCritics(Ensemble):
     trunk: Trunk | None
 
     def __init__(
-        self, make: Callable[[], nn.Module], count: int, trunk: Trunk | None = None
+        self,
+        make: Callable[[], nn.Module],
+        count: int,
+        trunk: Trunk | None = None,
     ) -> None:
         super().__init__(make, count)
         self.trunk = trunk

@@ -26,7 +26,11 @@ from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.types import Space
 
 
-def custom(space: Space, net: Net, norm: ObservationNorm | None = None) -> tuple[nn.Module, int]:
+def custom(
+    space: Space,
+    net: Net,
+    norm: ObservationNorm | None = None,
+) -> tuple[nn.Module, int]:
     """Call the factory for a space and try its module on two observations; return it and its number of features.
 
     With a `norm` the two observations are normalized first.
@@ -53,7 +57,11 @@ def reads_actions(factory: str) -> bool:
 
 
 def _try(
-    what: str, module: nn.Module, features: int, space: Space, norm: ObservationNorm | None
+    what: str,
+    module: nn.Module,
+    features: int,
+    space: Space,
+    norm: ObservationNorm | None,
 ) -> None:
     with torch.no_grad():
         seen = zeros(space, 2) if norm is None else norm(zeros(space, 2))
@@ -69,7 +77,12 @@ def _try(
         )
 
 
-def _call(what: str, failure: str, call: Callable[..., object], *arguments: object) -> object:
+def _call(
+    what: str,
+    failure: str,
+    call: Callable[..., object],
+    *arguments: object,
+) -> object:
     try:
         return call(*arguments)
     except RlplugError:

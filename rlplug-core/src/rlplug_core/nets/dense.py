@@ -8,7 +8,11 @@ from rlplug_core.accelerator import kernel
 
 
 @kernel
-def linear(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(
+    features: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+) -> Tensor:
     """Compute y = x Wᵀ + b.
 
     Args:

@@ -136,7 +136,10 @@ class ImplicitQ(QNetwork):
         self.register_buffer("middles", middles(shares), persistent=False)
 
     def distribution(
-        self, obs: Obs, noise: Tensor | None = None, shares: Tensor | None = None
+        self,
+        obs: Obs,
+        noise: Tensor | None = None,
+        shares: Tensor | None = None,
     ) -> Tensor:
         """Compute quantiles of returns.
 
@@ -155,7 +158,10 @@ class ImplicitQ(QNetwork):
         return self.heads(features, noise).squeeze(-1).transpose(1, 2)
 
     def of_steps(
-        self, batch: Transitions, noise: Tensor | None = None, shares: Tensor | None = None
+        self,
+        batch: Transitions,
+        noise: Tensor | None = None,
+        shares: Tensor | None = None,
     ) -> Tensor:
         """Compute quantiles of returns at the observations of a batch.
 
@@ -169,7 +175,10 @@ class ImplicitQ(QNetwork):
         return self.distribution(batch.obs, noise, shares)
 
     def after_steps(
-        self, batch: Transitions, noise: Tensor | None = None, shares: Tensor | None = None
+        self,
+        batch: Transitions,
+        noise: Tensor | None = None,
+        shares: Tensor | None = None,
     ) -> Tensor:
         """Compute quantiles of returns at the next observations of a batch.
 

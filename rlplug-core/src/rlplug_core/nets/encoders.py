@@ -59,7 +59,12 @@ class MLP(nn.Module):
     The layers are called as functions on their parameters: a module call per layer would cost as much as the layer.
     """
 
-    def __init__(self, inputs: int, net: Net, vectors: nn.Module | None = None) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        net: Net,
+        vectors: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.vectors = vectors
         widths = (inputs, *net.hidden)
@@ -150,7 +155,11 @@ class Image(nn.Module):
         return values.flatten(1)
 
 
-def _convolutions(inputs: int, kernels: list[tuple[int, int, int]], net: Net) -> list[nn.Conv2d]:
+def _convolutions(
+    inputs: int,
+    kernels: list[tuple[int, int, int]],
+    net: Net,
+) -> list[nn.Conv2d]:
     """Return convolutions with their initial weights, from channels, kernel size and stride of each."""
     widths = pairwise([inputs, *(width for width, _, _ in kernels)])
     layers = [
@@ -237,7 +246,11 @@ class Normalized(nn.Module):
 
 
 def encoder(
-    space: Space, net: Net, norm: ObservationNorm | None = None, *, scales: bool = True
+    space: Space,
+    net: Net,
+    norm: ObservationNorm | None = None,
+    *,
+    scales: bool = True,
 ) -> tuple[nn.Module, int]:
     """Make the encoder for an observation space; return it and its number of features.
 
@@ -271,7 +284,10 @@ def check_apart(net: Net) -> None:
 
 
 def _encoder(
-    space: Space, net: Net, norm: ObservationNorm | None, scales: bool
+    space: Space,
+    net: Net,
+    norm: ObservationNorm | None,
+    scales: bool,
 ) -> tuple[nn.Module, int]:
     """Make the encoder after `norm`, which also normalizes the trial observations of a factory's module."""
     if net.factory is not None:
@@ -299,7 +315,9 @@ def observation_norm(space: Space, net: Net) -> ObservationNorm | None:
 
 
 def observation_norms(
-    space: Space, net: Net, critic_net: Net
+    space: Space,
+    net: Net,
+    critic_net: Net,
 ) -> tuple[ObservationNorm | None, ObservationNorm | None]:
     """Make the normalization of the observations of a policy and its critic: one for both if they read the same keys.
 

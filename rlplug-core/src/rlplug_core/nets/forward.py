@@ -44,7 +44,10 @@ class TorchForward:
         return outputs
 
 
-def fast_forward(module: nn.Module, inference_backend: str = "auto") -> Forward:
+def fast_forward(
+    module: nn.Module,
+    inference_backend: str = "auto",
+) -> Forward:
     """Return the fastest forward pass of a network.
 
     Args:
@@ -77,7 +80,8 @@ def _no_numpy(module: nn.Module) -> str:
 
 
 def fast_noisy(
-    network: QNetwork | PolicyNetwork | RecurrentPolicy, inference_backend: str = "auto"
+    network: QNetwork | PolicyNetwork | RecurrentPolicy,
+    inference_backend: str = "auto",
 ) -> Callable[[Obs, Array | None], Array]:
     """Return the fastest forward pass of a network, called with observations and noise (None for plain layers)."""
     if network.noisy:
@@ -88,7 +92,8 @@ def fast_noisy(
 
 
 def value_predictor(
-    networks: ActorCritic, inference_backend: str = "auto"
+    networks: ActorCritic,
+    inference_backend: str = "auto",
 ) -> Callable[[Rollout], tuple[Array, Array]]:
     """Return a function that computes V of every observation of a rollout and of every step's true successor.
 

@@ -36,7 +36,13 @@ class ImpalaCNN(nn.Module):
         scale: factor that brings their numbers into [0, 1].
     """
 
-    def __init__(self, height: int, width: int, channels: int, scale: float) -> None:
+    def __init__(
+        self,
+        height: int,
+        width: int,
+        channels: int,
+        scale: float,
+    ) -> None:
         super().__init__()
         self.scale = scale
         stages: list[nn.Module] = []

@@ -9,7 +9,11 @@ from rlplug_core.nets.net import Net, at_layer
 
 
 def linear(
-    inputs: int, outputs: int, gain: float | None = None, net: Net | None = None, number: int = -1
+    inputs: int,
+    outputs: int,
+    gain: float | None = None,
+    net: Net | None = None,
+    number: int = -1,
 ) -> nn.Linear:
     """Return a linear layer; `gain` scales its weights, without one it is a hidden layer and has that of `net`.
 
@@ -23,7 +27,10 @@ def linear(
 
 @torch.no_grad()
 def initialize(
-    layer: nn.Linear | nn.Conv2d, net: Net, gain: float | None = None, number: int = -1
+    layer: nn.Linear | nn.Conv2d,
+    net: Net,
+    gain: float | None = None,
+    number: int = -1,
 ) -> None:
     """Give a layer the initial weights that `net` asks for; a convolution those of a linear layer over its window.
 

@@ -36,7 +36,13 @@ class RecurrentPolicy(nn.Module):
     #: Its layers have no noise.
     noisy = False
 
-    def __init__(self, spec: Spec, net: Net, memory: str, units: int | None = None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        net: Net,
+        memory: str,
+        units: int | None = None,
+    ) -> None:
         super().__init__()
         self.encoder, features = encoder(spec.obs, replace(net, shared=False))
         self.memory = make_memory(with_units(memory, units), features)
@@ -44,7 +50,11 @@ class RecurrentPolicy(nn.Module):
         self.head = self.policy.head
 
     def remember(
-        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
+        self,
+        obs: Obs,
+        is_first: Tensor,
+        before: Remembered,
+        valid: Tensor | None = None,
     ) -> Remembered:
         """Unroll the memory along observations.
 
@@ -58,7 +68,11 @@ class RecurrentPolicy(nn.Module):
         return self.memory.unroll(self.encoder(obs), is_first, before, valid)
 
     def forward(
-        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
+        self,
+        obs: Obs,
+        is_first: Tensor,
+        before: Remembered,
+        valid: Tensor | None = None,
     ) -> Tensor:
         """Compute outputs of the action head from sequences.
 
@@ -107,7 +121,13 @@ class RecurrentCritic(ValueFunction):
     With `layers` it has its own hidden layers, those of `net`, and its gradient does not reach the memory.
     """
 
-    def __init__(self, units: int, net: Net, popart: bool = False, layers: bool = False) -> None:
+    def __init__(
+        self,
+        units: int,
+        net: Net,
+        popart: bool = False,
+        layers: bool = False,
+    ) -> None:
         super().__init__()
         self.layers = MLP(units, net) if layers else None
         self.output = value_layer(self.layers.features if self.layers else units, popart, net)
@@ -154,7 +174,11 @@ class RecurrentPolicyAndCritic:
             self.critic = RecurrentCritic(self.policy.memory.units, net, popart, critic_layers)
 
     def __call__(
-        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
+        self,
+        obs: Obs,
+        is_first: Tensor,
+        before: Remembered,
+        valid: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Compute outputs [T * N, size] and normalized values [T * N]; arguments as in `RecurrentPolicy.remember`."""
         memory = self.policy.remember(obs, is_first, before, valid)
@@ -162,7 +186,11 @@ class RecurrentPolicyAndCritic:
         return self.policy.on(memory, obs), self.critic.normalized(seen)
 
     def samples(
-        self, rollout: Rollout, advantage: Array, target: Array, device: torch.device
+        self,
+        rollout: Rollout,
+        advantage: Array,
+        target: Array,
+        device: torch.device,
     ) -> Sequences:
         """Return the samples of a rollout for these networks, as whole rows.
 
@@ -237,7 +265,9 @@ def policy_and_critic(
 
 
 def recurrent_values(
-    rollout: Rollout, networks: RecurrentPolicyAndCritic, device: torch.device | None = None
+    rollout: Rollout,
+    networks: RecurrentPolicyAndCritic,
+    device: torch.device | None = None,
 ) -> tuple[Array, Array]:
     """V of every observation and of every step's true successor, both [T, N], as `Rollout.values` but with memory.
 
@@ -264,7 +294,10 @@ def recurrent_values(
 
 
 def _put_truncated(
-    successor: Tensor, memory: Remembered, cuts: Truncations, networks: RecurrentPolicyAndCritic
+    successor: Tensor,
+    memory: Remembered,
+    cuts: Truncations,
+    networks: RecurrentPolicyAndCritic,
 ) -> None:
     """Write into successor values [T * N] those of truncated steps, from the memory after these steps."""
     at = to_device(cuts.index, successor.device)

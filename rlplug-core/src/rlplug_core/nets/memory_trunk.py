@@ -33,7 +33,12 @@ class MemoryTrunk(nn.Module):
     """
 
     def __init__(
-        self, spec: Spec, net: Net, memory: str, burn_in: int = 0, stored: bool = True
+        self,
+        spec: Spec,
+        net: Net,
+        memory: str,
+        burn_in: int = 0,
+        stored: bool = True,
     ) -> None:
         super().__init__()
         self.encoder, features = encoder(spec.obs, net.part(slice(-1)))
@@ -45,7 +50,11 @@ class MemoryTrunk(nn.Module):
         self.critic_net = self.net
 
     def remember(
-        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
+        self,
+        obs: Obs,
+        is_first: Tensor,
+        before: Remembered,
+        valid: Tensor | None = None,
     ) -> Remembered:
         """Unroll the memory along sequences.
 

@@ -48,7 +48,11 @@ class NoisyLinear(nn.Module):
     """
 
     def __init__(
-        self, inputs: int, outputs: int, kind: Noise = "factorized", sigma: float | None = None
+        self,
+        inputs: int,
+        outputs: int,
+        kind: Noise = "factorized",
+        sigma: float | None = None,
     ) -> None:
         super().__init__()
         self.inputs = inputs

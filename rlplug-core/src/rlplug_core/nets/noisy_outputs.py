@@ -25,7 +25,13 @@ class NoisyOutputs(nn.Module):
         UsageError: `net` sets the initial weights of the last layer.
     """
 
-    def __init__(self, plain: nn.Module, kind: Noise, sigma: float | None, net: Net) -> None:
+    def __init__(
+        self,
+        plain: nn.Module,
+        kind: Noise,
+        sigma: float | None,
+        net: Net,
+    ) -> None:
         super().__init__()
         check_no_output_gain(net)
         parts = plain.layers if isinstance(plain, Beside) else [plain]
@@ -76,7 +82,11 @@ def _first(layer: nn.Module) -> NoisyLinear:
     return found
 
 
-def _through(layer: nn.Module, features: Tensor, noise: Tensor | None) -> Tensor:
+def _through(
+    layer: nn.Module,
+    features: Tensor,
+    noise: Tensor | None,
+) -> Tensor:
     outputs: Tensor = _first(layer)(features, noise)
     for after in list(layer)[1:] if isinstance(layer, nn.Sequential) else ():
         outputs = after(outputs)

@@ -42,7 +42,11 @@ def moments(values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def mix(
-    mean: Tensor, variance: Tensor, other: Tensor, other_variance: Tensor, share: Tensor
+    mean: Tensor,
+    variance: Tensor,
+    other: Tensor,
+    other_variance: Tensor,
+    share: Tensor,
 ) -> None:
     """Mix moments in place: of a sample that comes from the others with probability `share`, and else from these.
 
@@ -67,7 +71,12 @@ class RunningNorm(nn.Module):
     shift: Tensor
     scale: Tensor
 
-    def __init__(self, shape: tuple[int, ...], clip: float = 10.0, epsilon: float = 1e-8) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        clip: float = 10.0,
+        epsilon: float = 1e-8,
+    ) -> None:
         super().__init__()
         self.clip = clip
         self.epsilon = epsilon
@@ -144,7 +153,10 @@ class ObservationNorm(Running):
     """
 
     def __init__(
-        self, space: Space, norm: RunningNorm | PartNorms, keys: Sequence[str] = ()
+        self,
+        space: Space,
+        norm: RunningNorm | PartNorms,
+        keys: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.space = space
@@ -155,7 +167,11 @@ class ObservationNorm(Running):
         """Return the same tree with scaled Box vectors."""
         return self.norm(obs)
 
-    def update_stats(self, batch: Rollout | Transitions | Samples, clock: Clock) -> None:
+    def update_stats(
+        self,
+        batch: Rollout | Transitions | Samples,
+        clock: Clock,
+    ) -> None:
         """Update with the observations of the actions: of a rollout [T, N], or of a batch [B] and its weights.
 
         For replayed transitions these are the network's training inputs; importance weights correct the preference

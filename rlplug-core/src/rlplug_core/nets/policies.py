@@ -111,7 +111,11 @@ class PolicyNetwork(nn.Module):
         """
         return self.draw(to_host(extras["noise"]).reshape(-1)) if self.noisy else None
 
-    def with_noise(self, samples: Samples, noise: Array | None = None) -> Samples:
+    def with_noise(
+        self,
+        samples: Samples,
+        noise: Array | None = None,
+    ) -> Samples:
         """Add noise to samples for the loss; samples of a plain policy are unchanged.
 
         Args:
@@ -130,7 +134,12 @@ class PolicyNetwork(nn.Module):
         extras = {**samples.extras, "noise": torch.from_numpy(drawn).to(numbers.device)}
         return replace(samples, share=samples.counts, extras=extras)
 
-    def on(self, features: Tensor, obs: Obs, noise: Tensor | None = None) -> Tensor:
+    def on(
+        self,
+        features: Tensor,
+        obs: Obs,
+        noise: Tensor | None = None,
+    ) -> Tensor:
         """Compute outputs from the encoder's features.
 
         Args:
@@ -247,7 +256,11 @@ class PolicyAndCritic:
         self.policy = PolicyNetwork(spec, net, trunk, norm=norm, noisy=noisy, sigma=sigma)
         self.critic = Critic(spec, critic, trunk, popart, norm_of_critic)
 
-    def __call__(self, obs: Obs, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self,
+        obs: Obs,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Compute outputs of the action head [B, size] and normalized values [B], with the noise of `PolicyNetwork`."""
         if not self.shared:
             return self.policy(obs, noise), self.critic.normalized(obs)
@@ -255,7 +268,11 @@ class PolicyAndCritic:
         return self.policy.on(features, obs, noise), self.critic.on(features)
 
     def samples(
-        self, rollout: Rollout, advantage: Array, target: Array, device: torch.device
+        self,
+        rollout: Rollout,
+        advantage: Array,
+        target: Array,
+        device: torch.device,
     ) -> Samples:
         """Return the samples of a rollout for these networks, with the noise of its policy.
 

@@ -29,7 +29,11 @@ class PopArt(nn.Module):
     scale: Tensor
 
     def __init__(
-        self, features: int, rate: float = 3e-4, least: float = 1e-4, net: Net | None = None
+        self,
+        features: int,
+        rate: float = 3e-4,
+        least: float = 1e-4,
+        net: Net | None = None,
     ) -> None:
         super().__init__()
         self.rate = rate

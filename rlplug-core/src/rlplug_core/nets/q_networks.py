@@ -33,7 +33,12 @@ class Stream(nn.Module):
     """
 
     def __init__(
-        self, features: int, net: Net, size: int, noisy: Noise | None, sigma: float | None
+        self,
+        features: int,
+        net: Net,
+        size: int,
+        noisy: Noise | None,
+        sigma: float | None,
     ) -> None:
         super().__init__()
         widths = (features, *net.hidden[-1:], size)
@@ -134,7 +139,11 @@ class QNetwork(nn.Module):
         """
         return self.heads(self.encoder(obs), noise)
 
-    def of_steps(self, batch: Transitions, noise: Tensor | None = None) -> Tensor:
+    def of_steps(
+        self,
+        batch: Transitions,
+        noise: Tensor | None = None,
+    ) -> Tensor:
         """Compute the distributions of returns at the observations of a batch.
 
         Args:
@@ -146,7 +155,11 @@ class QNetwork(nn.Module):
         """
         return self.distribution(batch.obs, noise)
 
-    def after_steps(self, batch: Transitions, noise: Tensor | None = None) -> Tensor:
+    def after_steps(
+        self,
+        batch: Transitions,
+        noise: Tensor | None = None,
+    ) -> Tensor:
         """Compute the distributions of returns at the next observations of a batch.
 
         Args:
@@ -195,7 +208,11 @@ class QNetwork(nn.Module):
         """Return the stream of advantages, and with `dueling` that of the value."""
         return [self.advantage] if self.value is None else [self.advantage, self.value]
 
-    def noise(self, generator: np.random.Generator, uses: int) -> list[Tensor] | list[None]:
+    def noise(
+        self,
+        generator: np.random.Generator,
+        uses: int,
+    ) -> list[Tensor] | list[None]:
         """Draw noise for each of `uses` forward passes; None for each if no layer is noisy."""
         if not self.noisy:
             return [None] * uses
@@ -203,7 +220,11 @@ class QNetwork(nn.Module):
         drawn = np.stack([self.draw(generator) for _ in range(uses)])
         return list(torch.from_numpy(drawn).to(device, non_blocking=True))
 
-    def host_noise(self, generator: np.random.Generator, uses: int) -> list[Array] | list[None]:
+    def host_noise(
+        self,
+        generator: np.random.Generator,
+        uses: int,
+    ) -> list[Array] | list[None]:
         """Draw noise as `noise` does, as arrays."""
         return [self.draw(generator) for _ in range(uses)] if self.noisy else [None] * uses
 
@@ -275,7 +296,11 @@ def gather_actions(distribution: Tensor, action: Tensor) -> Tensor:
 class ActionValues(Protocol):
     """Networks of action values, with or without a memory, as `next_distribution` reads them."""
 
-    def after_steps(self, batch: Transitions, noise: Tensor | None = None) -> Tensor: ...
+    def after_steps(
+        self,
+        batch: Transitions,
+        noise: Tensor | None = None,
+    ) -> Tensor: ...
 
     def expected(self, distribution: Tensor) -> Tensor: ...
 

@@ -40,7 +40,11 @@ def _as_rows(mask: Tensor, part: Tensor) -> Tensor:
 
 
 def step_by_step(
-    step: Step, features: Tensor, is_first: Tensor, before: Sequence[Tensor], valid: Tensor | None
+    step: Step,
+    features: Tensor,
+    is_first: Tensor,
+    before: Sequence[Tensor],
+    valid: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """Return each part of the memory after each step, [T * N, ...], by `step`; arguments as of `Memory.unroll`."""
     rows = before[0].shape[0]
@@ -96,7 +100,11 @@ class Memory(nn.Module):
         raise NotImplementedError
 
     def unroll(
-        self, features: Tensor, is_first: Tensor, before: Remembered, valid: Tensor | None = None
+        self,
+        features: Tensor,
+        is_first: Tensor,
+        before: Remembered,
+        valid: Tensor | None = None,
     ) -> Remembered:
         """Return the state after each step, [T * N, ...].
 
@@ -139,7 +147,11 @@ class Cell(Memory):
         return {part: np.zeros((num_envs, self.units), dtype=np.float32) for part in self.parts}
 
     def unroll(
-        self, features: Tensor, is_first: Tensor, before: Remembered, valid: Tensor | None = None
+        self,
+        features: Tensor,
+        is_first: Tensor,
+        before: Remembered,
+        valid: Tensor | None = None,
     ) -> Remembered:
         parts = [before[part] for part in self.parts]
         steps = unroll(
@@ -147,14 +159,22 @@ class Cell(Memory):
         )
         return dict(zip(self.parts, steps, strict=True))
 
-    def _step(self, features: Tensor, kept: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _step(
+        self,
+        features: Tensor,
+        kept: Sequence[Tensor],
+    ) -> Sequence[Tensor]:
         return list(self.step(features, dict(zip(self.parts, kept, strict=True))).values())
 
 
 class GRU(Cell):
     """A gated recurrent unit (Cho et al., 2014, arXiv:1406.1078)."""
 
-    def __init__(self, features: int, config: CellConfig = CellConfig()) -> None:
+    def __init__(
+        self,
+        features: int,
+        config: CellConfig = CellConfig(),
+    ) -> None:
         super().__init__(config.units)
         self.cell = begun(nn.GRUCell(features, config.units))
 
@@ -167,7 +187,11 @@ class LSTM(Cell):
 
     parts = ("h", "c")
 
-    def __init__(self, features: int, config: CellConfig = CellConfig()) -> None:
+    def __init__(
+        self,
+        features: int,
+        config: CellConfig = CellConfig(),
+    ) -> None:
         super().__init__(config.units)
         self.cell = begun(nn.LSTMCell(features, config.units))
 
@@ -222,7 +246,9 @@ def with_units(words: str, units: int | None) -> str:
 
 
 def memory_words(
-    memory: str | None, recurrent_cell: str | None, recurrent_hidden_size: int | None
+    memory: str | None,
+    recurrent_cell: str | None,
+    recurrent_hidden_size: int | None,
 ) -> str:
     """Return the words of a memory, "" for none; `recurrent_cell` and its size are the former options.
 

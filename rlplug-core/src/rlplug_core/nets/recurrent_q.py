@@ -59,7 +59,12 @@ class RecurrentQ(MemoryTrunk):
         """Return the quantile fractions [K] of a `QuantileQ` or an `ImplicitQ`."""
         return self.q_network.get_buffer("middles")
 
-    def on(self, memory: Remembered, obs: Obs, noise: Tensor | None = None) -> Tensor:
+    def on(
+        self,
+        memory: Remembered,
+        obs: Obs,
+        noise: Tensor | None = None,
+    ) -> Tensor:
         """Compute action values from the memory.
 
         Args:
@@ -72,12 +77,19 @@ class RecurrentQ(MemoryTrunk):
         """
         return masked(self.expected(self.q_network.distribution(memory["h"], noise)), obs)
 
-    def noise(self, generator: np.random.Generator, uses: int) -> list[Tensor] | list[None]:
+    def noise(
+        self,
+        generator: np.random.Generator,
+        uses: int,
+    ) -> list[Tensor] | list[None]:
         """Draw noise for each of `uses` forward passes; None for each if no layer is noisy."""
         return self.q_network.noise(generator, uses)
 
     def of_steps(
-        self, batch: Transitions, noise: Tensor | None = None, shares: Tensor | None = None
+        self,
+        batch: Transitions,
+        noise: Tensor | None = None,
+        shares: Tensor | None = None,
     ) -> Tensor:
         """Compute the distributions of returns at each step of sequences.
 
@@ -92,7 +104,10 @@ class RecurrentQ(MemoryTrunk):
         return self._distribution(self.along(batch, self.burn_in), noise, shares)
 
     def after_steps(
-        self, batch: Transitions, noise: Tensor | None = None, shares: Tensor | None = None
+        self,
+        batch: Transitions,
+        noise: Tensor | None = None,
+        shares: Tensor | None = None,
     ) -> Tensor:
         """Compute the distributions of returns at the end of each step's n-step window.
 
@@ -105,7 +120,10 @@ class RecurrentQ(MemoryTrunk):
         return self._distribution(self.following(batch, self.along(batch, 0)), noise, shares)
 
     def _distribution(
-        self, memory: Remembered, noise: Tensor | None, shares: Tensor | None
+        self,
+        memory: Remembered,
+        noise: Tensor | None,
+        shares: Tensor | None,
     ) -> Tensor:
         if shares is None:
             return self.q_network.distribution(memory["h"], noise)

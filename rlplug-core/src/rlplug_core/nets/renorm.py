@@ -38,7 +38,11 @@ class BatchRenorm(nn.Module):
     updates: Tensor
 
     def __init__(
-        self, features: int, warmup: int, keep: float = 0.99, epsilon: float = 1e-3
+        self,
+        features: int,
+        warmup: int,
+        keep: float = 0.99,
+        epsilon: float = 1e-3,
     ) -> None:
         super().__init__()
         self.warmup = warmup
@@ -51,7 +55,10 @@ class BatchRenorm(nn.Module):
         self.register_buffer("updates", torch.zeros(()))
 
     def forward(
-        self, values: Tensor, weight: Tensor | None = None, moments: Moments | None = None
+        self,
+        values: Tensor,
+        weight: Tensor | None = None,
+        moments: Moments | None = None,
     ) -> Tensor:
         """`moments` receives the moments of the batch."""
         running = (self.variance + self.epsilon).sqrt()
@@ -68,7 +75,10 @@ class BatchRenorm(nn.Module):
         return ((values - mean) / deviation * ratio + shift) * self.scale + self.shift
 
     def _correction(
-        self, mean: Tensor, deviation: Tensor, running: Tensor
+        self,
+        mean: Tensor,
+        deviation: Tensor,
+        running: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return r and d of the paper (algorithm 1)."""
         (most, furthest), warm = self.LIMITS, self.updates >= self.warmup
@@ -107,7 +117,10 @@ class RenormMLP(nn.Module):
         self.features = widths[-1]
 
     def forward(
-        self, values: Tensor, weight: Tensor | None = None, moments: Moments | None = None
+        self,
+        values: Tensor,
+        weight: Tensor | None = None,
+        moments: Moments | None = None,
     ) -> Tensor:
         norms: Iterator[nn.Module] = iter(self.norms)
         values = next(norms)(values, weight, moments)
@@ -128,7 +141,11 @@ class RenormCritic(nn.Module):
         self.output = linear(self.layers.features, 1, 1.0, net)
 
     def forward(
-        self, obs: Obs, action: Tensor, weight: Tensor | None = None, moments: Moments | None = None
+        self,
+        obs: Obs,
+        action: Tensor,
+        weight: Tensor | None = None,
+        moments: Moments | None = None,
     ) -> Tensor:
         """Compute Q(s, a) with renormalized layers.
 
@@ -156,7 +173,10 @@ class RenormPolicy(PolicyNetwork):
         self.vectors = vectors
 
     def forward(
-        self, obs: Obs, weight: Tensor | None = None, moments: Moments | None = None
+        self,
+        obs: Obs,
+        weight: Tensor | None = None,
+        moments: Moments | None = None,
     ) -> Tensor:
         """Compute the outputs with renormalized layers.
 

@@ -35,7 +35,11 @@ class Sequences(Samples):
         rows = rows_of(self.recurrent_state)
         return self.take(torch.arange(0, rows, nth, device=self.weight.device))
 
-    def minibatches(self, size: int, generator: np.random.Generator) -> Iterator[Samples]:
+    def minibatches(
+        self,
+        size: int,
+        generator: np.random.Generator,
+    ) -> Iterator[Samples]:
         """Yield whole rows in random order, about `size` samples at a time; all at once if `size` covers them."""
         num_envs = rows_of(self.recurrent_state)
         return split_shuffled(self, num_envs, size * num_envs // len(self.is_first), generator)
@@ -67,7 +71,12 @@ def check_whole_sequences(steps: int, batch: int) -> None:
         )
 
 
-def sequences(rollout: Rollout, advantage: Array, target: Array, device: torch.device) -> Sequences:
+def sequences(
+    rollout: Rollout,
+    advantage: Array,
+    target: Array,
+    device: torch.device,
+) -> Sequences:
     """Make samples of whole rows for a recurrent network.
 
     Args:

@@ -16,7 +16,12 @@ from rlplug_core.types import Obs, Spec
 class StochasticDueling(nn.Module):
     """State values and advantages on one trunk: Q(x, a) = `value(x)` + `advantage(x, a, others)`."""
 
-    def __init__(self, spec: Spec, net: Net, norm: ObservationNorm | None = None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        net: Net,
+        norm: ObservationNorm | None = None,
+    ) -> None:
         super().__init__()
         trunk = encoder(spec.obs, net, norm)
         self.value = Critic(spec, net, trunk)
@@ -26,7 +31,12 @@ class StochasticDueling(nn.Module):
 class Dueling(nn.Module):
     """A(x, a) minus its mean over drawn actions; plus V(x), it is the stochastic dueling network's value (eq. 13)."""
 
-    def __init__(self, trunk: tuple[nn.Module, int], dims: int, net: Net) -> None:
+    def __init__(
+        self,
+        trunk: tuple[nn.Module, int],
+        dims: int,
+        net: Net,
+    ) -> None:
         super().__init__()
         self.encoder, features = trunk
         self.hidden = MLP(features + dims, net)

@@ -158,7 +158,10 @@ class _Copies:
         return adopt_vector(new, self.name) if isinstance(self.env, VectorEnv) else new()
 
 
-def source_of(env: object, arguments: Mapping[str, object] | None = None) -> EnvSource:
+def source_of(
+    env: object,
+    arguments: Mapping[str, object] | None = None,
+) -> EnvSource:
     """Return the source of environments for any form.
 
     Raises:
@@ -184,7 +187,10 @@ def source_of(env: object, arguments: Mapping[str, object] | None = None) -> Env
     return found.with_arguments(arguments)
 
 
-def take_arguments(values: Mapping[str, object], prefix: str) -> dict[str, Any]:
+def take_arguments(
+    values: Mapping[str, object],
+    prefix: str,
+) -> dict[str, Any]:
     """Return the keyword arguments of an environment among options by dotted name, `TRAIN` or `EVAL` by `prefix`."""
     found = {n.removeprefix(prefix): value for n, value in values.items() if n.startswith(prefix)}
     return nest(found)

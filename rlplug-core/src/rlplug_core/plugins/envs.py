@@ -58,7 +58,9 @@ def make_env(
 
 
 def by_provider(
-    env_id: str, arguments: Mapping[str, object], make: Callable[[Provider, str], Env]
+    env_id: str,
+    arguments: Mapping[str, object],
+    make: Callable[[Provider, str], Env],
 ) -> Env:
     """Call `make` with the provider of an id and the id in that provider's form.
 
@@ -179,7 +181,10 @@ def _elsewhere(env_id: str, make_from: Callable[[Record, str], Env]) -> Env:
         ) from error
 
 
-def build_provider(record: Record, arguments: Mapping[str, object]) -> Provider:
+def build_provider(
+    record: Record,
+    arguments: Mapping[str, object],
+) -> Provider:
     """Return the provider of a record, set to make environments with these keyword arguments.
 
     Raises:
@@ -198,7 +203,10 @@ def build_provider(record: Record, arguments: Mapping[str, object]) -> Provider:
 
 
 def make_shown(
-    name: str, render_mode: str, arguments: Mapping[str, object], given: object = None
+    name: str,
+    render_mode: str,
+    arguments: Mapping[str, object],
+    given: object = None,
 ) -> Env:
     """Make one environment that can be rendered, from an id, a class or a function.
 

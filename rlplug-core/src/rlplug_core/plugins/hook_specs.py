@@ -53,18 +53,29 @@ def rlplug_run_start(run: RunView) -> None:
 
 
 @hookspec
-def rlplug_run_log(run: RunView, step: int, metrics: Mapping[str, float]) -> None:
+def rlplug_run_log(
+    run: RunView,
+    step: int,
+    metrics: Mapping[str, float],
+) -> None:
     """Called after each log record with its values, which the journal has at env step `step`."""
 
 
 @hookspec
-def rlplug_episodes(run: RunView, step: int, episodes: Mapping[str, Sequence[float]]) -> None:
+def rlplug_episodes(
+    run: RunView,
+    step: int,
+    episodes: Mapping[str, Sequence[float]],
+) -> None:
     """Called after each log record with the episodes since the last one: `steps`, `workers`, `returns`, `info/…`."""
 
 
 @hookspec
 def rlplug_evaluation(
-    run: RunView, step: int, returns: Sequence[float], lengths: Sequence[int]
+    run: RunView,
+    step: int,
+    returns: Sequence[float],
+    lengths: Sequence[int],
 ) -> None:
     """Called after every evaluation while a run trains, with the return and the length of each of its episodes."""
 

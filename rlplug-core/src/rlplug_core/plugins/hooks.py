@@ -124,7 +124,12 @@ class Hooks:
         self._tag()
         self._call("rlplug_run_start", run=self._view(run))
 
-    def run_log(self, run: RunView, step: int, metrics: Mapping[str, float]) -> None:
+    def run_log(
+        self,
+        run: RunView,
+        step: int,
+        metrics: Mapping[str, float],
+    ) -> None:
         self._call(
             "rlplug_run_log",
             run=self._view(run),
@@ -133,7 +138,10 @@ class Hooks:
         )
 
     def episodes(
-        self, run: RunView, step: int, episodes: Mapping[str, Sequence[float | None]]
+        self,
+        run: RunView,
+        step: int,
+        episodes: Mapping[str, Sequence[float | None]],
     ) -> None:
         columns = {
             name: tuple(math.nan if value is None else value for value in column)
@@ -143,7 +151,11 @@ class Hooks:
         self._call("rlplug_episodes", run=self._view(run), step=step, episodes=frozen)
 
     def evaluation(
-        self, run: RunView, step: int, returns: Sequence[float], lengths: Sequence[int]
+        self,
+        run: RunView,
+        step: int,
+        returns: Sequence[float],
+        lengths: Sequence[int],
     ) -> None:
         self._call(
             "rlplug_evaluation",
@@ -201,7 +213,12 @@ class Hooks:
         with preserve_generators():
             self._isolate(name, hook, call)
 
-    def _isolate(self, name: str, hook: str, call: Callable[[], object]) -> None:
+    def _isolate(
+        self,
+        name: str,
+        hook: str,
+        call: Callable[[], object],
+    ) -> None:
         try:
             call()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; training continues
@@ -237,7 +254,10 @@ def _configure_plugins(options: Iterable[str]) -> dict[str, object]:
     return configured
 
 
-def hooks_for(given: bool | Sequence[object], options: Sequence[str] = ()) -> Hooks:
+def hooks_for(
+    given: bool | Sequence[object],
+    options: Sequence[str] = (),
+) -> Hooks:
     """Return the hooks of a run: those of all plugins for True, none for False, or of all plugins and of objects.
 
     Args:

@@ -74,7 +74,12 @@ def _missing(record: Record, module: str) -> str:
     return f"{sentence}, and {record.distribution} does not declare it; ask its author"
 
 
-def check_parts(value: object, parts: tuple[str, ...], what: str, protocol: str) -> type:
+def check_parts(
+    value: object,
+    parts: tuple[str, ...],
+    what: str,
+    protocol: str,
+) -> type:
     """Return `value` if it is a class with all `parts`; a shallow check before any training.
 
     Raises:

@@ -109,7 +109,11 @@ def check_results(plugins: Iterable[Record]) -> dict[Record, tuple[CheckResult, 
     return found
 
 
-def record_check(record: Record, command: str, outcomes: Mapping[str, str]) -> Path:
+def record_check(
+    record: Record,
+    command: str,
+    outcomes: Mapping[str, str],
+) -> Path:
     """Write the outcomes of the checks of a plugin, by name, into the file `checks.json` of its package.
 
     The result replaces the one with this rlplug-core, and those of other sources of the plugin.
@@ -151,7 +155,11 @@ def _source_hash(description: index.Index) -> str:
     return hashlib.sha256(json.dumps(description.modules, sort_keys=True).encode()).hexdigest()
 
 
-def _rows(plugins: Iterable[Record], name: str, kind: type[list[T]]) -> list[T]:
+def _rows(
+    plugins: Iterable[Record],
+    name: str,
+    kind: type[list[T]],
+) -> list[T]:
     """Return the rows of a file in the packages of plugins; warn about a damaged file and leave it out."""
     found: list[T] = []
     for package in sorted({one.top_level for one in plugins}):

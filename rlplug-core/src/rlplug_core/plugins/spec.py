@@ -221,7 +221,11 @@ def close_on_error(env: Env) -> Iterator[None]:
         failing.pop_all()
 
 
-def wrap_env(env: Env, wrappings: Iterable[WrapperSpec], training: bool = True) -> Env:
+def wrap_env(
+    env: Env,
+    wrappings: Iterable[WrapperSpec],
+    training: bool = True,
+) -> Env:
     """Return `env` inside the wrappers, the first one innermost; close it if one of them refuses it."""
     for wrapping in wrappings:
         with close_on_error(env):  # including the wrappers that are already around it
@@ -229,7 +233,12 @@ def wrap_env(env: Env, wrappings: Iterable[WrapperSpec], training: bool = True) 
     return env
 
 
-def values_of(config: type[object], text: str, name: str, noun: str) -> dict[str, object]:
+def values_of(
+    config: type[object],
+    text: str,
+    name: str,
+    noun: str,
+) -> dict[str, object]:
     """Parse `option=value,…`; a part without `=` continues the value before it: `sizes=64,64`."""
     known = {option.name: option for option in schema(config)}
     texts: dict[str, str] = {}

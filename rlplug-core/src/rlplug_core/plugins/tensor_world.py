@@ -49,7 +49,11 @@ class TensorWorld:
     single_action_space: Space
     time_limit: int = 0
 
-    def __init__(self, num_envs: int, device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self,
+        num_envs: int,
+        device: str | torch.device = "cpu",
+    ) -> None:
         self.num_envs = num_envs
         self.device = torch.device(device)
 
@@ -57,7 +61,12 @@ class TensorWorld:
         """Return the first states of new episodes in all N rows."""
         raise NotImplementedError
 
-    def advance(self, rows: Rows, action: Tensor, draw: DeviceGenerator) -> Moved:
+    def advance(
+        self,
+        rows: Rows,
+        action: Tensor,
+        draw: DeviceGenerator,
+    ) -> Moved:
         """Return the next states, the rewards [N] float32, and which rows have terminated [N]."""
         raise NotImplementedError
 
@@ -73,7 +82,12 @@ class TensorWorld:
         """Truncate episodes after `steps` steps, or earlier if they already are."""
         self.time_limit = min(self.time_limit or steps, steps)
 
-    def reset(self, *, seed: int | None = None, options: State | None = None) -> tuple[Obs, State]:
+    def reset(
+        self,
+        *,
+        seed: int | None = None,
+        options: State | None = None,
+    ) -> tuple[Obs, State]:
         """Start every row."""
         if seed is not None or not hasattr(self, "draw"):
             self.draw = DeviceGenerator(seed or 0, self.device)
@@ -81,7 +95,10 @@ class TensorWorld:
         self.age = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
         return self.observe(self.rows), {}
 
-    def step(self, action: Tensor) -> tuple[Obs, Tensor, Tensor, Tensor, State]:
+    def step(
+        self,
+        action: Tensor,
+    ) -> tuple[Obs, Tensor, Tensor, Tensor, State]:
         """Step every row; reset the finished ones."""
         rows, reward, terminated = self.advance(self.rows, action, self.draw)
         final_obs = self.observe(rows)

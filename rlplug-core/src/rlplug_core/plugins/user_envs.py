@@ -22,7 +22,12 @@ _PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KE
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def make_from_code(code: object, name: str, num_envs: int, arguments: Mapping[str, object]) -> Env:
+def make_from_code(
+    code: object,
+    name: str,
+    num_envs: int,
+    arguments: Mapping[str, object],
+) -> Env:
     """Make `num_envs` environments from a user's code.
 
     Args:
@@ -61,7 +66,9 @@ def make_from_code(code: object, name: str, num_envs: int, arguments: Mapping[st
 
 
 def _call(
-    code: Any, num_envs: int, arguments: Mapping[str, object]
+    code: Any,
+    num_envs: int,
+    arguments: Mapping[str, object],
 ) -> tuple[Callable[[], object], bool]:
     """Return the call of a function, and whether the function takes the number of environments."""
     parameters = _parameters(code)
@@ -88,7 +95,11 @@ def takes(code: object, word: str) -> bool:
     return word in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
-def check_arguments(code: object, name: str, arguments: Mapping[str, object]) -> None:
+def check_arguments(
+    code: object,
+    name: str,
+    arguments: Mapping[str, object],
+) -> None:
     """Raise UsageError if a class or a function does not take a keyword."""
     parameters = _parameters(code)
     if ROWS in arguments:
@@ -102,7 +113,11 @@ def check_arguments(code: object, name: str, arguments: Mapping[str, object]) ->
             )
 
 
-def _beginning(first: object, make: Callable[[], object], name: str) -> Callable[[], object]:
+def _beginning(
+    first: object,
+    make: Callable[[], object],
+    name: str,
+) -> Callable[[], object]:
     """Return a function that returns `first` at its first call, and then new environments.
 
     It raises PluginError if a new one is the first one again: rows and evaluations would step the same world.
@@ -165,7 +180,11 @@ def is_tensor_env(env: object) -> bool:
     return isinstance(env, TensorEnv)
 
 
-def with_device(code: object, arguments: Mapping[str, object], device: str) -> Mapping[str, object]:
+def with_device(
+    code: object,
+    arguments: Mapping[str, object],
+    device: str,
+) -> Mapping[str, object]:
     """Add the run's device to the arguments of code that makes rows on a device: it takes `num_envs` and `device`."""
     parameters = _parameters(code)
     if "device" in arguments or not {ROWS, "device"} <= parameters.keys():
@@ -245,7 +264,11 @@ def wanting(make: Callable[..., object]) -> str:
     )
 
 
-def call_user_code(make: Callable[[], T], name: str, code: Callable[[], object] | None = None) -> T:
+def call_user_code(
+    make: Callable[[], T],
+    name: str,
+    code: Callable[[], object] | None = None,
+) -> T:
     """Call a user's code and return its result; `code` is the code itself if `make` only wraps it.
 
     Raises:

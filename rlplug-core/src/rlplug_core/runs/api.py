@@ -304,7 +304,9 @@ class Preset:
 
 @add_python_notes()
 def preset(
-    algorithm: str | type[object], env: object, options: Mapping[str, object] | None = None
+    algorithm: str | type[object],
+    env: object,
+    options: Mapping[str, object] | None = None,
 ) -> Preset:
     """Return the preset of an algorithm for an environment, with `options` over it.
 

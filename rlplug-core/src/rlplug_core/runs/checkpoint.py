@@ -73,7 +73,11 @@ class Checkpoints:
         self.keep = keep
 
     def save(
-        self, kind: str, step: int, components: Mapping[str, State], about: Mapping[str, object]
+        self,
+        kind: str,
+        step: int,
+        components: Mapping[str, State],
+        about: Mapping[str, object],
     ) -> Saved:
         """Write a checkpoint to disk, then delete the old ones of its kind.
 
@@ -98,7 +102,10 @@ class Checkpoints:
         return saved
 
     def _save(
-        self, saved: Saved, components: Mapping[str, State], about: Mapping[str, object]
+        self,
+        saved: Saved,
+        components: Mapping[str, State],
+        about: Mapping[str, object],
     ) -> None:
         temporary = self.directory / f".tmp-{saved.path.name}"
         try:
@@ -109,7 +116,11 @@ class Checkpoints:
             shutil.rmtree(temporary, ignore_errors=True)  # free the space on a full disk
 
     def _write(
-        self, place: Path, step: int, components: Mapping[str, State], about: Mapping[str, object]
+        self,
+        place: Path,
+        step: int,
+        components: Mapping[str, State],
+        about: Mapping[str, object],
     ) -> None:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
@@ -117,7 +128,11 @@ class Checkpoints:
             self._fill(held, step, components, about)
 
     def _fill(
-        self, place: Path, step: int, components: Mapping[str, State], about: Mapping[str, object]
+        self,
+        place: Path,
+        step: int,
+        components: Mapping[str, State],
+        about: Mapping[str, object],
     ) -> None:
         files: dict[str, str] = {}
         for name, state in components.items():
@@ -147,7 +162,9 @@ class Checkpoints:
         )
 
     def load(
-        self, kinds: Sequence[str], *only: str
+        self,
+        kinds: Sequence[str],
+        *only: str,
     ) -> tuple[Saved, dict[str, State], dict[str, Any], list[str]]:
         """Read the newest readable checkpoint of these kinds.
 

@@ -37,7 +37,11 @@ DTYPES = frozenset(
 )
 
 
-def write_component(directory: Path, name: str, state: State) -> Iterator[tuple[str, str]]:
+def write_component(
+    directory: Path,
+    name: str,
+    state: State,
+) -> Iterator[tuple[str, str]]:
     arrays: dict[str, Array] = {}
     tree = json.dumps(_encode(state, "", arrays)).encode()
     write_file(directory / f"{name}.json", tree)
@@ -62,7 +66,11 @@ def _save_arrays(path: Path, arrays: dict[str, Array]) -> None:
     sync_file(path)
 
 
-def read_component(directory: Path, name: str, digests: Mapping[str, str]) -> State:
+def read_component(
+    directory: Path,
+    name: str,
+    digests: Mapping[str, str],
+) -> State:
     """Read a component and compare its files with the hashes in `digests`."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise ValueError(f"'{name}' cannot be a component's name")

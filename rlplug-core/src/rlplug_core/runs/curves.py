@@ -43,7 +43,10 @@ def columns(journal: Path, *names: str) -> dict[str, Array]:
     return table
 
 
-def curve(journal: Path, name: str = "eval/return_mean") -> tuple[Array, Array]:
+def curve(
+    journal: Path,
+    name: str = "eval/return_mean",
+) -> tuple[Array, Array]:
     """Return the env steps [R] with a record of a metric, and its values [R]."""
     found = columns(journal, name)
     return found["step"], found[name]
@@ -86,7 +89,10 @@ def curves(journal: Path, only: Collection[str] = ()) -> dict[str, Curve]:
     return curves_of(read(journal, kinds=KINDS), only)
 
 
-def curves_of(records: Iterable[Record], only: Collection[str] = ()) -> dict[str, Curve]:
+def curves_of(
+    records: Iterable[Record],
+    only: Collection[str] = (),
+) -> dict[str, Curve]:
     """Return the metrics among `records` by name; other kinds of records are skipped."""
     columns = {name: (array("q"), array("d")) for name in only}
     for record in records:

@@ -29,7 +29,9 @@ from rlplug_core.types import Array, Timestep, tree_map
 
 
 def with_dataset(
-    plan: Plan, recorded: Mapping[str, Any] | None = None, run: Path | None = None
+    plan: Plan,
+    recorded: Mapping[str, Any] | None = None,
+    run: Path | None = None,
 ) -> Plan:
     """Return the plan with its data set, if it names one, under an absolute path.
 
@@ -147,7 +149,12 @@ def record(
 
 
 def _play_episodes(
-    agent: Agent, env: Env, seed: int, clock: Clock, steps: int, explore: bool
+    agent: Agent,
+    env: Env,
+    seed: int,
+    clock: Clock,
+    steps: int,
+    explore: bool,
 ) -> tuple[dict[str, object], tuple[float, ...]]:
     """Return the transitions [M, ...], row by row, and the returns of the episodes that ended."""
     rows: list[dict[str, object]] = []
@@ -164,7 +171,12 @@ def _play_episodes(
     return _by_row(rows), tuple(returns)
 
 
-def _transition(env: Env, obs: Any, action: Array, now: Timestep) -> dict[str, object]:
+def _transition(
+    env: Env,
+    obs: Any,
+    action: Array,
+    now: Timestep,
+) -> dict[str, object]:
     """Return copies of one transition of every row; `valid` marks the rows with a transition."""
     own = complete(env).translate(action)
     if not isinstance(own, np.ndarray):

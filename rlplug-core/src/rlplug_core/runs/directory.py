@@ -277,7 +277,9 @@ def _owner(process: str) -> int | None:
 
 
 def _descriptor(
-    path: Path, directory: bool, opened: Callable[[Path], IO[bytes]] = open_regular
+    path: Path,
+    directory: bool,
+    opened: Callable[[Path], IO[bytes]] = open_regular,
 ) -> int:
     """Return a descriptor of a directory, or of a regular file."""
     if directory:

@@ -90,7 +90,11 @@ def evaluate_checkpoint(
         env.close()
 
 
-def final_evaluation(plan: Plan, directory: RunDirectory, episodes: int) -> dict[str, object]:
+def final_evaluation(
+    plan: Plan,
+    directory: RunDirectory,
+    episodes: int,
+) -> dict[str, object]:
     """Return the metrics of greedy episodes on new seeds: of the best checkpoint, and of the last weights (`last_…`).
 
     If both have the same weights, they play once.
@@ -154,7 +158,11 @@ def check_whole(name: str, number: int, least: int) -> None:
 
 
 def ready(
-    plan: Plan, directory: RunDirectory, env: Env, conditions: Conditions, seed: int
+    plan: Plan,
+    directory: RunDirectory,
+    env: Env,
+    conditions: Conditions,
+    seed: int,
 ) -> tuple[Agent, Clock]:
     """Return the agent of a checkpoint or an export for an environment, and the clock when it was written."""
     if directory.is_export:
@@ -173,7 +181,10 @@ def ready(
 
 
 def load_learner(
-    plan: Plan, directory: RunDirectory, env: Env, checkpoint: str
+    plan: Plan,
+    directory: RunDirectory,
+    env: Env,
+    checkpoint: str,
 ) -> tuple[AnyLearner, Saved]:
     """Return a learner with a checkpoint's weights, and the checkpoint; wrappers get the state that they had then.
 
@@ -214,7 +225,10 @@ def _check_spaces(plan: Plan, saved: Saved, env: Env) -> None:
         )
 
 
-def learner_state(checkpoints: Checkpoints, word: str) -> tuple[Saved, dict[str, object]]:
+def learner_state(
+    checkpoints: Checkpoints,
+    word: str,
+) -> tuple[Saved, dict[str, object]]:
     """Return the learner's state in the checkpoint with this name.
 
     Raises:

@@ -29,7 +29,11 @@ class Evaluator:
         self.has_warned_of_cut = False
 
     def evaluate(
-        self, learner: AnyLearner, clock: Clock, wrappers: State, evaluations: int
+        self,
+        learner: AnyLearner,
+        clock: Clock,
+        wrappers: State,
+        evaluations: int,
     ) -> Evaluation:
         """Play episodes with the current weights.
 

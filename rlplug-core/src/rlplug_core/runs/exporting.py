@@ -83,7 +83,11 @@ def _surroundings(plan: Plan) -> dict[str, object]:
     }
 
 
-def load_export(directory: Path, deterministic: bool = True, trust: bool = False) -> Policy:
+def load_export(
+    directory: Path,
+    deterministic: bool = True,
+    trust: bool = False,
+) -> Policy:
     """Return the policy of an export, inside the wrappers that it was trained with.
 
     Raises:

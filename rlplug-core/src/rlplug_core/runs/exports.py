@@ -51,7 +51,12 @@ def export_plan(directory: Path, trust: bool = False) -> Plan:
     )
 
 
-def export_agent(directory: Path, env: Env, checkpoint: str, explore: bool) -> tuple[Agent, Clock]:
+def export_agent(
+    directory: Path,
+    env: Env,
+    checkpoint: str,
+    explore: bool,
+) -> tuple[Agent, Clock]:
     """Return the agent of an export for an environment, and the clock when it was written.
 
     Raises:

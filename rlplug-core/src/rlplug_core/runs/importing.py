@@ -30,7 +30,10 @@ The files hold numbers and JSON; nothing in them can run code. To load them you 
 
 
 def import_sb3(
-    model: Path | str, env: str, out: Path | str, normalize: Path | str | None = None
+    model: Path | str,
+    env: str,
+    out: Path | str,
+    normalize: Path | str | None = None,
 ) -> Path:
     """Write the policy of a model that Stable-Baselines3 saved into the new directory `out`, as `Run.export` does.
 

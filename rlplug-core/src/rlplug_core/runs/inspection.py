@@ -84,7 +84,11 @@ def inspect(name: str, arguments: Mapping[str, object]) -> Inspection:
     )
 
 
-def first_frame(name: str, arguments: Mapping[str, object], path: Path) -> None:
+def first_frame(
+    name: str,
+    arguments: Mapping[str, object],
+    path: Path,
+) -> None:
     """Write the first frame of an episode as a PNG.
 
     Raises:

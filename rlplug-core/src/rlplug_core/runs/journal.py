@@ -62,7 +62,12 @@ class Journal:
             self._file = open_regular(path, "ab+")  # open as long as the run
             self._size = _drop_torn_line(self._file)
 
-    def write(self, kind: str, step: int, data: Mapping[str, object]) -> Record:
+    def write(
+        self,
+        kind: str,
+        step: int,
+        data: Mapping[str, object],
+    ) -> Record:
         """Append one record and hand it to the operating system.
 
         Raises:
@@ -117,7 +122,13 @@ class Journal:
                 for key, value in record.data.items():
                     self._seen[record.kind, record.step, key] = (record.time, value)
 
-    def _replay(self, kind: str, step: int, data: dict[str, object], moment: int) -> int:
+    def _replay(
+        self,
+        kind: str,
+        step: int,
+        data: dict[str, object],
+        moment: int,
+    ) -> int:
         for key in data:
             found = self._seen.pop((kind, step, key), None)
             if found is None:

@@ -26,7 +26,11 @@ LINE = 64 << 20
 BLOCK = 2**20
 
 
-def read(path: Path, after: int = 0, kinds: Collection[str] = ()) -> Iterator[Record]:
+def read(
+    path: Path,
+    after: int = 0,
+    kinds: Collection[str] = (),
+) -> Iterator[Record]:
     """Yield the complete records with a sequence number above `after` that no later start superseded.
 
     Lines that a loss of power damaged are skipped. With `kinds`, other kinds are skipped too, most of
@@ -44,7 +48,10 @@ def read(path: Path, after: int = 0, kinds: Collection[str] = ()) -> Iterator[Re
                 yield record
 
 
-def read_backwards(path: Path, kinds: Collection[str] = ()) -> Iterator[Record]:
+def read_backwards(
+    path: Path,
+    kinds: Collection[str] = (),
+) -> Iterator[Record]:
     """Yield the records of `read` from the last to the first, so the newest ones of a long journal are found at once.
 
     Raises:
@@ -71,7 +78,11 @@ def standing(records: Iterable[Record]) -> list[Record]:
     return kept
 
 
-def tail(path: Path, position: int, last: int | None = None) -> Iterator[tuple[Record, int]]:
+def tail(
+    path: Path,
+    position: int,
+    last: int | None = None,
+) -> Iterator[tuple[Record, int]]:
     """Yield the whole records from a byte position on, each with the position after it; stop before an unfinished line.
 
     A caller that keeps the last position reads only new records the next time. Superseded ones are included. With the
@@ -132,7 +143,11 @@ def _block_of(file: IO[bytes], number: int) -> int | None:
     return low
 
 
-def _search_block(file: IO[bytes], number: int, position: int) -> tuple[Record, int] | None:
+def _search_block(
+    file: IO[bytes],
+    number: int,
+    position: int,
+) -> tuple[Record, int] | None:
     """Search a record from a position on, line by line."""
     file.seek(position)
     found: tuple[Record, int] | None = None
@@ -148,7 +163,10 @@ def _search_block(file: IO[bytes], number: int, position: int) -> tuple[Record, 
     return found
 
 
-def _records_with_positions(path: Path, position: int) -> Iterator[tuple[Record | None, int]]:
+def _records_with_positions(
+    path: Path,
+    position: int,
+) -> Iterator[tuple[Record | None, int]]:
     """Yield the record of each finished line, None if it is damaged, and the position after it."""
     with open_regular(path) as file:
         file.seek(position)
@@ -165,7 +183,8 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _in_order(
-    lines: Iterable[tuple[Record | None, int]], last: int
+    lines: Iterable[tuple[Record | None, int]],
+    last: int,
 ) -> Iterator[tuple[Record, int]]:
     """Yield records with numbers that rise from `last` by one more than the damaged lines between them."""
     missing = 0
@@ -184,7 +203,9 @@ def _in_order(
 
 
 def _records(
-    file: IO[bytes], size: int, kinds: Collection[str] = ()
+    file: IO[bytes],
+    size: int,
+    kinds: Collection[str] = (),
 ) -> Iterator[tuple[Record, int]]:
     """Yield every whole record of these kinds (default: all) in the first `size` bytes, with the position after it."""
     lines = _search_lines(file, size, kinds) if kinds else _first_lines(file, size)
@@ -206,7 +227,9 @@ def _first_lines(file: IO[bytes], size: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _search_lines(
-    file: IO[bytes], size: int, kinds: Collection[str]
+    file: IO[bytes],
+    size: int,
+    kinds: Collection[str],
 ) -> Iterator[tuple[bytes, int]]:
     """Yield the lines that name one of these kinds, each with the position after it."""
     names = b"|".join(re.escape(kind).encode() for kind in kinds)
@@ -228,7 +251,10 @@ def _search_lines(
             return
 
 
-def _lines_backwards(file: IO[bytes], size: int) -> Iterator[tuple[bytes, int]]:
+def _lines_backwards(
+    file: IO[bytes],
+    size: int,
+) -> Iterator[tuple[bytes, int]]:
     """Yield the finished lines from the last one to the first, each with the position after it."""
     rest = b""
     end = size

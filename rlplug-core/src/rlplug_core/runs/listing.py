@@ -214,13 +214,19 @@ def _extent(path: Path) -> tuple[int, float]:
     return steps, 0.0
 
 
-def _total(options: Mapping[str, Any], starts: Iterable[Mapping[str, Any]]) -> int | None:
+def _total(
+    options: Mapping[str, Any],
+    starts: Iterable[Mapping[str, Any]],
+) -> int | None:
     """Return the last env step of a run: its first total, or the latest extension."""
     goals = [start["limit"] for start in starts if "limit" in start]
     return int(goals[-1]) if goals else options.get("total_timesteps")
 
 
-def extensions(first: int, starts: Iterable[Mapping[str, Any]]) -> list[tuple[int, bool]]:
+def extensions(
+    first: int,
+    starts: Iterable[Mapping[str, Any]],
+) -> list[tuple[int, bool]]:
     """Return the totals that a run was extended to, each with whether its schedules were stretched to it.
 
     A process that continues to the same total is the same extension.
@@ -241,7 +247,10 @@ def extensions(first: int, starts: Iterable[Mapping[str, Any]]) -> list[tuple[in
     return found
 
 
-def _risen(first: int, further: Iterable[tuple[int, bool]]) -> tuple[tuple[int, bool], ...]:
+def _risen(
+    first: int,
+    further: Iterable[tuple[int, bool]],
+) -> tuple[tuple[int, bool], ...]:
     """Return the extensions beyond every total before them, which commands can repeat."""
     found: list[tuple[int, bool]] = []
     for total, stretched in further:

@@ -145,7 +145,11 @@ def with_resume(error: NotWritten, run: Path) -> NotWritten:
 
 
 def interrupted(
-    number: int, step: int, run: Path, saved: bool, finished: bool = False
+    number: int,
+    step: int,
+    run: Path,
+    saved: bool,
+    finished: bool = False,
 ) -> Interrupted:
     """Return the error of a run that a signal stopped.
 

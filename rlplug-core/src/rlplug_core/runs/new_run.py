@@ -103,7 +103,9 @@ def with_start(plan: Plan) -> tuple[Plan, WarmStart | None]:
 
 
 def initial_buffer(
-    warm: WarmStart | None, learner: AnyLearner, plan: Plan
+    warm: WarmStart | None,
+    learner: AnyLearner,
+    plan: Plan,
 ) -> Mapping[str, object] | None:
     """Return the buffer state that a run starts from, if any; it fits a learner of this run."""
     buffer = warm.buffer() if warm else None

@@ -40,7 +40,11 @@ class Pause:
                 "more, or leave it out"
             )
 
-    def around(self, poll: Callable[[], None], clock: Clock) -> Callable[[], None]:
+    def around(
+        self,
+        poll: Callable[[], None],
+        clock: Clock,
+    ) -> Callable[[], None]:
         """Return a function that polls, and then stops the clock if it has reached the pause."""
         until = self.until
         if until is None:

@@ -39,7 +39,12 @@ class PushedAgent:
     sha256: str
 
 
-def push(run: Run, destination: str, checkpoint: str = "best", film: bool = False) -> PushedAgent:
+def push(
+    run: Run,
+    destination: str,
+    checkpoint: str = "best",
+    film: bool = False,
+) -> PushedAgent:
     """Write the agent of a run, or an export, to a folder or a source.
 
     Args:

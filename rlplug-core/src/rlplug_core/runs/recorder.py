@@ -43,7 +43,11 @@ class Recorder:
         return bool(self.every) and steps - self.filmed >= self.every
 
     def record(
-        self, learner: AnyLearner, seed: int, clock: Clock, wrappers: State
+        self,
+        learner: AnyLearner,
+        seed: int,
+        clock: Clock,
+        wrappers: State,
     ) -> dict[str, object] | None:
         """Make a film and return its journal record, or None if it fails: then no more films are made."""
         path = self.run / VIDEOS / f"step-{clock.steps:012d}{usual_suffix()}"
@@ -55,7 +59,12 @@ class Recorder:
             return None
 
     def _record(
-        self, learner: AnyLearner, path: Path, seed: int, clock: Clock, wrappers: State
+        self,
+        learner: AnyLearner,
+        path: Path,
+        seed: int,
+        clock: Clock,
+        wrappers: State,
     ) -> dict[str, object]:
         began = time.monotonic()
         env = make_shown_env(self.plan, "rgb_array")

@@ -43,7 +43,10 @@ def environment(plan: Plan) -> dict[str, Any]:
     }
 
 
-def recorded_environment(name: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+def recorded_environment(
+    name: str,
+    manifest: Mapping[str, Any],
+) -> Mapping[str, Any]:
     """Return the environment in the manifest of the checkpoint `name`, as `environment` gave it.
 
     Raises:
@@ -76,7 +79,10 @@ def _with_versions(environment: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def writers(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+def writers(
+    then: Mapping[str, Any],
+    now: Mapping[str, Any],
+) -> tuple[str, ...]:
     """Return the packages with other versions than `then`, each with its old version in pip's form: `torch==2.10.0`."""
     return tuple(
         f"{name}=={version}"

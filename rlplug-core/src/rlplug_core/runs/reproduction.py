@@ -167,7 +167,8 @@ def _numbers(path: Path) -> dict[tuple[int, str], float]:
 
 
 def _first_difference(
-    one: dict[tuple[int, str], float], other: dict[tuple[int, str], float]
+    one: dict[tuple[int, str], float],
+    other: dict[tuple[int, str], float],
 ) -> str:
     for step, key in sorted(one.keys() | other.keys()):
         was = one.get((step, key))

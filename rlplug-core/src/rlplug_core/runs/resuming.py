@@ -70,7 +70,11 @@ def _newest(checkpoints: Checkpoints) -> tuple[Saved, dict[str, State], dict[str
 
 
 def _complete(
-    run: Run, session: Callable[[], Session], saved: Saved, limit: int, ended: str
+    run: Run,
+    session: Callable[[], Session],
+    saved: Saved,
+    limit: int,
+    ended: str,
 ) -> None:
     """Run the final evaluation or the hooks that are missing after a final checkpoint.
 
@@ -110,7 +114,10 @@ def _check_none_gone(run: Run, status: str) -> None:
 
 
 def _goal(
-    run: Run, manifest: Mapping[str, Any], total_timesteps: int | None, rescale: bool
+    run: Run,
+    manifest: Mapping[str, Any],
+    total_timesteps: int | None,
+    rescale: bool,
 ) -> tuple[int | None, bool]:
     """Return the limit, and whether schedules are rescaled to it: those of this request, or of the last process.
 

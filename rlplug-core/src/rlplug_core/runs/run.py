@@ -42,7 +42,10 @@ class Run:
     """
 
     def __init__(
-        self, directory: RunDirectory | Path | str, env: object = None, trust: bool = False
+        self,
+        directory: RunDirectory | Path | str,
+        env: object = None,
+        trust: bool = False,
     ) -> None:
         self.env = env
         self.trust = trust
@@ -148,7 +151,11 @@ class Run:
 
     @add_python_notes()
     @torch_defaults()
-    def evaluate_all(self, episodes: int = 100, seed: int | None = None) -> dict[int, Evaluation]:
+    def evaluate_all(
+        self,
+        episodes: int = 100,
+        seed: int | None = None,
+    ) -> dict[int, Evaluation]:
         """Play greedy episodes with every kept checkpoint; return evaluations by env step, a learning curve."""
         kept = reversed(Checkpoints(self.directory.checkpoints_path).kept("final", "step", "best"))
         # If two have the same step, the final one.
@@ -246,7 +253,11 @@ class Run:
         )
 
     @add_python_notes()
-    def policy(self, checkpoint: str = "best", deterministic: bool = True) -> Policy:
+    def policy(
+        self,
+        checkpoint: str = "best",
+        deterministic: bool = True,
+    ) -> Policy:
         """Return the policy of a checkpoint or an export; see `rlplug_core.load`."""
         if self.directory.is_export:
             from rlplug_core.runs.exporting import load_export  # runs do not need it
@@ -280,7 +291,10 @@ class Run:
 
 
 def open_run(
-    run: Path | str | Run, out: Path | str = "runs", env: object = None, trust: bool = False
+    run: Path | str | Run,
+    out: Path | str = "runs",
+    env: object = None,
+    trust: bool = False,
 ) -> Run:
     """Return the run with this path, or with this name in `out`.
 
@@ -340,7 +354,13 @@ def _plan_with_install_line(run: Run, request: RunRequest) -> Plan:
         ) from error
 
 
-def _policy(path: Path, env: object, trust: bool, checkpoint: str, deterministic: bool) -> Policy:
+def _policy(
+    path: Path,
+    env: object,
+    trust: bool,
+    checkpoint: str,
+    deterministic: bool,
+) -> Policy:
     """Return the policy of a run's checkpoint, for a process that opens the run again."""
     return Run(path, env, trust).policy(checkpoint, deterministic)
 

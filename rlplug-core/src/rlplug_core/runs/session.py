@@ -215,7 +215,12 @@ class Session:
         finally:
             self.runner.close()
 
-    def _load(self, state: Mapping[str, State], limit: int | None, rescale: bool) -> None:
+    def _load(
+        self,
+        state: Mapping[str, State],
+        limit: int | None,
+        rescale: bool,
+    ) -> None:
         settings = state["events"]["controllers"]["settings"]
         if settings:  # before the environments are reset
             self.runner.configure(settings)
@@ -351,7 +356,11 @@ class Session:
         return result
 
     def checkpoint(
-        self, kind: str, step: int, components: Mapping[str, State], reason: str
+        self,
+        kind: str,
+        step: int,
+        components: Mapping[str, State],
+        reason: str,
     ) -> None:
         self._check_place()
         self.journal.sync()  # before the checkpoint, which contains the number of the last record

@@ -20,7 +20,11 @@ FOLDER = "sources"
 LISTS = ("wrap", "eval_wrap", "controller", "log")
 
 
-def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -> dict[str, object]:
+def keep(
+    run: Path,
+    config: Mapping[str, object],
+    targets: Iterable[str] = (),
+) -> dict[str, object]:
     """Copy the files that a configuration names into the run directory.
 
     Args:
@@ -51,7 +55,9 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
 
 
 def names(
-    run: Path, config: RunConfig, say: Callable[[str], None]
+    run: Path,
+    config: RunConfig,
+    say: Callable[[str], None],
 ) -> tuple[str, str, Mapping[str, Any]]:
     """Return the algorithm, the environment and the options of a run with its own copies; warn about changed files."""
     kept = config.get("sources", {})
@@ -76,7 +82,10 @@ def names(
 
 
 def identities(
-    algorithm: str, env: str, options: Mapping[str, Any], targets: Iterable[str] = ()
+    algorithm: str,
+    env: str,
+    options: Mapping[str, Any],
+    targets: Iterable[str] = (),
 ) -> tuple[str, str, Mapping[str, object]]:
     """Return the same as `names` for a comparison of runs: the hash of a file's content instead of its path."""
     lists = {}
@@ -136,7 +145,13 @@ def as_given(run: Path, config: RunConfig, env: str) -> str:
     return str(config["env"]) if copy is not None and source_file(env) == copy.resolve() else env
 
 
-def _name(run: Path, config: RunConfig, role: str, name: str, say: Callable[[str], None]) -> str:
+def _name(
+    run: Path,
+    config: RunConfig,
+    role: str,
+    name: str,
+    say: Callable[[str], None],
+) -> str:
     copy = copy_of(run, config, role)
     if copy is None:
         return name

@@ -67,7 +67,11 @@ def require(run: Path, config: RunConfig) -> None:
         )
 
 
-def require_plugins(place: Path, wrappers: Iterable[str], env: str = "") -> None:
+def require_plugins(
+    place: Path,
+    wrappers: Iterable[str],
+    env: str = "",
+) -> None:
     """Refuse an environment and wrappers that are not installed plugins, for a record without a seal.
 
     Raises:
@@ -132,7 +136,11 @@ def doubts(run: Path, config: RunConfig) -> list[str]:
     return found + [f"{part}, which this account did not write here" for part in folders + clusters]
 
 
-def _find_changed_sources(run: Path, config: RunConfig, written_here: bool) -> list[str]:
+def _find_changed_sources(
+    run: Path,
+    config: RunConfig,
+    written_here: bool,
+) -> list[str]:
     kept = config.get("sources", {})
     options = config["options"]
     targets = [

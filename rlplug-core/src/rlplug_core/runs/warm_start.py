@@ -123,7 +123,12 @@ class WarmStart:
             )
         return found
 
-    def check(self, buffer: Mapping[str, Any], own: Mapping[str, Any], num_envs: int) -> None:
+    def check(
+        self,
+        buffer: Mapping[str, Any],
+        own: Mapping[str, Any],
+        num_envs: int,
+    ) -> None:
         """Refuse a buffer's state if its numbers have another meaning in this run.
 
         Args:
@@ -166,7 +171,11 @@ class WarmStart:
         for target in targets_of(learner):
             target.network.load_state_dict(target.online.state_dict())
 
-    def _copy(self, own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    def _copy(
+        self,
+        own: Mapping[str, Tensor],
+        saved: Mapping[str, Tensor],
+    ) -> None:
         if found := [
             sentence for name in {**own, **saved} if (sentence := _difference(name, own, saved))
         ]:
@@ -198,7 +207,11 @@ def part_of(name: str, names: Iterable[str]) -> str:
     return "policy" if alone or "policy" in name.partition(".")[0] else "critic"
 
 
-def _difference(name: str, own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> str:
+def _difference(
+    name: str,
+    own: Mapping[str, Tensor],
+    saved: Mapping[str, Tensor],
+) -> str:
     if name not in saved:
         return f"there is no {name}"
     if name not in own:
@@ -216,7 +229,11 @@ def _rows(buffer: Mapping[str, object]) -> dict[str, int]:
     return {"num_envs": int(data["fields"]["reward"].shape[1])}
 
 
-def load_buffer(buffer: AnyBuffer, state: Mapping[str, object], source: str) -> None:
+def load_buffer(
+    buffer: AnyBuffer,
+    state: Mapping[str, object],
+    source: str,
+) -> None:
     """Load the buffer of another run, `source`.
 
     Raises:

@@ -60,7 +60,12 @@ class Manifest(msgspec.Struct):
     reproduce: str = ""
 
 
-def manifest_of(files: Mapping[str, bytes], algorithm: str, env: str, reproduce: str) -> bytes:
+def manifest_of(
+    files: Mapping[str, bytes],
+    algorithm: str,
+    env: str,
+    reproduce: str,
+) -> bytes:
     """Return the content of `agent.json` for these files."""
     listed = {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
@@ -105,7 +110,12 @@ def read_manifest(data: bytes, place: str) -> Manifest:
     return found
 
 
-def check_content(name: str, data: bytes, listed: ListedFile, place: str) -> None:
+def check_content(
+    name: str,
+    data: bytes,
+    listed: ListedFile,
+    place: str,
+) -> None:
     """Compare a file with its line in the manifest.
 
     Raises:

@@ -37,7 +37,11 @@ def check_film(data: bytes) -> None:
         raise RlplugError(f"{FILM} has {frames:,} frames, and at most {MOST_FRAMES:,} are allowed")
 
 
-def _chunks(data: bytes, start: int, known: set[bytes]) -> list[tuple[bytes, bytes]]:
+def _chunks(
+    data: bytes,
+    start: int,
+    known: set[bytes],
+) -> list[tuple[bytes, bytes]]:
     """Return the chunks from `start` to the end of the data by name."""
     found = []
     while start < len(data):

@@ -112,49 +112,64 @@ def checks(
 
 
 def env_checks(
-    name: str, *, expected_failures: Mapping[str, str] | None = None
+    name: str,
+    *,
+    expected_failures: Mapping[str, str] | None = None,
 ) -> tuple[Check, ...]:
     """Return the checks of an environment: an id, `module:Name` or `./file.py:Name`; arguments as in `checks`."""
     return _checks("env", name, expected_failures)
 
 
 def wrapper_checks(
-    name: str, *, env: str | None = None, expected_failures: Mapping[str, str] | None = None
+    name: str,
+    *,
+    env: str | None = None,
+    expected_failures: Mapping[str, str] | None = None,
 ) -> tuple[Check, ...]:
     """Return the checks of a wrapper, `NAME` or `NAME:option=value`, around `env` or one of the kit's environments."""
     return _checks("wrapper", name, expected_failures, env=env)
 
 
 def controller_checks(
-    name: str, *, expected_failures: Mapping[str, str] | None = None
+    name: str,
+    *,
+    expected_failures: Mapping[str, str] | None = None,
 ) -> tuple[Check, ...]:
     """Return the checks of a controller, `NAME` or `NAME:option=value`; arguments as in `checks`."""
     return _checks("controller", name, expected_failures)
 
 
 def hook_checks(
-    distribution: str, *, expected_failures: Mapping[str, str] | None = None
+    distribution: str,
+    *,
+    expected_failures: Mapping[str, str] | None = None,
 ) -> tuple[Check, ...]:
     """Return the checks of the hook plugins of a distribution."""
     return _checks("hooks", distribution, expected_failures)
 
 
 def memory_checks(
-    name: str, *, expected_failures: Mapping[str, str] | None = None
+    name: str,
+    *,
+    expected_failures: Mapping[str, str] | None = None,
 ) -> tuple[Check, ...]:
     """Return the checks of a memory, `NAME`, `NAME:option=value` or `./file.py:Class`; arguments as in `checks`."""
     return _checks("memory", name, expected_failures)
 
 
 def network_checks(
-    name: str, *, expected_failures: Mapping[str, str] | None = None
+    name: str,
+    *,
+    expected_failures: Mapping[str, str] | None = None,
 ) -> tuple[Check, ...]:
     """Return the checks of a network that `net.factory` takes, `NAME` or `./file.py:make`; arguments as in `checks`."""
     return _checks("network", name, expected_failures)
 
 
 def population_checks(
-    name: str, *, expected_failures: Mapping[str, str] | None = None
+    name: str,
+    *,
+    expected_failures: Mapping[str, str] | None = None,
 ) -> tuple[Check, ...]:
     """Return the checks of a population rule, `NAME`, `NAME:option=value` or `./file.py:Class`; see `checks`."""
     return _checks("population", name, expected_failures)

@@ -57,7 +57,10 @@ class Tabular(Vector):
         )
 
 
-def _arrows(states: int, *arrows: tuple[int, int, int, float, float]) -> tuple[Array, Array]:
+def _arrows(
+    states: int,
+    *arrows: tuple[int, int, int, float, float],
+) -> tuple[Array, Array]:
     """Return probabilities and rewards [S, 2, S] of arrows (state, action, successor, probability, reward)."""
     chance = np.zeros((states, 2, states))
     reward = np.zeros((states, 2, states))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import random
 import sys
 import types
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -16,16 +15,18 @@ from gymnasium import spaces
 
 from rlplug_core.types import Array, GymEnv
 from rlplug_envs.capture.state_format import (
-    BIT_GENERATORS,
     KIND,
     PLAIN_SIZE,
     RECTANGLE,
     Captured,
     Path,
     Uncapturable,
+    build_generator,
     constant_attributes,
     describe_path,
+    enum_member,
     module_name,
+    read_path,
     subspaces,
     type_name,
 )
@@ -79,7 +80,12 @@ class Decoder:
             return self.values[path]
         return state
 
-    def _decode_items(self, states: Captured, current: object, path: Path) -> list[object]:
+    def _decode_items(
+        self,
+        states: Captured,
+        current: object,
+        path: Path,
+    ) -> list[object]:
         """Return the values of a list of states, or of one that was packed."""
         if isinstance(states, dict):
             return self._unpack(states, path)
@@ -121,7 +127,12 @@ class Decoder:
         """Return a copy of a stored array."""
         return np.array(self._read_content(state, path))
 
-    def _decode_dict(self, state: Record, current: object, path: Path) -> object:
+    def _decode_dict(
+        self,
+        state: Record,
+        current: object,
+        path: Path,
+    ) -> object:
         values: dict[str, object] = {}
         self.values[path] = values
         known = current if isinstance(current, dict) else {}
@@ -129,7 +140,12 @@ class Decoder:
             values[key] = self.decode(inner, known.get(key), (*path, key))
         return values
 
-    def _decode_record(self, state: Record, current: object, path: Path) -> object:
+    def _decode_record(
+        self,
+        state: Record,
+        current: object,
+        path: Path,
+    ) -> object:
         """Decode a marked dictionary; in the order of the encoder."""
         kind = state[KIND]
         if kind == "int":
@@ -141,7 +157,7 @@ class Decoder:
         if kind == "scalar":
             return self._decode_array(state["value"], path)[0]
         if kind == "enum":
-            return _enum_member(state, current, path)
+            return enum_member(state, current, path)
         if kind == "kept":
             if current is None:
                 raise Uncapturable(
@@ -156,7 +172,13 @@ class Decoder:
             return self.values[read_path(state)]
         return self._decode_object(str(kind), state, current, path)
 
-    def _decode_object(self, kind: str, state: Record, current: object, path: Path) -> object:
+    def _decode_object(
+        self,
+        kind: str,
+        state: Record,
+        current: object,
+        path: Path,
+    ) -> object:
         """Decode an object with an identity, and remember it for a second occurrence."""
         fill = FILLERS.get(kind)
         if fill is not None:
@@ -177,7 +199,12 @@ class Decoder:
         self.values[path] = value
         return value
 
-    def _decode_generator(self, kind: str, state: Record, path: Path) -> object:
+    def _decode_generator(
+        self,
+        kind: str,
+        state: Record,
+        path: Path,
+    ) -> object:
         """Decode a random generator of NumPy or Python."""
         if kind == "generator":
             return build_generator(self._inner(state, path), path)
@@ -207,7 +234,12 @@ class Decoder:
             return flat.reshape(shape, order=order).copy("K")
         return self._read_array(state, path)
 
-    def _fill_object(self, state: Record, current: object, path: Path) -> object:
+    def _fill_object(
+        self,
+        state: Record,
+        current: object,
+        path: Path,
+    ) -> object:
         if isinstance(current, RawReturn):
             current.env = cast("GymEnv", self.decode(state, current.env, path))
             self.values[path] = current
@@ -245,7 +277,12 @@ class Decoder:
             )
         return object.__new__(kind)
 
-    def _fill_space(self, state: Record, current: object, path: Path) -> object:
+    def _fill_space(
+        self,
+        state: Record,
+        current: object,
+        path: Path,
+    ) -> object:
         if not isinstance(current, spaces.Space):
             raise Uncapturable(
                 f"{describe_path(path)} was a space, here it is a {type_name(type(current))}"
@@ -260,13 +297,23 @@ class Decoder:
             self.decode(part, inner, (*path, str(number)))
         return current
 
-    def _fill_simulation(self, state: Record, current: object, path: Path) -> object:
+    def _fill_simulation(
+        self,
+        state: Record,
+        current: object,
+        path: Path,
+    ) -> object:
         self._check_type(current, mujoco.DATA, "MuJoCo simulation", path)
         mujoco.restore_data(current, state)
         self.values[path] = current
         return current
 
-    def _fill_model(self, state: Record, current: object, path: Path) -> object:
+    def _fill_model(
+        self,
+        state: Record,
+        current: object,
+        path: Path,
+    ) -> object:
         self._check_type(current, mujoco.MODEL, "MuJoCo model", path)
         if mujoco.fingerprint(current) != state["digest"]:
             raise Uncapturable(
@@ -275,7 +322,12 @@ class Decoder:
         self.values[path] = current
         return current
 
-    def _fill_rectangle(self, state: Record, current: object, path: Path) -> object:
+    def _fill_rectangle(
+        self,
+        state: Record,
+        current: object,
+        path: Path,
+    ) -> object:
         self._check_type(current, RECTANGLE, "rectangle", path)
         cast("Rectangle", current).update(*cast("list[int]", state["sides"]))
         self.values[path] = current
@@ -287,14 +339,25 @@ class Decoder:
         self.values[path] = current
         return current
 
-    def _check_type(self, current: object, name: str, words: str, path: Path) -> None:
+    def _check_type(
+        self,
+        current: object,
+        name: str,
+        words: str,
+        path: Path,
+    ) -> None:
         """Raise Uncapturable unless the current value has the type of the saved one."""
         if type_name(type(current)) != name:
             raise Uncapturable(
                 f"{describe_path(path)} was a {words}, here it is a {type_name(type(current))}"
             )
 
-    def _fill_closure(self, state: Record, current: object, path: Path) -> object:
+    def _fill_closure(
+        self,
+        state: Record,
+        current: object,
+        path: Path,
+    ) -> object:
         """Keep the code of a function, and restore the variables of the function around it."""
         if not isinstance(current, types.FunctionType) or current.__qualname__ != state["name"]:
             raise Uncapturable(
@@ -329,29 +392,3 @@ FILLERS = {
     "arcade": Decoder._fill_game,
     "dict": Decoder._fill_dict,
 }
-
-
-def read_path(record: Record) -> Path:
-    """Return the path in a record that refers to another value."""
-    return tuple(cast("list[str]", record["path"]))
-
-
-def build_generator(state: Mapping[str, object], path: Path) -> np.random.Generator:
-    """Return a generator in a captured state; raise Uncapturable for a bit generator that is not numpy's."""
-    name = str(state["bit_generator"])
-    if name not in BIT_GENERATORS:
-        raise Uncapturable(
-            f"{describe_path(path)} draws from {name}, which this version does not know"
-        )
-    bits = getattr(np.random, name)()
-    bits.state = state
-    return np.random.Generator(bits)
-
-
-def _enum_member(state: Record, current: object, path: Path) -> enum.Enum:
-    """Return the saved member of the enum that the environment to restore has at this path."""
-    if not isinstance(current, enum.Enum):
-        raise Uncapturable(
-            f"{describe_path(path)} was the enum member {state['name']}, here it is {current!r}"
-        )
-    return type(current)[str(state["name"])]

@@ -189,7 +189,11 @@ class Encoder:
         }
         return {KIND: "object", "type": type_name(type(value)), "attributes": attributes}
 
-    def _encode_items(self, values: Collection[object], path: Path) -> Captured:
+    def _encode_items(
+        self,
+        values: Collection[object],
+        path: Path,
+    ) -> Captured:
         """Return a list of states; for many plain values one array or string."""
         if len(values) >= PACKED_FROM:
             packed = self._pack(values, path)
@@ -216,7 +220,11 @@ class Encoder:
             return None
         return self._store_text(text, path)
 
-    def _encode_dict(self, value: dict[object, object], path: Path) -> Captured:
+    def _encode_dict(
+        self,
+        value: dict[object, object],
+        path: Path,
+    ) -> Captured:
         packed = None
         if len(value) >= PACKED_FROM:
             packed = self._pack(value.values(), path)

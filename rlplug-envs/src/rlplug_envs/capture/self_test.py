@@ -75,7 +75,12 @@ def compare(first: Env, second: Env, steps: int) -> str:
     return ""
 
 
-def find_difference(env: Env, obs: Obs, actions: list[Array], expected: list[list[bytes]]) -> str:
+def find_difference(
+    env: Env,
+    obs: Obs,
+    actions: list[Array],
+    expected: list[list[bytes]],
+) -> str:
     """Return how a restored environment differs from the expected outputs; "" if it does not."""
     try:
         for number, now in enumerate(play(env, obs, actions)):

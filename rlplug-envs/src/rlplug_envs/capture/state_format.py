@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 import types
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import TypeAlias, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -123,3 +125,36 @@ def subspaces(space: Space) -> list[Space]:
     if isinstance(space, spaces.Dict):
         return list(space.spaces.values())
     return list(space.spaces) if isinstance(space, spaces.Tuple) else []
+
+
+def read_path(record: dict[str, Captured]) -> Path:
+    """Return the path in a record that refers to another value."""
+    return tuple(cast("list[str]", record["path"]))
+
+
+def build_generator(
+    state: Mapping[str, object],
+    path: Path,
+) -> np.random.Generator:
+    """Return a generator in a captured state; raise Uncapturable for a bit generator that is not numpy's."""
+    name = str(state["bit_generator"])
+    if name not in BIT_GENERATORS:
+        raise Uncapturable(
+            f"{describe_path(path)} draws from {name}, which this version does not know"
+        )
+    bits = getattr(np.random, name)()
+    bits.state = state
+    return np.random.Generator(bits)
+
+
+def enum_member(
+    state: dict[str, Captured],
+    current: object,
+    path: Path,
+) -> enum.Enum:
+    """Return the saved member of the enum that the environment to restore has at this path."""
+    if not isinstance(current, enum.Enum):
+        raise Uncapturable(
+            f"{describe_path(path)} was the enum member {state['name']}, here it is {current!r}"
+        )
+    return type(current)[str(state["name"])]

@@ -126,7 +126,10 @@ class FireStart(GymWrapper):
         self.lives = 0
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, object] | None = None
+        self,
+        *,
+        seed: int | None = None,
+        options: dict[str, object] | None = None,
     ) -> tuple[object, dict[str, object]]:
         self.env.reset(seed=seed, options=options)
         obs, _, terminated, truncated, info = self.env.step(FIRE)
@@ -135,7 +138,10 @@ class FireStart(GymWrapper):
         self.lives = info["lives"]
         return obs, info
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(
+        self,
+        action: object,
+    ) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         if info["lives"] < self.lives and not (terminated or truncated):
             obs, more, terminated, truncated, info = self.env.step(FIRE)

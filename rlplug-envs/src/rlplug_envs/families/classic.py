@@ -23,8 +23,9 @@ from rlplug_envs.families import minigrid, mujoco, pybullet
 from rlplug_envs.families.registry import INSTALL, find, is_gone, with_options
 from rlplug_envs.games import World, game_of
 from rlplug_envs.needs_wrapper import build_or_defer
+from rlplug_envs.raw_return import Wrap, wrap_single
 from rlplug_envs.tensors.adapter import TensorAdapter, is_tensor_env
-from rlplug_envs.vector import SerialEnvs, Wrap
+from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.watch import say_learning
 
 #: Number of environments above which the environment's own vector is 1.5 times as fast as `SerialEnvs`
@@ -88,7 +89,12 @@ class Gymnasium:
         made = chain([first], iter(make, None))
         return Adapter(lambda: next(made), id)
 
-    def adopt_worlds(self, make: Callable[[], World], num_envs: int, id: str) -> Env:
+    def adopt_worlds(
+        self,
+        make: Callable[[], World],
+        num_envs: int,
+        id: str,
+    ) -> Env:
         """Return `num_envs` worlds of many agents that `make` makes, with either interface of PettingZoo."""
         return Agents(lambda: game_of(make()), num_envs, id)
 
@@ -152,7 +158,7 @@ class Held(SerialEnvs):
 
     def inside(self, wrap: Wrap) -> SerialEnvs:
         """Return the same environment inside the wrapper that `wrap` adds; no other can be made for a test."""
-        around = self.around(wrap)
+        around = wrap_single(wrap, self.spec, self._limit)
         (env,) = self.envs
         return Held(lambda: around(env), 1, self.spec.id, 0, HELD)
 

@@ -55,14 +55,20 @@ class Crafter(gymnasium.Env[Array, Any]):
         self.action_space = spaces.Discrete(len(self.world.action_names))
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | None = None,
+        options: dict[str, Any] | None = None,
     ) -> tuple[Array, dict[str, object]]:
         super().reset(seed=seed)
         if seed is not None:  # a world draws its episodes from a seed that it keeps
             self.world = import_module(MODULE).Env(seed=seed, **self.options)
         return self.world.reset(), {}
 
-    def step(self, action: Any) -> tuple[Array, SupportsFloat, bool, bool, dict[str, object]]:
+    def step(
+        self,
+        action: Any,
+    ) -> tuple[Array, SupportsFloat, bool, bool, dict[str, object]]:
         obs, reward, _, info = self.world.step(int(action))
         unlocked = {f"unlocked_{name}": count > 0 for name, count in info["achievements"].items()}
         return (

@@ -85,7 +85,12 @@ class Threads(Adapter):
 class Pool(VectorEnv[Any, Any, Any]):
     """A vector of EnvPool that each seeded reset makes again: EnvPool fixes its seeds at construction."""
 
-    def __init__(self, id: str, num_envs: int, arguments: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        id: str,
+        num_envs: int,
+        arguments: Mapping[str, object],
+    ) -> None:
         self.id, self.num_envs, self._name = id, num_envs, id.removeprefix(NAMESPACE)
         self._given = arguments
         self._arguments = {**arguments, "num_envs": num_envs}
@@ -107,7 +112,12 @@ class Pool(VectorEnv[Any, Any, Any]):
             filter(None, (self.spec.max_episode_steps, asked, steps))
         )
 
-    def reset(self, *, seed: Any = None, options: object = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self,
+        *,
+        seed: Any = None,
+        options: object = None,
+    ) -> tuple[Any, dict[str, Any]]:
         """Make every environment with its own seed, derived from `seed`."""
         self.close()
         seeds = [row_seed(seed, row) for row in range(self.num_envs)]
@@ -153,7 +163,11 @@ def _package(id: str, given: Mapping[str, object]) -> Iterator[ModuleType]:
         raise UsageError(f"'{id}' cannot be made by EnvPool with {said}: {why}") from error
 
 
-def _check(id: str, settings: Iterable[str], arguments: Mapping[str, object]) -> None:
+def _check(
+    id: str,
+    settings: Iterable[str],
+    arguments: Mapping[str, object],
+) -> None:
     """Raise UsageError for an argument that EnvPool does not take, or not from a user of rlplug."""
     known = sorted({*settings} - {*OURS, *BELOW})
     for word, value in arguments.items():

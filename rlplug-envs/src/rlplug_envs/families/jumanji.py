@@ -84,7 +84,9 @@ def jumanji_observations(spec: JumanjiSpec, name: str = "") -> Space:
 
 
 def jumanji_actions(
-    spec: JumanjiSpec, observations: JumanjiSpec, id: str
+    spec: JumanjiSpec,
+    observations: JumanjiSpec,
+    id: str,
 ) -> tuple[Space, Callable[[JaxTree], JaxTree]]:
     """Return the actions as a space of Gymnasium, and a function from them to Jumanji's.
 

@@ -40,7 +40,10 @@ OFF = "disable"
 NEEDS = "on Debian egl needs the packages libegl1 and libgl1-mesa-dri, osmesa needs libosmesa6"
 
 
-def with_camera(module: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+def with_camera(
+    module: str,
+    arguments: Mapping[str, object],
+) -> Mapping[str, object]:
     """Return an environment's arguments with a camera that follows a walker, unless one is set.
 
     Gymnasium's own camera stays at the start of the episode, and a film soon shows an empty floor.

@@ -19,7 +19,10 @@ class Quiet(GymWrapper):
     """Resets without `argv[0]=` on standard output, which PyBullet writes for each simulation that it starts."""
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, object] | None = None
+        self,
+        *,
+        seed: int | None = None,
+        options: dict[str, object] | None = None,
     ) -> tuple[object, dict[str, object]]:
         with nothing_said():
             return self.env.reset(seed=seed, options=options)

@@ -88,7 +88,12 @@ class TensorProvider(DeviceProvider):
         return self.make(id, 1)
 
 
-def _first_party(module: str, cls: str, num_envs: int, device: str) -> TensorWorld:
+def _first_party(
+    module: str,
+    cls: str,
+    num_envs: int,
+    device: str,
+) -> TensorWorld:
     """Make rows of a first-party world, and import its module."""
     world: type[TensorWorld] = getattr(import_module(f"rlplug_envs.tensors.{module}"), cls)
     return world(num_envs, device)

@@ -34,7 +34,12 @@ class Acrobot(TensorWorld):
     def start(self, draw: DeviceGenerator) -> Rows:
         return {"state": 0.2 * draw.random((self.num_envs, 4)) - 0.1}
 
-    def advance(self, rows: Rows, action: Tensor, draw: DeviceGenerator) -> Moved:
+    def advance(
+        self,
+        rows: Rows,
+        action: Tensor,
+        draw: DeviceGenerator,
+    ) -> Moved:
         torque = (action - 1).float()
         angles = runge_kutta(rows["state"], torque)
         one, two, speed, other = angles.unbind(1)

@@ -48,7 +48,10 @@ class TensorAdapter(EnvBase):
     """
 
     def __init__(
-        self, make: Callable[[], TensorEnv], id: str = "", inexact: str | None = None
+        self,
+        make: Callable[[], TensorEnv],
+        id: str = "",
+        inexact: str | None = None,
     ) -> None:
         self.env = env = make()
         id = id or type(env).__name__
@@ -153,7 +156,11 @@ class TensorAdapter(EnvBase):
         return self.env.render(0)
 
     def _count_up(
-        self, reward: Tensor, valid: Tensor, ended: Tensor, success: Tensor | None
+        self,
+        reward: Tensor,
+        valid: Tensor,
+        ended: Tensor,
+        success: Tensor | None,
     ) -> EndedRows:
         """Add a step to the running episodes, and return those that ended; the rest continues."""
         lengths = self._lengths + valid

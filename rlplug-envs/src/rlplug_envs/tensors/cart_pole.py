@@ -37,7 +37,12 @@ class CartPole(TensorWorld):
     def start(self, draw: DeviceGenerator) -> Rows:
         return {"state": draw.random((self.num_envs, 4)).mul_(0.1).sub_(0.05)}
 
-    def advance(self, rows: Rows, action: Tensor, draw: DeviceGenerator) -> Moved:
+    def advance(
+        self,
+        rows: Rows,
+        action: Tensor,
+        draw: DeviceGenerator,
+    ) -> Moved:
         x, speed, angle, turning = rows["state"].unbind(1)
         force = (2 * action - 1) * FORCE
         cosine = angle.cos()

@@ -39,7 +39,12 @@ class GridGame(TensorWorld):
     def start(self, draw: DeviceGenerator) -> Rows:
         return {**self.begin(draw), "action": self.numbers(0)}
 
-    def advance(self, rows: Rows, action: Tensor, draw: DeviceGenerator) -> Moved:
+    def advance(
+        self,
+        rows: Rows,
+        action: Tensor,
+        draw: DeviceGenerator,
+    ) -> Moved:
         action = sticky_action(action, rows["action"], self.sticky, draw)
         moved, reward, terminated = self.play(rows, action)
         return {**moved, "action": action}, reward, terminated
@@ -80,7 +85,12 @@ def move_aside(action: Tensor, place: Tensor) -> Tensor:
     return (place + move).clamp(0, BOTTOM)
 
 
-def sticky_action(action: Tensor, last: Tensor, chance: float, draw: DeviceGenerator) -> Tensor:
+def sticky_action(
+    action: Tensor,
+    last: Tensor,
+    chance: float,
+    draw: DeviceGenerator,
+) -> Tensor:
     """Return actions [N]; each is replaced by the row's last one with a probability of `chance`.
 
     Machado et al., 2018, arXiv:1709.06009, section 5.2.

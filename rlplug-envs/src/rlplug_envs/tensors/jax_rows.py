@@ -50,7 +50,12 @@ class JaxRows:
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
-    def __init__(self, functions: Functions, num_envs: int, device: str) -> None:
+    def __init__(
+        self,
+        functions: Functions,
+        num_envs: int,
+        device: str,
+    ) -> None:
         self.jax = jax = import_module("jax")
         self.num_envs = num_envs
         self.device = torch.device(device)
@@ -67,7 +72,12 @@ class JaxRows:
         """Truncate episodes after `steps` steps, or earlier if they already are."""
         self.time_limit = min(self.time_limit or steps, steps)
 
-    def reset(self, *, seed: int | None = None, options: State | None = None) -> tuple[Obs, State]:
+    def reset(
+        self,
+        *,
+        seed: int | None = None,
+        options: State | None = None,
+    ) -> tuple[Obs, State]:
         """Start every row."""
         with self.jax.default_device(self.place):
             if seed is not None or not hasattr(self, "key"):
@@ -77,7 +87,10 @@ class JaxRows:
             self.key, obs, self.state, self.age = given
         return self._tensors(obs), {}
 
-    def step(self, action: Tensor) -> tuple[Obs, Tensor, Tensor, Tensor, State]:
+    def step(
+        self,
+        action: Tensor,
+    ) -> tuple[Obs, Tensor, Tensor, Tensor, State]:
         """Step every row; start the ones again that have finished."""
         action = action if action.is_floating_point() else action.to(torch.int32)
         with self.jax.default_device(self.place):
@@ -125,7 +138,11 @@ class JaxRows:
         """Holds nothing that must be closed."""
 
 
-def _starting(jax: JaxTree, functions: Functions, count: int) -> Callable[[JaxTree], JaxTree]:
+def _starting(
+    jax: JaxTree,
+    functions: Functions,
+    count: int,
+) -> Callable[[JaxTree], JaxTree]:
     """Return a function of a key to the next key, the observations, the states and the ages of `count` new episodes."""
 
     def start(key: JaxTree) -> JaxTree:
@@ -138,7 +155,11 @@ def _starting(jax: JaxTree, functions: Functions, count: int) -> Callable[[JaxTr
     return start
 
 
-def _moving(jax: JaxTree, functions: Functions, count: int) -> Callable[..., JaxTree]:
+def _moving(
+    jax: JaxTree,
+    functions: Functions,
+    count: int,
+) -> Callable[..., JaxTree]:
     """Return a function of the rows' state, their actions and the time limit to the state, and the parts of a step."""
 
     def move(before: JaxTree, action: JaxTree, limit: JaxTree) -> JaxTree:

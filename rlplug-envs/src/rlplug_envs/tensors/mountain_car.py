@@ -33,7 +33,12 @@ class MountainCar(TensorWorld):
         place = 0.2 * draw.random((self.num_envs, 1)) - 0.6
         return {"state": torch.cat([place, torch.zeros_like(place)], 1)}
 
-    def advance(self, rows: Rows, action: Tensor, draw: DeviceGenerator) -> Moved:
+    def advance(
+        self,
+        rows: Rows,
+        action: Tensor,
+        draw: DeviceGenerator,
+    ) -> Moved:
         place, speed = rows["state"].unbind(1)
         speed = speed + (action - 1) * FORCE - (3 * place).cos() * GRAVITY
         speed = speed.clamp(-MAX_SPEED, MAX_SPEED)

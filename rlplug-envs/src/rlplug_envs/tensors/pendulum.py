@@ -33,7 +33,12 @@ class Pendulum(TensorWorld):
         highest = torch.tensor([math.pi, 1.0], device=self.device)
         return {"state": (2 * draw.random((self.num_envs, 2)) - 1) * highest}
 
-    def advance(self, rows: Rows, action: Tensor, draw: DeviceGenerator) -> Moved:
+    def advance(
+        self,
+        rows: Rows,
+        action: Tensor,
+        draw: DeviceGenerator,
+    ) -> Moved:
         angle, speed = rows["state"].unbind(1)
         torque = action[:, 0]
         off = torch.remainder(angle + math.pi, 2 * math.pi) - math.pi

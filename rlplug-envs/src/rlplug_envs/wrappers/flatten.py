@@ -101,7 +101,10 @@ class Flatten(Transform):
         return {"obs": out, MASK: obs[MASK]} if self._masked else out
 
 
-def _leaves(space: Space, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Space]]:
+def _leaves(
+    space: Space,
+    keys: tuple[str, ...] = (),
+) -> Iterator[tuple[tuple[str, ...], Space]]:
     """Return the arrays of an observation and the keys that lead to them; without the mask of allowed actions."""
     if isinstance(space, spaces.Dict):
         for name in sorted(space.spaces.keys() - ({MASK} if not keys else set())):

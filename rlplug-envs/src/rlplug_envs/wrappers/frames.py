@@ -77,7 +77,12 @@ class FrameStack(Transform):
             )
         return tree_map(np.copy, self._push(obs, is_first))
 
-    def _push(self, obs: Obs, is_first: Array, rows: Array | None = None) -> Obs:
+    def _push(
+        self,
+        obs: Obs,
+        is_first: Array,
+        rows: Array | None = None,
+    ) -> Obs:
         """Return the stack with one more observation of `rows` [N], or copies of it at the start of an episode."""
         self._now, self._next = self._next, self._now
         frames, seen = self._now

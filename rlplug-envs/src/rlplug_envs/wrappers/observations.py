@@ -91,7 +91,12 @@ class NormalizeObs(Transform):
         self._center = self._mean.astype(np.float32)
         self._scale = (1 / deviation).astype(np.float32)
 
-    def _scale_rows(self, obs: Array, rows: Array | None, before: Array) -> Array:
+    def _scale_rows(
+        self,
+        obs: Array,
+        rows: Array | None,
+        before: Array,
+    ) -> Array:
         """Return `obs` [N, ...] scaled; for `rows` [N] the earlier scaled observations."""
         scaled = self._normalize(obs)
         if rows is not None:

@@ -52,7 +52,12 @@ class Recorded(Generic[T]):
         PluginError: `body` does something that a graph cannot hold, such as reading a number on the host.
     """
 
-    def __init__(self, body: Callable[[], T], device: torch.device, pool: Any = None) -> None:
+    def __init__(
+        self,
+        body: Callable[[], T],
+        device: torch.device,
+        pool: Any = None,
+    ) -> None:
         self.graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(self.graph, pool=pool, stream=stream(device)):

@@ -115,7 +115,12 @@ class Graphs:
         return sum(step.backward is not None for steps in kinds for step in steps.values())
 
     def call(
-        self, compute: Compute, plain: Compute, learner: Field, *args: Field, **named: Field
+        self,
+        compute: Compute,
+        plain: Compute,
+        learner: Field,
+        *args: Field,
+        **named: Field,
     ) -> Field:
         """Return the result of `compute` for a learner and arguments; `plain` is the same function, not compiled."""
         leaves = Leaves((args, named))
@@ -137,7 +142,12 @@ class Graphs:
         return result
 
     def _step(
-        self, compute: Compute, plain: Compute, learner: Field, given: Field, leaves: Leaves
+        self,
+        compute: Compute,
+        plain: Compute,
+        learner: Field,
+        given: Field,
+        leaves: Leaves,
     ) -> Step | None:
         """Return the step of arguments; None if there are too many kinds, or too many values of an option."""
         kinds = self.steps.setdefault(plain, {})
@@ -161,7 +171,12 @@ class Graphs:
             )
         return step
 
-    def _read(self, plain: Compute, learner: Field, given: Field) -> tuple[str, ...]:
+    def _read(
+        self,
+        plain: Compute,
+        learner: Field,
+        given: Field,
+    ) -> tuple[str, ...]:
         """Return the options that a loss reads, by computing it once."""
         seen: set[str] = set()
         args, named = map_tree(

@@ -28,7 +28,10 @@ def _product(values: Array, weight: Array) -> Array:
 
 @loop
 def through(
-    values: Array, hidden: tuple[tuple[Array, Array], ...], last: tuple[Array, Array], smooth: bool
+    values: Array,
+    hidden: tuple[tuple[Array, Array], ...],
+    last: tuple[Array, Array],
+    smooth: bool,
 ) -> Array:
     """Compute a network's outputs for values [B, F].
 

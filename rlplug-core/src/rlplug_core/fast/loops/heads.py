@@ -15,7 +15,12 @@ LOG_2 = np.float32(math.log(2))
 
 @loop
 def categorical(
-    logits: Array, action: Array, log_probs: Array, shares: Array, chosen: Array, entropy: Array
+    logits: Array,
+    action: Array,
+    log_probs: Array,
+    shares: Array,
+    chosen: Array,
+    entropy: Array,
 ) -> None:
     """Write log p and p [B, A] of logits [B, A], log p[a] of actions [B], and the entropies [B]."""
     for b in range(logits.shape[0]):
@@ -57,7 +62,12 @@ def log_softmax(logits: Array, log_probs: Array, shares: Array) -> None:
 
 
 @loop
-def of_chosen(gradient: Array, shares: Array, action: Array, below: Array) -> None:
+def of_chosen(
+    gradient: Array,
+    shares: Array,
+    action: Array,
+    below: Array,
+) -> None:
     """Write gradients [B, A] at the logits from those at log p[a], [B]: 1{a} - p times each."""
     for b in range(shares.shape[0]):
         for a in range(shares.shape[1]):
@@ -67,7 +77,11 @@ def of_chosen(gradient: Array, shares: Array, action: Array, below: Array) -> No
 
 @loop
 def of_entropy(
-    gradient: Array, shares: Array, log_probs: Array, entropy: Array, below: Array
+    gradient: Array,
+    shares: Array,
+    log_probs: Array,
+    entropy: Array,
+    below: Array,
 ) -> None:
     """Write gradients [B, A] at the logits from those at the entropies, [B]: -p (log p + H) times each."""
     for b in range(shares.shape[0]):
@@ -77,7 +91,12 @@ def of_entropy(
 
 @loop
 def gaussian(
-    outputs: Array, action: Array, scaled: Array, inverse: Array, log_prob: Array, deviations: Array
+    outputs: Array,
+    action: Array,
+    scaled: Array,
+    inverse: Array,
+    log_prob: Array,
+    deviations: Array,
 ) -> None:
     """Write z = (a - mean) / deviation and 1 / deviation [B, d] of means and log standard deviations [B, 2 d].
 
@@ -97,7 +116,12 @@ def gaussian(
 
 
 @loop
-def of_action(gradient: Array, scaled: Array, inverse: Array, below: Array) -> None:
+def of_action(
+    gradient: Array,
+    scaled: Array,
+    inverse: Array,
+    below: Array,
+) -> None:
     """Write gradients at means and log standard deviations: those at log p, [B], times z / deviation and z² - 1."""
     dims = scaled.shape[1]
     for b in range(scaled.shape[0]):
@@ -140,7 +164,12 @@ def squashed(
 
 
 @loop
-def of_squashed(gradient: Array, action: Array, apart: Array, below: Array) -> None:
+def of_squashed(
+    gradient: Array,
+    action: Array,
+    apart: Array,
+    below: Array,
+) -> None:
     """Write gradients [B, 2 d] at means and log standard deviations from those at y, [B, d]."""
     dims = action.shape[1]
     for b in range(action.shape[0]):
@@ -176,7 +205,12 @@ def of_squashed_log_prob(
 
 @loop
 def clipped_product(
-    ratio: Array, factor: Array, low: float, high: float, smaller: Array, derivative: Array
+    ratio: Array,
+    factor: Array,
+    low: float,
+    high: float,
+    smaller: Array,
+    derivative: Array,
 ) -> None:
     """Write the smaller of ratio times factor, and of the ratio within bounds times it, [B], and its derivatives."""
     least = np.float32(low)

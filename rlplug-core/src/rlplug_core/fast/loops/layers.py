@@ -94,7 +94,12 @@ def relu_forward(values: Array, bias: Array) -> None:
 
 
 @loop
-def tanh_backward(gradient: Array, outputs: Array, below: Array, total: Array) -> None:
+def tanh_backward(
+    gradient: Array,
+    outputs: Array,
+    below: Array,
+    total: Array,
+) -> None:
     """Write the gradients [B, F] before tanh into `below`, and add their sum over rows to `total` [F]."""
     for b in range(gradient.shape[0]):
         for i in range(total.size):
@@ -104,7 +109,12 @@ def tanh_backward(gradient: Array, outputs: Array, below: Array, total: Array) -
 
 
 @loop
-def relu_backward(gradient: Array, outputs: Array, below: Array, total: Array) -> None:
+def relu_backward(
+    gradient: Array,
+    outputs: Array,
+    below: Array,
+    total: Array,
+) -> None:
     """Do the same for ReLU."""
     for b in range(gradient.shape[0]):
         for i in range(total.size):

@@ -40,7 +40,12 @@ def adam(
 
 @loop
 def rmsprop(
-    parameters: Array, gradient: Array, square: Array, alpha: float, eps: float, rate: float
+    parameters: Array,
+    gradient: Array,
+    square: Array,
+    alpha: float,
+    eps: float,
+    rate: float,
 ) -> None:
     """Take a step of RMSProp, with epsilon inside the root."""
     kept = np.float32(alpha)
@@ -89,7 +94,12 @@ def gae(
 
 
 @loop
-def standardized(value: Array, weight: Array, epsilon: float, outputs: Array) -> None:
+def standardized(
+    value: Array,
+    weight: Array,
+    epsilon: float,
+    outputs: Array,
+) -> None:
     """Write values [B] shifted and scaled to mean 0 and deviation 1 over the rows with a weight above 0."""
     count = ZERO
     total = ZERO
@@ -110,7 +120,12 @@ def standardized(value: Array, weight: Array, epsilon: float, outputs: Array) ->
 
 @loop
 def quantile_huber(
-    quantiles: Array, shares: Array, targets: Array, kappa: float, loss: Array, derivative: Array
+    quantiles: Array,
+    shares: Array,
+    targets: Array,
+    kappa: float,
+    loss: Array,
+    derivative: Array,
 ) -> None:
     """Write the quantile regression loss [B] of quantiles [B, N] at `shares` [B, N] for targets [B, M].
 
@@ -143,7 +158,11 @@ def quantile_huber(
 
 @loop
 def projection(
-    probability: Array, reward: Array, discount: Array, support: Array, outputs: Array
+    probability: Array,
+    reward: Array,
+    discount: Array,
+    support: Array,
+    outputs: Array,
 ) -> None:
     """Add to `outputs` [B, n], all 0, the distributions [B, n] of reward + discount * Z on Z's atoms `support` [n]."""
     last = support.size - 1

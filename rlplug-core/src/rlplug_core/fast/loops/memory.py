@@ -20,7 +20,13 @@ def _sigmoid(x: np.float32) -> np.float32:
 
 @loop
 def gru_forward(
-    x: Array, hidden: Array, bias: Array, kept: Array, counts: Array, saved: Array, out: Array
+    x: Array,
+    hidden: Array,
+    bias: Array,
+    kept: Array,
+    counts: Array,
+    saved: Array,
+    out: Array,
 ) -> None:
     """Write the next state to `out` [N, H]; `saved` gets the gates r and z, then n, and W h + b of n."""
     units = kept.shape[1]

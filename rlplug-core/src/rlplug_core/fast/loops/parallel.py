@@ -37,7 +37,12 @@ PARTS = 8
 
 
 @on_threads
-def forward(networks: Networks, values: Array, saved: Array, blocks: int) -> None:
+def forward(
+    networks: Networks,
+    values: Array,
+    saved: Array,
+    blocks: int,
+) -> None:
     """Compute all networks for values [B, I], in so many blocks of rows each."""
     count = values.shape[0]
     for task in numba.prange(saved.shape[0] * blocks):
@@ -87,7 +92,13 @@ def add(networks: Networks, own: Array, gradient: Array, into: Array) -> None:
 
 
 @loop
-def _forward(networks: Networks, number: int, values: Array, saved: Array, rows: Rows) -> None:
+def _forward(
+    networks: Networks,
+    number: int,
+    values: Array,
+    saved: Array,
+    rows: Rows,
+) -> None:
     flat, places, sizes, functions = networks
     start = 0
     inputs = _matrix(values.reshape(-1), 0, rows, sizes[0])
@@ -168,7 +179,11 @@ def _activate(outputs: Array, bias: Array, function: int) -> None:
 
 @loop
 def _before_activation(
-    gradient: Array, outputs: Array, below: Array, total: Array, function: int
+    gradient: Array,
+    outputs: Array,
+    below: Array,
+    total: Array,
+    function: int,
 ) -> None:
     """Write the gradients before an activation into `below` [b, O], and their sum over rows into `total` [O]."""
     total[:] = ZERO
@@ -193,7 +208,13 @@ def _layer(sizes: Array, layer: int) -> tuple[int, int, int]:
 
 
 @loop
-def _add(own: Array, layer: tuple[int, int, int], part: int, gradient: Array, into: Array) -> None:
+def _add(
+    own: Array,
+    layer: tuple[int, int, int],
+    part: int,
+    gradient: Array,
+    into: Array,
+) -> None:
     """Add the gradients of all blocks for a part of a layer's weights, and with the first part for its bias."""
     start, weights, outs = layer
     for block in range(own.shape[0]):

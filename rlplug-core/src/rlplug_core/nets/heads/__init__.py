@@ -78,7 +78,11 @@ def _plain(space: Space) -> Head:
     )
 
 
-def squashed(space: Space, features: int, gain: float = 0.01) -> tuple[Head, nn.Module]:
+def squashed(
+    space: Space,
+    features: int,
+    gain: float = 0.01,
+) -> tuple[Head, nn.Module]:
     """Return the squashed Gaussian for a Box of finite bounds, with a state-dependent deviation, and its layer.
 
     Raises:

@@ -19,7 +19,11 @@ class Bernoulli:
         self.shape = shape
         self.size = math.prod(shape)
 
-    def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    def noise(
+        self,
+        generator: np.random.Generator,
+        shape: tuple[int, ...],
+    ) -> Array:
         return cast(generator.logistic(size=(*shape, self.size)), np.float32)
 
     def sample(self, outputs: Array, noise: Array) -> Array:
@@ -40,7 +44,11 @@ class Bernoulli:
     def entropy(self, outputs: Tensor) -> Tensor:
         return (softplus(outputs) - outputs * outputs.sigmoid()).sum(-1)
 
-    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def log_prob_and_entropy(
+        self,
+        outputs: Tensor,
+        action: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         return self.log_prob(outputs, action), self.entropy(outputs)
 
     def kl(self, outputs: Tensor, other: Tensor) -> Tensor:

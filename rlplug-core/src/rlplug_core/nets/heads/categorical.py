@@ -22,7 +22,11 @@ class Categorical:
         #: A dot product with it computes a sum; NumPy takes longer to make it than to use it.
         self.ones = np.ones(size, np.float32)
 
-    def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    def noise(
+        self,
+        generator: np.random.Generator,
+        shape: tuple[int, ...],
+    ) -> Array:
         drawn = generator.gumbel(size=(*shape, self.size))
         return drawn if isinstance(drawn, Tensor) else drawn.astype(np.float32)
 
@@ -46,7 +50,11 @@ class Categorical:
         return -(log_probs.exp() * log_probs).sum(-1)
 
     @overridable
-    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def log_prob_and_entropy(
+        self,
+        outputs: Tensor,
+        action: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         """Compute both [B] from one normalization."""
         log_probs = outputs.log_softmax(-1)
         chosen = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
@@ -76,7 +84,11 @@ class MultiCategorical:
         self.even = self.columns.size == self.size
         self._columns = torch.from_numpy(self.columns)
 
-    def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    def noise(
+        self,
+        generator: np.random.Generator,
+        shape: tuple[int, ...],
+    ) -> Array:
         drawn = generator.gumbel(size=(*shape, self.size))
         return drawn if isinstance(drawn, Tensor) else drawn.astype(np.float32)
 
@@ -101,7 +113,11 @@ class MultiCategorical:
         log_probs = self.places(outputs).log_softmax(-1)
         return -(log_probs.exp() * log_probs).sum((-2, -1))
 
-    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def log_prob_and_entropy(
+        self,
+        outputs: Tensor,
+        action: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         """Compute both from one normalization."""
         log_probs = self.places(outputs).log_softmax(-1)
         return _choose(log_probs, action), -(log_probs.exp() * log_probs).sum((-2, -1))

@@ -25,7 +25,11 @@ class Gaussian:
         self.size = 2 * self.dims
         self.constant = -0.5 * self.dims * math.log(2 * math.pi)
 
-    def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    def noise(
+        self,
+        generator: np.random.Generator,
+        shape: tuple[int, ...],
+    ) -> Array:
         return generator.standard_normal((*shape, self.dims), dtype=np.float32)
 
     @kernel
@@ -57,7 +61,11 @@ class Gaussian:
         return outputs[:, self.dims :].sum(-1) + 0.5 * self.dims * math.log(2 * math.pi * math.e)
 
     @overridable
-    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def log_prob_and_entropy(
+        self,
+        outputs: Tensor,
+        action: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         """Compute both, [B] each."""
         return self.log_prob(outputs, action), self.entropy(outputs)
 

@@ -74,7 +74,11 @@ class Product:
             width = noise.stop
         self.columns = torch.tensor(columns, dtype=torch.int64)
 
-    def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    def noise(
+        self,
+        generator: np.random.Generator,
+        shape: tuple[int, ...],
+    ) -> Array:
         return _concatenate([member.head.noise(generator, shape) for member in self.members])
 
     def sample(self, outputs: Array, noise: Array) -> Array:
@@ -95,7 +99,11 @@ class Product:
     def entropy(self, outputs: Tensor) -> Tensor:
         return _sum(m.head.entropy(outputs[:, m.outputs]) for m in self.members)
 
-    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def log_prob_and_entropy(
+        self,
+        outputs: Tensor,
+        action: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         both = [
             m.head.log_prob_and_entropy(outputs[:, m.outputs], m.device(action))
             for m in self.members

@@ -16,7 +16,11 @@ class Head(Protocol):
 
     size: int
 
-    def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    def noise(
+        self,
+        generator: np.random.Generator,
+        shape: tuple[int, ...],
+    ) -> Array:
         """Draw noise [*shape, k] for `sample`."""
         ...
 
@@ -78,7 +82,11 @@ class Head(Protocol):
         """
         ...
 
-    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def log_prob_and_entropy(
+        self,
+        outputs: Tensor,
+        action: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         """Compute log-probabilities and entropies at once, which takes less time than two calls.
 
         Args:

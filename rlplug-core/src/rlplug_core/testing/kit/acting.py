@@ -97,7 +97,11 @@ def masks(subject: Subject) -> None:
 
 
 def acts(
-    agent: Agent, env: Env, turns: int, explore: bool = True, forgets: bool = False
+    agent: Agent,
+    env: Env,
+    turns: int,
+    explore: bool = True,
+    forgets: bool = False,
 ) -> Iterator[Act]:
     """Yield the acts of an agent during `turns` vector steps of `env` after a reset.
 
@@ -115,7 +119,11 @@ def acts(
         recurrent_state = act.recurrent_state
 
 
-def _check_call(function: Callable[..., object], count: int, keywords: tuple[str, ...]) -> None:
+def _check_call(
+    function: Callable[..., object],
+    count: int,
+    keywords: tuple[str, ...],
+) -> None:
     for given in ((), keywords):
         try:
             inspect.signature(function).bind(*range(count), **dict.fromkeys(given))

@@ -44,7 +44,10 @@ class ControllerSubject:
         yield
 
     def play(
-        self, start: int = 0, end: int = EVENTS, state: State | None = None
+        self,
+        start: int = 0,
+        end: int = EVENTS,
+        state: State | None = None,
     ) -> tuple[list[Moment], State]:
         """Return its decisions after each event from `start` to `end`, and its state. `state` is a saved one."""
         clock = Clock(100 * EVENTS)

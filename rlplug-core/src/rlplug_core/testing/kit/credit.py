@@ -96,7 +96,12 @@ def _half(places: Array) -> Array:
     return (places[..., 0] < places[..., 0].max() // 2 + 1) & (places[..., 0] >= 0)
 
 
-def _response(subject: Subject, moved: Moved, mask: Mask, elsewhere: bool = False) -> Array:
+def _response(
+    subject: Subject,
+    moved: Moved,
+    mask: Mask,
+    elsewhere: bool = False,
+) -> Array:
     """Return the response of the samples of a mask to a change `moved`.
 
     Raises:

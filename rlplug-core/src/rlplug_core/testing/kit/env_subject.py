@@ -148,7 +148,12 @@ class Played:
     actions: list[Array]
 
 
-def play(env: Env, turns: int = TURNS, seed: int = SEED, first: Timestep | None = None) -> Played:
+def play(
+    env: Env,
+    turns: int = TURNS,
+    seed: int = SEED,
+    first: Timestep | None = None,
+) -> Played:
     """Reset an environment, or continue from `first`, with random actions that are equal for equal masks."""
     now = env.reset(seed) if first is None else first
     env.spec.action.seed(seed)

@@ -51,7 +51,11 @@ def export(subject: Subject) -> None:
         )
 
 
-def _actions(subject: Subject, agent: Agent, program: ProgramAgent) -> list[tuple[Array, Array]]:
+def _actions(
+    subject: Subject,
+    agent: Agent,
+    program: ProgramAgent,
+) -> list[tuple[Array, Array]]:
     """Return the actions of both for the same observations."""
     env = Probe(subject.spec, Story("either", length=7))
     rows = subject.spec.num_envs

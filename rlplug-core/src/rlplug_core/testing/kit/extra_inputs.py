@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from rlplug_core.algorithm import signals_of
 from rlplug_core.batches import Transitions
 from rlplug_core.learner_dataset import LearnerDataset
+from rlplug_core.loop.info_columns import signals_of
 from rlplug_core.loop.learner_data import gets_dataset
 from rlplug_core.nets.actions import dtype_of, sample
 from rlplug_core.plugins.transform import Transform
@@ -34,7 +34,12 @@ class Signaling(Transform):
         series: selects the random numbers.
     """
 
-    def __init__(self, env: Env, names: dict[str, ArrayLike | None], series: int = 0) -> None:
+    def __init__(
+        self,
+        env: Env,
+        names: dict[str, ArrayLike | None],
+        series: int = 0,
+    ) -> None:
         super().__init__(env)
         self.names = names
         self.series = series
@@ -85,7 +90,12 @@ class WeighedDataset(LearnerDataset):
         return replace(batch, weight=batch.weight * self.scale, share=None)
 
 
-def dataset_of(cls: type[object], spec: Spec, seeds: Seeds, rank: int = 0) -> WeighedDataset | None:
+def dataset_of(
+    cls: type[object],
+    spec: Spec,
+    seeds: Seeds,
+    rank: int = 0,
+) -> WeighedDataset | None:
     """Return random transitions in the spaces of an environment; None for a class that does not ask for a data set."""
     if not gets_dataset(cls):
         return None

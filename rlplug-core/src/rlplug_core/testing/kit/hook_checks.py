@@ -90,7 +90,12 @@ class Story:
             directory.unlock()
         self.hooks.doctor([])
 
-    def _tell(self, run: Run, journal: Journal, error: Exception | None) -> None:
+    def _tell(
+        self,
+        run: Run,
+        journal: Journal,
+        error: Exception | None,
+    ) -> None:
         """Send all events of one run in their order."""
         self.hooks.run_start(run)
         self.hooks.run_log(run, 100, {"loss/policy": 0.5, "perf/wall_s": 1.0})

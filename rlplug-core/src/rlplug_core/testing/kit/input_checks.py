@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlplug_core.algorithm import signals_of
 from rlplug_core.learner_dataset import LearnerDataset
+from rlplug_core.loop.info_columns import signals_of
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.kit.extra_inputs import Signaling
 from rlplug_core.testing.kit.outcome import Failed, Skipped

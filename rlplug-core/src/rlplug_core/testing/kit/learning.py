@@ -160,7 +160,11 @@ def truncated(subject: Subject) -> None:
     )
 
 
-def _reaches(subject: Subject, probe: type[envs.Vector], wanted: float) -> None:
+def _reaches(
+    subject: Subject,
+    probe: type[envs.Vector],
+    wanted: float,
+) -> None:
     trial = Trial(subject, probe(8), total=STEPS)
     best = float("-inf")
     while not trial.clock.done:

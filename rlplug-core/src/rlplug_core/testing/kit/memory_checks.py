@@ -57,7 +57,10 @@ def unroll(subject: MemorySubject) -> None:
             )
 
 
-def sequence(subject: MemorySubject, memory: Memory) -> tuple[Tensor, Tensor, Tensor, Remembered]:
+def sequence(
+    subject: MemorySubject,
+    memory: Memory,
+) -> tuple[Tensor, Tensor, Tensor, Remembered]:
     """Return features [T * N, F], first steps, valid steps [T * N], and the state before them [N, ...]."""
     features = subject.features(STEPS * ROWS)
     generator = torch.Generator().manual_seed(11)

@@ -102,7 +102,10 @@ class Story:
     """
 
     def __init__(
-        self, subject: PopulationSubject, space: Mapping[str, Range], count: int = MEMBERS
+        self,
+        subject: PopulationSubject,
+        space: Mapping[str, Range],
+        count: int = MEMBERS,
     ) -> None:
         self.name = subject.name
         self.space = space
@@ -121,7 +124,11 @@ class Story:
             for number, one in self.decisions[-1].items():
                 options[number] = {**options[number], **one.options}
 
-    def _members(self, chunk: int, options: Sequence[Mapping[str, object]]) -> list[Member]:
+    def _members(
+        self,
+        chunk: int,
+        options: Sequence[Mapping[str, object]],
+    ) -> list[Member]:
         """Return the members at the end of a chunk."""
         before = self.inputs[-1] if self.inputs else [Member(0, (), {})] * len(options)
         scores = np.random.default_rng([12, chunk]).normal(size=len(options)).round(3).tolist()
@@ -133,7 +140,12 @@ class Story:
             for number, (old, score, own) in enumerate(zip(before, scores, options, strict=True))
         ]
 
-    def decide(self, rule: PopulationRule, chunk: int, members: Sequence[Member]) -> Decisions:
+    def decide(
+        self,
+        rule: PopulationRule,
+        chunk: int,
+        members: Sequence[Member],
+    ) -> Decisions:
         """Return the exchanges of members after a chunk; the rule gets copies.
 
         Raises:

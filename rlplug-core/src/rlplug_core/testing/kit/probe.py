@@ -75,7 +75,12 @@ class Probe:
     With `placing`, `places` maps the bytes of each observation to its row, episode and step.
     """
 
-    def __init__(self, spec: Spec, story: Story, placing: bool = False) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        story: Story,
+        placing: bool = False,
+    ) -> None:
         self.spec = Spec(
             spec.obs,
             spec.action,
@@ -169,7 +174,13 @@ class Probe:
         return np.zeros(self.num_envs, np.bool_)
 
     def _timestep(
-        self, obs: Obs, final_obs: Obs, reward: Array, over: Array, is_first: Array, absent: Array
+        self,
+        obs: Obs,
+        final_obs: Obs,
+        reward: Array,
+        over: Array,
+        is_first: Array,
+        absent: Array,
     ) -> Timestep:
         turns = {"terminated": ~self.none(), "either": np.arange(self.num_envs) % 2 == 1}
         terminated = over & turns.get(self.story.ends, self.none())

@@ -58,7 +58,10 @@ def in_fresh_process(work: Work, order: object) -> Ended:
 
 
 def _run_and_report(
-    work: Work, order: object, environment: Mapping[str, str], folder: Path
+    work: Work,
+    order: object,
+    environment: Mapping[str, str],
+    folder: Path,
 ) -> None:
     """Run in the process: copy the environment variables of the caller and write all results into files."""
     restore_stop_signals()

@@ -31,7 +31,12 @@ class HomePlan(Plan):
     def make_env(self, num_envs: int) -> Env:
         return with_signals(self.subject.home_env(num_envs), self.learner)
 
-    def _learner_dataset(self, env: Env, rank: int, device: torch.device) -> LearnerDataset | None:
+    def _learner_dataset(
+        self,
+        env: Env,
+        rank: int,
+        device: torch.device,
+    ) -> LearnerDataset | None:
         return dataset_of(self.learner, env.spec, self.seeds(), rank)
 
 

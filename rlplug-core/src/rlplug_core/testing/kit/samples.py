@@ -50,7 +50,12 @@ class Gradient(NamedTuple):
 class _Spy:
     """An update rule that records gradients and changes nothing, so all gradients belong to the same parameters."""
 
-    def __init__(self, name: str, rule: UpdateRule, seen: list[Gradient]) -> None:
+    def __init__(
+        self,
+        name: str,
+        rule: UpdateRule,
+        seen: list[Gradient],
+    ) -> None:
         self.name = name
         self.rule = rule
         self.seen = seen
@@ -59,7 +64,11 @@ class _Spy:
         return self.rule.start(parameters)
 
     def step(
-        self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: dict[str, Tensor],
+        lr: float,
     ) -> None:
         self.seen.append(Gradient(self.name, gradient.clone()))
         if len(self.seen) >= ENOUGH:
@@ -74,7 +83,12 @@ class Samples:
         Skipped: no batch comes within the budget, or its samples have no weights.
     """
 
-    def __init__(self, subject: Subject, probe: Probe, enough: int = 1) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        probe: Probe,
+        enough: int = 1,
+    ) -> None:
         self.seen: list[Gradient] = []
         self.trial = Trial(subject, probe, optimizer=self._spy_optimizer)
         self.learner = self.trial.learner
@@ -84,7 +98,11 @@ class Samples:
             raise Skipped("random observations give no batch")
         self.before = copy.deepcopy(self.learner.state_dict())
 
-    def gradients(self, batch: object, factor: float | Array) -> list[Gradient]:
+    def gradients(
+        self,
+        batch: object,
+        factor: float | Array,
+    ) -> list[Gradient]:
         """Return the unclipped gradients of an update with the weights of the batch times `factor`.
 
         Transitions of a data set get the mean of the factors.

@@ -56,7 +56,12 @@ class Recording(Actor):
     """Keeps a copy of all actions, and counts the steps that the clock should count."""
 
     def __init__(
-        self, env: Env, learner: AnyLearner, agent: Agent, buffer: AnyBuffer, clock: Clock
+        self,
+        env: Env,
+        learner: AnyLearner,
+        agent: Agent,
+        buffer: AnyBuffer,
+        clock: Clock,
     ) -> None:
         super().__init__(env, learner, agent, buffer, clock)
         self.actions: list[Array] = []

@@ -110,7 +110,12 @@ def resume(subject: Subject) -> None:
         _check_resume(subject, straight, halted, f"update {horizon.burst}, with more due batches,")
 
 
-def _check_resume(subject: Subject, straight: Trial, stopped: Trial, when: str) -> None:
+def _check_resume(
+    subject: Subject,
+    straight: Trial,
+    stopped: Trial,
+    when: str,
+) -> None:
     turns = stopped.turns
     updates = len(stopped.updates.metrics)
     components = save_and_read(stopped.state())

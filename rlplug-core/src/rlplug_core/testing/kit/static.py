@@ -81,7 +81,10 @@ def options(subject: Subject) -> None:
             raise Failed(f"search: {problem}")
 
 
-def _former_names_hold(config: type[object], found: Mapping[str, Option]) -> None:
+def _former_names_hold(
+    config: type[object],
+    found: Mapping[str, Option],
+) -> None:
     """Raise `Failed` if `formerly` does not lead from former names to current options."""
     formerly: Mapping[str, str] = getattr(config, "formerly", {})
     for former, present in formerly.items():

@@ -45,7 +45,10 @@ def hidden(subject: Subject) -> None:
 
 
 def attributes(
-    value: object, path: str, seen: set[int], depth: int = 0
+    value: object,
+    path: str,
+    seen: set[int],
+    depth: int = 0,
 ) -> Iterator[tuple[str, Any]]:
     """Yield plain values and states of generators with their paths, such as `learner.count`; skip all others."""
     if isinstance(value, bool | int | float | str | np.generic):

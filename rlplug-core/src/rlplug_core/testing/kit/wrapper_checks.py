@@ -118,7 +118,12 @@ def _goes_inside(subject: WrapperSubject) -> bool:
     return False
 
 
-def _compare_observations(env: Env, bare: Env, seeing: Env, actions: Sequence[Array]) -> None:
+def _compare_observations(
+    env: Env,
+    bare: Env,
+    seeing: Env,
+    actions: Sequence[Array],
+) -> None:
     """Compare the observations of `env` with those that `seeing` makes of the observations of `bare`."""
     now = env.reset(7)
     below = bare.reset(7)
