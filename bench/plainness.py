@@ -1,4 +1,4 @@
-"""Count how plainly the sources and pages are written: `python bench/plainness.py [ROOT] [--json]`.
+"""Count how plainly the sources, tests and pages are written: `python bench/plainness.py [ROOT] [--json]`.
 
 The counts point at places to read aloud. `tests/core/test_structure.py` holds a budget for each, which only falls.
 """
@@ -73,7 +73,7 @@ def measure(root: Path) -> dict[str, float | str]:
     for package in PACKAGES:
         for path in sorted((root / f"rlplug-{package}" / "src").rglob("*.py")):
             count_file(path, package, counts)
-    return {**dialect_rates(root, counts), **code_rates(root, counts)}
+    return {**dialect_rates(root, counts), **test_rates(root), **code_rates(root, counts)}
 
 
 def dialect_rates(root: Path, counts: Counts) -> dict[str, float | str]:
@@ -85,6 +85,30 @@ def dialect_rates(root: Path, counts: Counts) -> dict[str, float | str]:
         "dialect docs per 10k": round(dialect_rate(in_pages), 1),
         "dialect source per 10k": round(dialect_rate(in_source), 1),
         "most frequent": ", ".join(f"{name} {n}" for name, n in by_pattern.most_common(8)),
+    }
+
+
+def test_rates(root: Path) -> dict[str, float | str]:
+    """Return the patterns per 10,000 words of tests, and the share of their functions that a participle names.
+
+    A function name is read as a sentence: `test_a_run_goes_on` is four words after `test`.
+    """
+    words = Counts()
+    functions = []
+    for folder in [root / "tests", *sorted(root.glob("examples/*/tests"))]:
+        for path in sorted(folder.rglob("*.py")):
+            source = path.read_text(encoding="utf-8")
+            tree = ast.parse(source)
+            count_tokens(source, docstrings(tree, words), words)
+            functions += [
+                node.name.strip("_") for node in ast.walk(tree) if isinstance(node, Function)
+            ]
+    names = [name.removeprefix("test_").replace("_", " ") for name in functions]
+    text = re.sub(r"`[^`]*`", "X", "\n".join([*words.prose, *names]))
+    participles = sum(is_participle(name.split("_")[0]) for name in functions)
+    return {
+        "dialect tests per 10k": round(dialect_rate(text), 1),
+        "participle functions of tests %": round(100 * participles / len(functions), 1),
     }
 
 
