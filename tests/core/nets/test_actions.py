@@ -1,4 +1,4 @@
-"""Actions of several parts as one array: there and back again, and what a mask covers."""
+"""Arrays of actions with several parts: splitting, joining, sampling and masks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NESTED = spaces.Dict(
 )
 
 
-def test_parts_lie_side_by_side_in_the_order_of_the_space() -> None:
+def test_parts_follow_the_order_of_the_space() -> None:
     found = [(part.keys, part.columns) for part in parts(NESTED)]
     assert found == [
         (("z",), slice(0, 1)), (("a", "box"), slice(1, 5)), (("a", "dials"), slice(5, 7)), (("bits",), slice(7, 10)),
@@ -65,29 +65,29 @@ def test_parts_lie_side_by_side_in_the_order_of_the_space() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(DICTS, st.integers(1, 4))
-def test_there_and_back_again(space: spaces.Space[Any], num_envs: int) -> None:
-    """Every row taken apart is an element of the space, and together again the same numbers."""
+def test_join_inverts_split(space: spaces.Space[Any], num_envs: int) -> None:
+    """Each row that is split off is an element of the space."""
     space.seed(0)
     action = sample(space, num_envs)
     assert action.shape == (num_envs, *shape_of(space))
     assert action.dtype == dtype_of(space)
     tree = split(space, action)
     for number in range(num_envs):
-        one = one_of(tree, number)
-        assert space.contains(one if isinstance(one, dict) else np.asarray(one, space.dtype)[()])
+        element = one_of(tree, number)
+        assert space.contains(element if isinstance(element, dict) else np.asarray(element, space.dtype)[()])
     np.testing.assert_array_equal(join(space, tree), action)
 
 
-def test_samples_are_drawn_row_by_row() -> None:
+def test_sample_draws_row_by_row() -> None:
     NESTED.seed(1)
     drawn = sample(NESTED, 2)
     NESTED.seed(1)
-    alone = np.concatenate([sample(NESTED, 1), sample(NESTED, 1)])
-    np.testing.assert_array_equal(drawn, alone)
+    rows = np.concatenate([sample(NESTED, 1), sample(NESTED, 1)])
+    np.testing.assert_array_equal(drawn, rows)
     assert len(np.unique(drawn[:, 1])) == 2
 
 
-def test_one_of_tuples_and_dictionaries() -> None:
+def test_one_of_selects_a_row_of_tuples_and_dictionaries() -> None:
     tree = ({"a": np.array([1, 2]), "b": (np.array([[3], [4]]),)}, np.array([5, 6]))
     first, second = one_of(tree, 1)
     assert first["a"] == 2
@@ -99,21 +99,19 @@ def test_one_of_tuples_and_dictionaries() -> None:
     ("space", "count"),
     [(PLAIN[0], 3), (PLAIN[1], 6), (PLAIN[2], 11), (PLAIN[3], 0), (PLAIN[5], 0), (NESTED, 3 + 5)],
 )
-def test_a_mask_has_an_entry_for_each_choice(space: spaces.Space[Any], count: int) -> None:
+def test_choices_counts_mask_entries(space: spaces.Space[Any], count: int) -> None:
     assert choices(space) == count
 
 
 def next_allowed(choice: int, allowed: list[bool]) -> int:
-    """The first allowed one from `choice` on, round and round; `choice` itself where there is none."""
+    """Return the first allowed choice from `choice` on, cyclically, or `choice` if none is allowed."""
     return next((at for step in range(len(allowed)) if allowed[at := (choice + step) % len(allowed)]), choice)
 
 
 @settings(max_examples=60, deadline=None)
 @given(DICTS | st.sampled_from(PLAIN), st.integers(1, 4), st.integers(0, 2**31))
-def test_a_masked_action_is_replaced_by_the_next_allowed_one(
-    space: spaces.Space[Any], num_envs: int, seed: int
-) -> None:
-    """One number after the other; masks that allow nothing occur."""
+def test_legal_replaces_masked_action_by_next_allowed_one(space: spaces.Space[Any], num_envs: int, seed: int) -> None:
+    """Some masks allow nothing."""
     space.seed(seed)
     action = sample(space, num_envs)
     mask = np.random.default_rng(seed).integers(0, 2, (num_envs, choices(space)))
@@ -126,15 +124,15 @@ def test_a_masked_action_is_replaced_by_the_next_allowed_one(
         entries = iter((mask[row] != 0).tolist())
         expected = given[row].copy()
         for part in parts(space):
-            sizes = {spaces.Discrete: lambda one: [one.n], spaces.MultiDiscrete: lambda one: one.nvec.flatten()}
-            for column, size in enumerate(sizes.get(type(part.space), lambda one: [])(part.space), part.columns.start):
+            sizes = {spaces.Discrete: lambda part: [part.n], spaces.MultiDiscrete: lambda part: part.nvec.flatten()}
+            for column, size in enumerate(sizes.get(type(part.space), lambda part: [])(part.space), part.columns.start):
                 expected[column] = next_allowed(int(given[row, column]), [next(entries) for _ in range(size)])
         np.testing.assert_array_equal(taken[row], expected)
 
 
 @settings(max_examples=60, deadline=None)
 @given(DICTS | st.sampled_from(PLAIN), st.integers(1, 4), st.integers(0, 2**31))
-def test_random_legal_actions_are_legal(space: spaces.Space[Any], num_envs: int, seed: int) -> None:
+def test_sample_legal_respects_masks(space: spaces.Space[Any], num_envs: int, seed: int) -> None:
     space.seed(seed)
     mask = np.random.default_rng(seed).integers(0, 2, (num_envs, choices(space)))
     found = sample_legal(space, mask)
@@ -143,8 +141,8 @@ def test_random_legal_actions_are_legal(space: spaces.Space[Any], num_envs: int,
     np.testing.assert_array_equal(found, legal(space, found, mask))
 
 
-def test_random_legal_actions_are_as_likely_as_each_other() -> None:
-    """The next legal one behind a random one would be 0 once and 6 six times."""
+def test_sample_legal_is_uniform() -> None:
+    """The next legal action after a random one would be 0 once and 6 six times."""
     space = spaces.MultiDiscrete([7, 3], seed=1)
     mask = np.tile([1, 0, 0, 0, 0, 0, 1, 0, 1, 1], (4_000, 1))
     first, second = sample_legal(space, mask).T

@@ -1,4 +1,4 @@
-"""Encoders against slow references: choices become one-hot wherever they begin, and names are only names."""
+"""Encoders against slow references: one-hot choices, nested spaces, images, and scales of integers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ NONE = Net(hidden=())
 
 
 def one_hot(values: Any, sizes: list[int], starts: list[int]) -> list[float]:
-    """Number by number."""
-    found: list[float] = []
+    """Encode number by number."""
+    encoded: list[float] = []
     for value, size, start in zip(values, sizes, starts, strict=True):
-        found += [float(value == start + choice) for choice in range(size)]
-    return found
+        encoded += [float(value == start + choice) for choice in range(size)]
+    return encoded
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def one_hot(values: Any, sizes: list[int], starts: list[int]) -> list[float]:
         (spaces.MultiDiscrete(np.array([[2, 3], [4, 2]])), [2, 3, 4, 2], [0] * 4),
     ],
 )
-def test_choices_become_one_hot(space: Any, sizes: list[int], starts: list[int]) -> None:
+def test_encoder_makes_choices_one_hot(space: Any, sizes: list[int], starts: list[int]) -> None:
     module, features = encoder(space, NONE)
     space.seed(0)
     drawn = np.stack([np.asarray(space.sample()) for _ in range(20)])
@@ -50,13 +50,13 @@ def test_choices_become_one_hot(space: Any, sizes: list[int], starts: list[int])
     torch.testing.assert_close(found, torch.tensor(wanted))
 
 
-def test_a_value_outside_is_noticed() -> None:
+def test_one_hot_value_out_of_range_raises() -> None:
     with pytest.raises(RuntimeError, match="out of bounds"):
         OneHot(spaces.Discrete(3))(torch.tensor([3]))
 
 
-def test_parts_of_every_kind_lie_side_by_side() -> None:
-    """Under names that a module has itself, and that it could not have."""
+def test_encoder_concatenates_parts_of_dict_spaces() -> None:
+    """Names of parts may be attributes of modules, or invalid as attributes."""
     space = spaces.Dict(
         {
             "keys": spaces.MultiBinary(2),
@@ -74,13 +74,13 @@ def test_parts_of_every_kind_lie_side_by_side() -> None:
     assert module(obs).tolist() == [[0.5, 0, 1, 1, 0, 7, 8, 0, 1]]
 
 
-def test_numbers_without_a_dimension_are_one_feature() -> None:
+def test_scalar_observation_is_one_feature() -> None:
     module, features = encoder(spaces.Box(-1, 1, (), np.float32), NONE)
     assert features == 1
     assert module(torch.tensor([0.5, -0.5])).tolist() == [[0.5], [-0.5]]
 
 
-def test_a_space_without_an_encoder_is_named() -> None:
+def test_space_without_encoder_raises() -> None:
     with pytest.raises(UsageError, match=r"no encoder for observations in Text\(.*; flatten it with a wrapper"):
         encoder(spaces.Text(3), NONE)
 
@@ -89,31 +89,31 @@ def test_a_space_without_an_encoder_is_named() -> None:
         ((84, 84, 3), True), ((3, 84, 84), False), ((210, 160, 3), True), ((3, 210, 160), False), ((10, 10, 4), True),
         ((10, 10, 10), True), ((10, 10, 16), True), ((16, 10, 10), False), ((10, 10, 40), True), ((9, 12, 9), False),
     ])  # fmt: skip
-def test_two_neighboring_axes_of_one_length_are_the_picture(shape: tuple[int, ...], last: bool) -> None:
+def test_channels_last_finds_two_neighboring_axes_of_equal_length(shape: tuple[int, ...], last: bool) -> None:
     assert channels_last(shape) == last
 
 
 @pytest.mark.parametrize("channels", [4, 10, 16])
-def test_movement_on_a_grid_changes_the_features(channels: int) -> None:
-    """The grids of MinAtar's games; Seaquest has as many channels as tiles a side, and stacked ones have more."""
+def test_features_move_with_objects_on_a_grid(channels: int) -> None:
+    """MinAtar's grids: Seaquest has as many channels as tiles a side, and stacked frames have more."""
     space = spaces.Box(0, 1, (10, 10, channels), np.uint8)
     module, _ = encoder(space, Net(channels=(8,), kernels=(3,), strides=(1,)))
     assert isinstance(module, Image)
 
-    def seen(y: int, x: int) -> torch.Tensor:
+    def features_at(y: int, x: int) -> torch.Tensor:
         maps: list[torch.Tensor] = []
-        watch = module.convolutions[0].register_forward_hook(lambda _, __, found: maps.append(found.clone()))
+        hook = module.convolutions[0].register_forward_hook(lambda _, __, output: maps.append(output.clone()))
         grid = torch.zeros(1, 10, 10, channels, dtype=torch.uint8)
         grid[0, y, x, 2] = 1
         module(grid)
-        watch.remove()
+        hook.remove()
         return maps[0]
 
-    torch.testing.assert_close(seen(5, 6), torch.roll(seen(4, 4), (1, 2), (2, 3)))
+    torch.testing.assert_close(features_at(5, 6), torch.roll(features_at(4, 4), (1, 2), (2, 3)))
 
 
-def test_weights_from_when_cubes_had_channels_first_are_refused() -> None:
-    """They would fit, and mean other axes."""
+def test_weights_for_channels_first_raise() -> None:
+    """Weights of versions that read cubes with channels first would fit, but for other axes."""
     module, _ = encoder(spaces.Box(0, 1, (10, 10, 10), np.uint8), NONE)
     before = {name: value for name, value in module.state_dict().items() if "convolutions" in name or "dense" in name}
     with pytest.raises(RuntimeError, match="has_channels_last"):
@@ -121,8 +121,8 @@ def test_weights_from_when_cubes_had_channels_first_are_refused() -> None:
 
 
 @pytest.mark.parametrize("side", [*range(8, 64), 84, 96, 128, 160, 210, 256, 400])
-def test_the_encoder_scales_with_the_image(side: int) -> None:
-    """Features before the dense layer stay below those of 84 pixels doubled; 32 pixels had 25,088."""
+def test_usual_convolutions_limit_features(side: int) -> None:
+    """The dense layer has at most twice the inputs that 84 pixels give; 32 pixels once gave 25,088."""
     for shape in ((side, side), (side, 2 * side)):
         layers = usual_convolutions(*shape)
         height, width = shape
@@ -137,7 +137,7 @@ def test_the_encoder_scales_with_the_image(side: int) -> None:
         assert image(torch.zeros(2, side, side, 1, dtype=torch.uint8)).shape == (2, 64)
 
 
-#: Spaces, and what their numbers are multiplied by.
+#: Spaces and the factors of their numbers.
 SCALES = [
     (spaces.Box(0, 255, (128,), np.uint8), 1 / 255),
     (spaces.Box(0, 255, (9, 9), np.uint8), 1 / 255),
@@ -152,20 +152,19 @@ SCALES = [
 
 
 @for_each("space, scale", SCALES)
-def test_small_integers_are_divided_by_their_bound(space: spaces.Box, scale: float) -> None:
+def test_number_scale_divides_small_integers_by_their_bound(space: spaces.Box, scale: float) -> None:
     assert number_scale(space) == pytest.approx(scale)
 
 
-def test_bytes_enter_every_network_from_0_to_1() -> None:
-    """Those of the actor, of a critic with actions, and those of a Dict; not those that `net.normalize_obs` scales."""
+def test_networks_scale_bytes_to_between_0_and_1() -> None:
+    """In actors, critics of actions and Dict spaces, unless `net.normalize_obs` scales them."""
     space = spaces.Box(0, 255, (5,), np.uint8)
     obs = torch.tensor([[0, 51, 102, 204, 255]], dtype=torch.uint8)
     wanted = torch.tensor([[0, 0.2, 0.4, 0.8, 1.0]])
     empty = Net(hidden=())
     torch.testing.assert_close(encoder(space, empty)[0](obs), wanted)
     both, _ = encoder(spaces.Dict(a=space, b=spaces.Box(-1, 1, (1,))), empty)
-    with_one = torch.cat([wanted, torch.ones(1, 1)], 1)
-    torch.testing.assert_close(both({"a": obs, "b": torch.ones(1, 1)}), with_one)
+    torch.testing.assert_close(both({"a": obs, "b": torch.ones(1, 1)}), torch.cat([wanted, torch.ones(1, 1)], 1))
     critic, _ = beside(Spec(space, spaces.Box(-1, 1, (1,)), 1, "Test"), empty)
     torch.testing.assert_close(critic({"obs": obs, "action": torch.ones(1, 1)})[:, 1:], wanted)
     plain = encoder(space, replace(empty, normalize_obs=True))[0](obs)

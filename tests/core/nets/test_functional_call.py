@@ -1,4 +1,4 @@
-"""Networks take the parameters they are handed: ensembles, evolution strategies and second-order methods need that."""
+"""Networks use the parameters of `functional_call`: ensembles, evolution strategies and second-order methods need it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ OBS = torch.ones(4, 3)
 
 
 @pytest.mark.parametrize("make", [PolicyNetwork, Critic, QNetwork])
-def test_functional_call_uses_every_parameter_it_is_given(make: type[nn.Module]) -> None:
+def test_functional_call_uses_given_parameters(make: type[nn.Module]) -> None:
     network, other = make(SPEC, Net()), make(SPEC, Net())
     swapped = torch.func.functional_call(network, dict(other.named_parameters()), (OBS,))
     torch.testing.assert_close(swapped, other(OBS))
     assert not torch.equal(network(OBS), other(OBS))
 
 
-def test_a_copy_acts_on_its_own_parameters() -> None:
+def test_deep_copy_has_its_own_parameters() -> None:
     critic = Critic(SPEC, Net())
     copied = copy.deepcopy(critic)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Action heads against torch's distributions; masks are never violated."""
+"""Action heads against torch's distributions, and actions under masks."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def outputs(num_envs: int, columns: int, low: float = -8, high: float = 8) -> st
 
 
 def draw(head: Any, given: Floats, count: int) -> Floats:
-    """`count` actions for one row of outputs."""
+    """Sample `count` actions from one row of outputs."""
     noise = head.noise(np.random.default_rng(0), (count,))
     actions: Floats = head.sample(np.repeat(given, count, axis=0), noise)
     return actions
 
 
-def test_a_categorical_draws_with_its_probabilities() -> None:
+def test_categorical_samples_with_its_probabilities() -> None:
     logits = np.array([[0.0, 1.0, -2.0, 0.5]], np.float32)
     counts = np.bincount(draw(Categorical(4), logits, 50_000).astype(int), minlength=4)
     expected = 50_000 * torch.softmax(torch.from_numpy(logits), -1)[0].numpy()
     assert (np.abs(counts - expected) < 5 * np.sqrt(expected)).all()
 
 
-def test_a_gaussian_draws_with_its_mean_and_deviation() -> None:
+def test_gaussian_samples_with_its_mean_and_deviation() -> None:
     given = np.array([[0.5, -1.0, 0.0, np.log(0.2)]], np.float32)
     actions = draw(Gaussian((2,)), given, 50_000)
     np.testing.assert_allclose(actions.mean(0), [0.5, -1.0], atol=0.03)
@@ -61,17 +61,17 @@ def test_a_gaussian_draws_with_its_mean_and_deviation() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (2, 2)])
-def test_a_gaussian_draws_several_actions_of_each_row(shape: tuple[int, ...]) -> None:
+def test_gaussian_samples_several_actions_of_each_row(shape: tuple[int, ...]) -> None:
     head, generator = Gaussian(shape), np.random.default_rng(0)
     given = generator.standard_normal((5, head.size), dtype=np.float32)
     noise = head.noise(generator, (7, 5))
-    each = np.stack([head.sample(given, one) for one in noise])
+    each = np.stack([head.sample(given, draws) for draws in noise])
     np.testing.assert_allclose(head.sample(given, noise).reshape(each.shape), each, rtol=1e-5, atol=1e-6)
 
 
 @settings(max_examples=50, deadline=None)
 @given(outputs(3, 5), st.lists(st.integers(0, 4), min_size=3, max_size=3))
-def test_categorical_numbers_are_torchs(logits: Floats, chosen: list[int]) -> None:
+def test_categorical_equals_torch(logits: Floats, chosen: list[int]) -> None:
     ours, theirs = Categorical(5), torch.distributions.Categorical(logits=torch.from_numpy(logits))
     action = torch.tensor(chosen)
     check(ours, logits, action, theirs.log_prob(action), theirs.entropy())
@@ -80,7 +80,7 @@ def test_categorical_numbers_are_torchs(logits: Floats, chosen: list[int]) -> No
 
 @settings(max_examples=50, deadline=None)
 @given(outputs(3, 4, -3, 2), outputs(3, 2))
-def test_gaussian_numbers_are_torchs(given: Floats, action: Floats) -> None:
+def test_gaussian_equals_torch(given: Floats, action: Floats) -> None:
     mean, log_std = torch.from_numpy(given).chunk(2, -1)
     theirs = torch.distributions.Independent(torch.distributions.Normal(mean, log_std.exp()), 1)
     taken = torch.from_numpy(action)
@@ -101,7 +101,7 @@ def check(ours: Any, given: Floats, action: Tensor, log_prob: Tensor, entropy: T
     np.testing.assert_allclose(host, log_prob.numpy(), **close)
 
 
-def test_shapes_of_box_actions_are_kept() -> None:
+def test_head_keeps_the_shape_of_box_actions() -> None:
     ours, layer = head(spaces.Box(-1, 1, (2, 3), np.float32), 7)
     given = layer(torch.zeros(4, 7)).detach().numpy()
     assert given.shape == (4, 12)
@@ -122,7 +122,7 @@ MASKS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(outputs(4, 6, -1e4, 1e4), MASKS, st.integers(0, 1000))
-def test_masked_actions_are_never_drawn(values: Floats, mask: Floats, seed: int) -> None:
+def test_categorical_never_samples_masked_actions(values: Floats, mask: Floats, seed: int) -> None:
     shown = masked(torch.from_numpy(values), {"action_mask": torch.from_numpy(mask)}).numpy()
     ours = Categorical(6)
     rows = np.arange(4)
@@ -137,13 +137,21 @@ def test_masked_actions_are_never_drawn(values: Floats, mask: Floats, seed: int)
     np.testing.assert_array_equal(shown[mask == 1], values[mask == 1])
 
 
-def test_where_nothing_is_legal_values_stay() -> None:
-    """No action is taken there, but after a truncation its value is asked for; so with parts that no mask is for."""
+def test_masked_keeps_values_if_no_action_is_legal() -> None:
+    """After a truncation the value of such a state is bootstrapped. Parts without a mask keep their values too."""
     values = torch.arange(6.0).reshape(2, 3)
     mask = torch.tensor([[0, 0, 0], [0, 1, 0]], dtype=torch.int8)
     assert masked(values, {"action_mask": mask}).tolist() == [[0, 1, 2], [ILLEGAL, 4, ILLEGAL]]
-    beside = masked(values, {"action_mask": mask[:, :2]}, torch.tensor([0, 2]))
-    assert beside.tolist() == [[0, 1, 2], [ILLEGAL, 4, 5]]
+    partly = masked(values, {"action_mask": mask[:, :2]}, torch.tensor([0, 2]))
+    assert partly.tolist() == [[0, 1, 2], [ILLEGAL, 4, 5]]
+
+
+def test_kl_ignores_illegal_actions() -> None:
+    outputs, others = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+    policies = [torch.distributions.Categorical(logits=logits[:, :2]) for logits in (outputs, others)]
+    outputs[:, 2] = others[:, 2] = ILLEGAL
+    wanted = torch.distributions.kl_divergence(*policies)
+    torch.testing.assert_close(head(spaces.Discrete(3), 4)[0].kl(outputs, others), wanted)
 
 
 SPEC = Spec(
@@ -162,7 +170,7 @@ def masked_agent(kind: str, epsilon: float) -> Any:
 @pytest.mark.parametrize(("kind", "epsilon"), [("policy", 0), ("q", 0.0), ("q", 0.5), ("q", 1.0), ("dueling", 0.5)])
 @settings(max_examples=15, deadline=None)
 @given(mask=MASKS, seed=st.integers(0, 1000))
-def test_agents_never_act_against_a_mask(kind: str, epsilon: float, mask: Floats, seed: int) -> None:
+def test_agents_respect_masks(kind: str, epsilon: float, mask: Floats, seed: int) -> None:
     agent = masked_agent(kind, epsilon)
     agent.initial(4)
     obs = {"obs": np.random.default_rng(seed).normal(size=(4, 3)).astype(np.float32), "action_mask": mask}
@@ -172,7 +180,7 @@ def test_agents_never_act_against_a_mask(kind: str, epsilon: float, mask: Floats
             assert mask[np.arange(4), act.action].all()
 
 
-def test_a_random_legal_action_is_each_as_likely() -> None:
+def test_random_legal_actions_are_uniform() -> None:
     agent = masked_agent("q", 1.0)
     agent.initial(4)
     mask = np.array([[1, 0, 1, 0, 0, 1]] * 4, dtype=np.int8)
@@ -183,7 +191,7 @@ def test_a_random_legal_action_is_each_as_likely() -> None:
     assert (np.abs(counts[[0, 2, 5]] - 4000) < 5 * np.sqrt(4000)).all()
 
 
-def test_epsilon_is_the_share_of_random_actions() -> None:
+def test_epsilon_is_the_fraction_of_random_actions() -> None:
     torch.manual_seed(0)
     spec = Spec(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4), 8, "plain")
     agent = EpsilonGreedy(QNetwork(spec, Net()), constant(0.4), Seeds(1))
@@ -195,8 +203,8 @@ def test_epsilon_is_the_share_of_random_actions() -> None:
     assert len(set(drawn.tolist())) == 4
 
 
-def test_a_masked_environment_is_learned_in_without_a_violation() -> None:
-    """Nothing forbidden is done, which the environment would answer with an error too."""
+def test_agent_respects_masks_of_an_environment() -> None:
+    """The environment also raises an error for an illegal action."""
     env = Masked(3)
     learner = Tiny(env.spec, TinyConfig(), Context(Seeds(0)))
     agent = learner.agent()

@@ -1,4 +1,4 @@
-"""Heads of actions with several parts against torch's distributions, one part at a time."""
+"""Heads of actions with several parts against torch's distributions of each part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, Distribution, Independent, Normal, kl_divergence
+from torch.distributions import Bernoulli, Categorical, Distribution, Normal, kl_divergence
 
 from rlplug_core.acting.policy_agent import PolicyAgent
 from rlplug_core.clock import Clock
@@ -42,17 +42,17 @@ SPACES: dict[str, spaces.Space[Any]] = {
     "bits": spaces.MultiBinary(3),
     "bit matrix": spaces.MultiBinary([2, 2]),
     "panel": PANEL,
-    "lever alone": spaces.Dict({"lever": spaces.Box(-1, 1, (2,), np.float32)}),
+    "lever": spaces.Dict({"lever": spaces.Box(-1, 1, (2,), np.float32)}),
     "number": spaces.Box(-1, 1, (), np.float32),
 }
 
 
-def theirs(space: spaces.Space[Any], outputs: Tensor) -> list[Distribution]:
-    """One of torch's distributions for every independent number of an action, in order."""
+def distributions(space: spaces.Space[Any], outputs: Tensor) -> list[Distribution]:
+    """Return torch's distribution of each independent number of an action, in order."""
     if isinstance(space, spaces.Dict):
-        sizes = [made(part.space).size for part in parts(space)]
+        sizes = [make_head(part.space).size for part in parts(space)]
         each = zip(parts(space), outputs.split(sizes, -1), strict=True)
-        return [one for part, own in each for one in theirs(part.space, own)]
+        return [number for part, own in each for number in distributions(part.space, own)]
     if isinstance(space, spaces.Discrete):
         return [Categorical(logits=outputs)]
     if isinstance(space, spaces.MultiDiscrete):
@@ -63,47 +63,47 @@ def theirs(space: spaces.Space[Any], outputs: Tensor) -> list[Distribution]:
     return [Normal(own, spread.exp()) for own, spread in zip(mean.unbind(-1), log_std.unbind(-1), strict=True)]
 
 
-def made(space: spaces.Space[Any]) -> Head:
+def make_head(space: spaces.Space[Any]) -> Head:
     return head(space, 5)[0]
 
 
 def case(name: str, seed: int, num_envs: int = 4) -> tuple[Head, spaces.Space[Any], Tensor, Tensor, Floats]:
-    """A head and its space, two sets of outputs, and actions."""
+    """Return a head, its space, two sets of outputs, and actions."""
     space, generator = SPACES[name], torch.Generator().manual_seed(seed)
     space.seed(seed)
-    ours = made(space)
-    one, other = torch.randn(2, num_envs, ours.size, generator=generator)
-    return ours, space, one, other, sample(space, num_envs)
+    ours = make_head(space)
+    outputs, others = torch.randn(2, num_envs, ours.size, generator=generator)
+    return ours, space, outputs, others, sample(space, num_envs)
 
 
 @pytest.mark.parametrize("name", SPACES)
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000))
-def test_numbers_are_the_sums_of_torchs(name: str, seed: int) -> None:
-    ours, space, one, other, action = case(name, seed)
+def test_head_adds_up_torch_distributions(name: str, seed: int) -> None:
+    ours, space, outputs, others, action = case(name, seed)
     columns = torch.from_numpy(action.reshape(len(action), -1)).float().unbind(-1)
-    mine, further = theirs(space, one), theirs(space, other)
+    mine, further = distributions(space, outputs), distributions(space, others)
     log_prob = torch.stack([each.log_prob(own) for each, own in zip(mine, columns, strict=True)]).sum(0)
     entropy = torch.stack([each.entropy() for each in mine]).sum(0)
     divergence = torch.stack([kl_divergence(a, b) for a, b in zip(mine, further, strict=True)]).sum(0)
     taken = torch.from_numpy(action)
-    torch.testing.assert_close(ours.log_prob(one, taken), log_prob, **CLOSE)
-    torch.testing.assert_close(ours.entropy(one), entropy, **CLOSE)
-    torch.testing.assert_close(ours.log_prob_and_entropy(one, taken), (log_prob, entropy), **CLOSE)
-    torch.testing.assert_close(ours.kl(one, other), divergence, **CLOSE)
-    host = ours.host_log_prob(one.numpy(), action)
+    torch.testing.assert_close(ours.log_prob(outputs, taken), log_prob, **CLOSE)
+    torch.testing.assert_close(ours.entropy(outputs), entropy, **CLOSE)
+    torch.testing.assert_close(ours.log_prob_and_entropy(outputs, taken), (log_prob, entropy), **CLOSE)
+    torch.testing.assert_close(ours.kl(outputs, others), divergence, **CLOSE)
+    host = ours.host_log_prob(outputs.numpy(), action)
     assert host.dtype == np.float32
     np.testing.assert_allclose(host, log_prob.numpy(), **CLOSE)
 
 
 @for_each("name", SPACES)
-def test_every_number_is_drawn_from_its_distribution(name: str) -> None:
-    """Means and variances of all, and no two are correlated: the parts are independent."""
-    ours, space, one, _, _ = case(name, 3, num_envs=1)
+def test_head_samples_from_the_distributions(name: str) -> None:
+    """Means and variances agree, and the parts are independent: no two numbers are correlated."""
+    ours, space, outputs, _, _ = case(name, 3, num_envs=1)
     count = 40_000
-    drawn = ours.sample(np.repeat(one.numpy(), count, 0), ours.noise(np.random.default_rng(0), (count,)))
+    drawn = ours.sample(np.repeat(outputs.numpy(), count, 0), ours.noise(np.random.default_rng(0), (count,)))
     columns = drawn.reshape(count, -1).astype(np.float64)
-    for column, each in zip(columns.T, theirs(space, one), strict=True):
+    for column, each in zip(columns.T, distributions(space, outputs), strict=True):
         if isinstance(each, Categorical):
             expected = count * each.probs[0].numpy()
             found = np.bincount(column.astype(int), minlength=len(expected))
@@ -118,29 +118,29 @@ def test_every_number_is_drawn_from_its_distribution(name: str) -> None:
 
 
 @for_each("name", SPACES)
-def test_mode_is_the_most_likely_and_actions_keep_shape_and_type(name: str) -> None:
-    ours, space, one, _, action = case(name, 5)
+def test_mode_is_the_most_likely_action(name: str) -> None:
+    """Actions also keep the shape and type of the space."""
+    ours, space, outputs, _, action = case(name, 5)
     noise = ours.noise(np.random.default_rng(0), (50, 4))
-    best = ours.mode(one.numpy())
-    likely = ours.host_log_prob(one.numpy(), best)
-    for each in (best, *(ours.sample(one.numpy(), now) for now in noise)):
+    best = ours.mode(outputs.numpy())
+    likely = ours.host_log_prob(outputs.numpy(), best)
+    for each in (best, *(ours.sample(outputs.numpy(), now) for now in noise)):
         assert each.shape == action.shape
         assert each.dtype.kind == action.dtype.kind
-        assert (ours.host_log_prob(one.numpy(), each) <= likely + 1e-5).all()
+        assert (ours.host_log_prob(outputs.numpy(), each) <= likely + 1e-5).all()
         np.testing.assert_array_equal(join(space, split(space, each)), each)
 
 
-def test_the_panel_acts_by_its_parts() -> None:
-    """Its heads get the columns that are theirs: the mode of all is the modes of each."""
+def test_mode_of_dict_actions_joins_the_modes_of_parts() -> None:
     outputs = np.array([[0.3, -0.4, 0.0, 0.0, 0.0, 9.0, 0.0, -5.0, 5.0, 0.0, 1.0, 0.0, 0.0, 2.0]], np.float32)
-    best = split(PANEL, made(PANEL).mode(outputs))
+    best = split(PANEL, make_head(PANEL).mode(outputs))
     np.testing.assert_allclose(best["lever"], [[0.3, -0.4]], rtol=1e-6)
     assert best["button"].tolist() == [1]
     assert best["more"]["bits"].tolist() == [[0, 1]]
     assert best["more"]["dials"].tolist() == [[1, 2]]
 
 
-def test_deviation_may_depend_on_the_state() -> None:
+def test_deviation_can_depend_on_the_state() -> None:
     space = spaces.Box(-1, 1, (2,), np.float32)
     for std, varies in (("free", False), ("state", True)):
         policy = PolicyNetwork(Spec(space, space, 1, "here"), Net(std=std))  # type: ignore[arg-type]
@@ -155,7 +155,7 @@ def test_deviation_may_depend_on_the_state() -> None:
 @pytest.mark.parametrize(
     "space", [spaces.Text(3), spaces.Box(0, 3, (2,), np.int64), spaces.Dict({"a": spaces.Text(3)}), spaces.Dict({})]
 )
-def test_a_space_without_a_head_is_named(space: spaces.Space[Any]) -> None:
+def test_space_without_head_raises(space: spaces.Space[Any]) -> None:
     with pytest.raises(UsageError, match=r"no policy head for actions in .*; Discrete, MultiDiscrete, MultiBin"):
         head(space, 4)
 
@@ -165,26 +165,26 @@ def test_a_space_without_a_head_is_named(space: spaces.Space[Any]) -> None:
 MASKED = {name: SPACES[name] for name in ("uneven", "even", "matrix", "panel")}
 
 
-def places(space: spaces.Space[Any]) -> list[int]:
-    """How many choices each place has, in the order of a mask."""
+def choices_by_part(space: spaces.Space[Any]) -> list[int]:
+    """Count the choices of each part, in the order of a mask."""
     if isinstance(space, spaces.Dict):
-        return [size for part in parts(space) for size in places(part.space)]
+        return [size for part in parts(space) for size in choices_by_part(part.space)]
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     return space.nvec.ravel().tolist() if isinstance(space, spaces.MultiDiscrete) else []
 
 
 def chosen(space: spaces.Space[Any], action: Floats) -> Floats:
-    """The choices [B, places] in actions."""
+    """Return the choices [B, parts] in actions."""
     if not isinstance(space, spaces.Dict):
         return action.reshape(len(action), -1)
-    own = [part.columns for part in parts(space) if places(part.space)]
+    own = [part.columns for part in parts(space) if choices_by_part(part.space)]
     return np.concatenate([action[:, columns] for columns in own], 1).astype(int)
 
 
 def masked_policy(space: spaces.Space[Any]) -> PolicyNetwork:
     torch.manual_seed(0)
-    obs = {"obs": spaces.Box(-1, 1, (3,), np.float32), "action_mask": spaces.MultiBinary(sum(places(space)))}
+    obs = {"obs": spaces.Box(-1, 1, (3,), np.float32), "action_mask": spaces.MultiBinary(sum(choices_by_part(space)))}
     policy = PolicyNetwork(Spec(spaces.Dict(obs), space, 1, "masked"), Net((8,)))
     for parameter in policy.parameters():
         torch.nn.init.normal_(parameter)
@@ -192,7 +192,7 @@ def masked_policy(space: spaces.Space[Any]) -> PolicyNetwork:
 
 
 def masks(sizes: list[int], num_envs: int, generator: np.random.Generator) -> Floats:
-    """Masks [rows, sum(sizes)] that leave something in each place."""
+    """Draw masks [rows, sum(sizes)] that leave a choice in each part."""
     drawn = [generator.integers(0, 2, (num_envs, size)) for size in sizes]
     for each in drawn:
         each[np.arange(num_envs), generator.integers(0, each.shape[1], num_envs)] = 1
@@ -202,10 +202,10 @@ def masks(sizes: list[int], num_envs: int, generator: np.random.Generator) -> Fl
 @pytest.mark.parametrize("name", MASKED)
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000))
-def test_masked_actions_are_never_taken_and_have_no_effect(name: str, seed: int) -> None:
-    """Log-probability, entropy and divergence are those of distributions over the legal choices alone."""
+def test_policy_ignores_masked_actions(name: str, seed: int) -> None:
+    """Log-probability and entropy are those of distributions over the legal choices only."""
     space, generator = MASKED[name], np.random.default_rng(seed)
-    policy, sizes, rows = masked_policy(space), places(space), 3
+    policy, sizes, rows = masked_policy(space), choices_by_part(space), 3
     mask = masks(sizes, rows, generator)
     starts = np.cumsum([0, *sizes[:-1]])
     obs = {"obs": generator.normal(size=(rows, 3)).astype(np.float32), "action_mask": mask}
@@ -221,20 +221,20 @@ def test_masked_actions_are_never_taken_and_have_no_effect(name: str, seed: int)
         if explore:
             np.testing.assert_allclose(act.extras["log_prob"], log_prob.detach(), **CLOSE)
     free, legal = policy({**tensors, "action_mask": torch.ones(rows, sum(sizes))}), mask.astype(bool)
-    np.testing.assert_allclose(entropy.detach(), alone(space, free, legal, None), **CLOSE)
-    np.testing.assert_allclose(log_prob.detach(), alone(space, free, legal, act.action), **CLOSE)
+    np.testing.assert_allclose(entropy.detach(), sum_over_legal(space, free, legal, None), **CLOSE)
+    np.testing.assert_allclose(log_prob.detach(), sum_over_legal(space, free, legal, act.action), **CLOSE)
     assert policy.head.kl(outputs, outputs).abs().max() < 1e-4
     (log_prob + entropy).sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in policy.parameters())  # type: ignore[union-attr]
 
 
-def alone(space: spaces.Space[Any], free: Tensor, legal: Floats, action: Floats | None) -> list[float]:
-    """Log-probabilities of actions, or entropies, row by row, each place with its legal choices only."""
+def sum_over_legal(space: spaces.Space[Any], free: Tensor, legal: Floats, action: Floats | None) -> list[float]:
+    """Return log-probabilities of actions, or entropies, over the legal choices of each row."""
     found = []
     for row in range(len(free)):
         left, total = legal[row].tolist(), 0.0
         numbers = None if action is None else torch.from_numpy(action[row].reshape(-1)).float()
-        for position, each in enumerate(theirs(space, free[row].detach())):
+        for position, each in enumerate(distributions(space, free[row].detach())):
             own = each
             number = None if numbers is None else numbers[position]
             if isinstance(each, Categorical):
@@ -248,7 +248,7 @@ def alone(space: spaces.Space[Any], free: Tensor, legal: Floats, action: Floats 
     return found
 
 
-def test_a_mask_in_the_shape_of_the_places_will_do() -> None:
+def test_mask_can_have_a_row_for_each_part() -> None:
     space = spaces.MultiDiscrete([3, 3])
     obs = spaces.Dict({"obs": spaces.Box(-1, 1, (3,), np.float32), "action_mask": spaces.MultiBinary([2, 3])})
     policy = PolicyNetwork(Spec(obs, space, 1, "masked"), Net())
@@ -275,21 +275,13 @@ def test_a_mask_in_the_shape_of_the_places_will_do() -> None:
         ),
     ],
 )
-def test_a_mask_that_does_not_fit_is_refused(space: spaces.Space[Any], entries: int, message: str) -> None:
+def test_policy_refuses_mask_of_wrong_size(space: spaces.Space[Any], entries: int, message: str) -> None:
     obs = spaces.Dict({"obs": spaces.Box(-1, 1, (3,), np.float32), "action_mask": spaces.MultiBinary(entries)})
     with pytest.raises(UsageError, match=message):
         PolicyNetwork(Spec(obs, space, 1, "Some-v0"), Net())
 
 
-def test_values_refuse_a_mask_that_does_not_fit() -> None:
+def test_q_network_refuses_mask_of_wrong_size() -> None:
     obs = spaces.Dict({"obs": spaces.Box(-1, 1, (3,), np.float32), "action_mask": spaces.MultiBinary(4)})
     with pytest.raises(UsageError, match=r"has 4 entries, and its actions, .* have 3 choices"):
         QNetwork(Spec(obs, spaces.Discrete(3), 1, "Some-v0"), Net())
-
-
-def test_a_gaussian_is_independent_over_its_numbers() -> None:
-    """The reference above adds numbers up; torch's own `Independent` says the same."""
-    ours, _, one, _, action = case("lever alone", 0)
-    mean, log_std = one.chunk(2, -1)
-    wanted = Independent(Normal(mean, log_std.exp()), 1).log_prob(torch.from_numpy(action))
-    torch.testing.assert_close(ours.log_prob(one, torch.from_numpy(action)), wanted, **CLOSE)

@@ -1,9 +1,8 @@
-"""Networks by configuration: each activation, initial weights and convolutions are what their names say."""
+"""Networks from options: activations, norms, initial weights, convolutions and factories."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -42,8 +41,8 @@ FUNCTIONS: dict[str, nn.Module] = {
 
 @for_each("norm", [False, True])
 @for_each("name", FUNCTIONS)
-def test_a_network_is_layer_norm_and_activation_in_turn(name: Any, norm: bool) -> None:
-    """The encoder, and the stream of a Q-network, against torch's own modules one after the other."""
+def test_mlp_alternates_linear_norm_and_activation(name: Any, norm: bool) -> None:
+    """The encoder and the stream of a Q-network equal torch's modules in sequence."""
     net = Net(hidden=(7, 6), activation=name, layer_norm=norm)
     network, obs = QNetwork(DISCRETE, net), torch.randn(4, 5)
     for parameter in network.parameters():
@@ -70,8 +69,8 @@ def test_a_network_is_layer_norm_and_activation_in_turn(name: Any, norm: bool) -
     ],
 )
 @for_each("norm", [False, True])
-def test_an_image_passes_convolution_norm_and_activation_in_turn(norm: bool, name: Any, space: spaces.Box) -> None:
-    """Against torch's own functions one after the other, for channels first and last, and planes of zeros and ones.
+def test_image_encoder_alternates_convolution_norm_and_activation(norm: bool, name: Any, space: spaces.Box) -> None:
+    """Equal to torch's functions in sequence, for channels first and last, and for planes of zeros and ones.
 
     LayerNorm is over the channels of each pixel, as flax's is in purejaxql, with a scale and a shift per channel.
     """
@@ -96,16 +95,16 @@ def test_an_image_passes_convolution_norm_and_activation_in_turn(norm: bool, nam
     torch.testing.assert_close(module(obs), expected, rtol=1e-4, atol=1e-5)
     floats = obs.float()
     torch.testing.assert_close(module(floats), expected, rtol=1e-4, atol=1e-5)
-    assert floats.equal(obs.float())  # what was given stays
+    assert floats.equal(obs.float())  # the input is unchanged
 
 
-def bounds(init: str, inputs: int, outputs: int, gain: float) -> float:
-    """Where uniform weights end (Glorot and Bengio, 2010, eq. 16; He et al., 2015, eq. 10 as a uniform)."""
+def uniform_bound(init: str, inputs: int, outputs: int, gain: float) -> float:
+    """Return the bound of uniform weights (Glorot and Bengio, 2010, eq. 16; He et al., 2015, eq. 10 as a uniform)."""
     return gain * (6 / (inputs + outputs)) ** 0.5 if init == "xavier_uniform" else gain * (3 / inputs) ** 0.5
 
 
 def convolution(net: Net) -> nn.Conv2d:
-    """The first convolution over images of three channels: five outputs per window of 4 x 4."""
+    """Make the first convolution over images of three channels: five outputs per window of 4 x 4."""
     module, _ = encoder(IMAGE, replace(net, channels=(5,), kernels=(4,), strides=(4,)))
     layer = module.convolutions[0]
     assert isinstance(layer, nn.Conv2d)
@@ -114,16 +113,16 @@ def convolution(net: Net) -> nn.Conv2d:
 
 @pytest.mark.parametrize("gain", [None, 0.5])
 @pytest.mark.parametrize("init", ["xavier_uniform", "kaiming_uniform"])
-def test_uniform_weights_fill_their_bounds(init: Any, gain: float | None) -> None:
+def test_uniform_weights_reach_their_bounds(init: Any, gain: float | None) -> None:
     layer = linear(300, 200, net=Net(init=init, gain=gain)).requires_grad_(False)
-    bound = bounds(init, 300, 200, 2**0.5 if gain is None else gain)
+    bound = uniform_bound(init, 300, 200, 2**0.5 if gain is None else gain)
     assert bound * 0.99 < float(layer.weight.abs().max()) < bound * 1.00001
     assert float(layer.weight.var()) == pytest.approx(bound**2 / 3, rel=0.05)
     assert not layer.bias.any()
 
 
 @pytest.mark.parametrize("gain", [None, 0.5])
-def test_orthogonal_weights_are_that(gain: float | None) -> None:
+def test_orthogonal_weights_are_orthogonal(gain: float | None) -> None:
     layer = linear(9, 4, net=Net(gain=gain))
     expected = (2 if gain is None else gain**2) * torch.eye(4)
     torch.testing.assert_close(layer.weight @ layer.weight.T, expected, rtol=1e-5, atol=1e-5)
@@ -131,61 +130,55 @@ def test_orthogonal_weights_are_that(gain: float | None) -> None:
 
 @pytest.mark.parametrize("gain", [None, 0.5])
 @pytest.mark.parametrize("init", ["orthogonal", "xavier_uniform", "kaiming_uniform"])
-def test_convolutions_begin_as_linear_layers_over_their_windows(init: Any, gain: float | None) -> None:
-    """Of 3 x 4 x 4 inputs; what Glorot and Bengio call outputs are those of all windows that see a pixel."""
+def test_initial_convolutions_equal_linear_layers_over_windows(init: Any, gain: float | None) -> None:
+    """A window has 3 x 4 x 4 inputs; Glorot and Bengio count the outputs of all windows that see a pixel."""
     layer = convolution(Net(init=init, gain=gain))
     assert not layer.bias.any()
     if init == "orthogonal":
         assert torch.linalg.svdvals(layer.weight.flatten(1)).tolist() == pytest.approx([gain or 2**0.5] * 5, rel=1e-5)
     else:
-        bound = bounds(init, 3 * 16, 5 * 16, gain or 2**0.5)
+        bound = uniform_bound(init, 3 * 16, 5 * 16, gain or 2**0.5)
         assert bound * 0.95 < float(layer.weight.abs().max()) < bound * 1.00001
 
 
-def test_torch_convolutions_are_its_own() -> None:
-    torch.manual_seed(3)
-    ours = convolution(Net(init="torch"))
-    torch.manual_seed(3)
-    theirs = nn.Conv2d(3, 5, 4, 4)
-    assert torch.equal(ours.weight, theirs.weight)
-    assert torch.equal(ours.bias, theirs.bias)
+def test_init_torch_gives_the_weights_of_torch_layers() -> None:
+    for ours, theirs in (
+        (lambda: linear(9, 4, net=Net(init="torch")), lambda: nn.Linear(9, 4)),
+        (lambda: convolution(Net(init="torch")), lambda: nn.Conv2d(3, 5, 4, 4)),
+    ):
+        torch.manual_seed(3)
+        layer = ours()
+        torch.manual_seed(3)
+        expected = theirs()
+        assert torch.equal(layer.weight, expected.weight)
+        assert torch.equal(layer.bias, expected.bias)
 
 
-def test_torch_weights_are_those_of_its_own_layer() -> None:
-    torch.manual_seed(3)
-    ours = linear(9, 4, net=Net(init="torch"))
-    torch.manual_seed(3)
-    theirs = nn.Linear(9, 4)
-    assert torch.equal(ours.weight, theirs.weight)
-    assert torch.equal(ours.bias, theirs.bias)
-
-
-def test_default_weights_are_those_of_before() -> None:
-    """Bit for bit what versions without the options above made: orthogonal layers in this order."""
+def test_default_weights_are_orthogonal_layers_in_order() -> None:
+    """Bit for bit those of versions without the options of initial weights."""
 
     def layer(inputs: int, outputs: int, gain: float) -> nn.Linear:
-        made = nn.Linear(inputs, outputs)
-        nn.init.orthogonal_(made.weight, gain)
-        return made
+        linear_layer = nn.Linear(inputs, outputs)
+        nn.init.orthogonal_(linear_layer.weight, gain)
+        return linear_layer
 
     torch.manual_seed(5)
     network = PolicyNetwork(DISCRETE, Net())
     torch.manual_seed(5)
-    for wide, following, gain, ours in (
+    for inputs, outputs, gain, ours in (
         (5, 64, 2**0.5, network.encoder.linears[0]), (64, 64, 2**0.5, network.encoder.linears[1]),
         (64, 3, 0.01, network.outputs),
     ):  # fmt: skip
-        assert torch.equal(ours.weight, layer(wide, following, gain).weight)
+        assert torch.equal(ours.weight, layer(inputs, outputs, gain).weight)
 
 
-def scales(module: nn.Module) -> list[float]:
-    """The singular values of a layer's weights."""
+def singular_values(module: nn.Module) -> list[float]:
     assert isinstance(module, nn.Linear)
     return [float(value) for value in torch.linalg.svdvals(module.weight.detach())]
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 0.01), (0.3, 0.3)])
-def test_output_gain_scales_the_last_layer_of_every_policy(given: float | None, expected: float) -> None:
+def test_output_gain_scales_the_last_layer_of_policies(given: float | None, expected: float) -> None:
     net = Net(output_gain=given)
     gaussian = PolicyNetwork(CONTINUOUS, net).outputs
     several = PolicyNetwork(Spec(VECTOR, spaces.Dict({"a": spaces.Discrete(3), "b": BOX}), 1, "here"), net).outputs
@@ -196,31 +189,33 @@ def test_output_gain_scales_the_last_layer_of_every_policy(given: float | None, 
         DeterministicPolicy(CONTINUOUS, net).outputs, PolicyNetwork(CONTINUOUS, replace(net, std="state")).outputs,
         RecurrentPolicy(DISCRETE, net, "gru", 9).policy.outputs, several.layers[0], several.layers[1][0],
     ):  # fmt: skip
-        assert scales(layer) == pytest.approx([expected] * layer.weight.shape[0], rel=1e-4)
+        assert singular_values(layer) == pytest.approx([expected] * layer.weight.shape[0], rel=1e-4)
     for values in (Critic(DISCRETE, net).output, ActionCritic(CONTINUOUS, net).output):
-        assert scales(values) == pytest.approx([1.0], rel=1e-4)
+        assert singular_values(values) == pytest.approx([1.0], rel=1e-4)
 
 
 @pytest.mark.parametrize("popart", [False, True])
-@pytest.mark.parametrize(("init", "begins"), [("torch", True), ("orthogonal", False)])
-def test_initial_weights_reach_the_last_layer_of_critics(init: Any, begins: bool, popart: bool) -> None:
-    """Torch's own layers begin with biases, all others without."""
+@pytest.mark.parametrize(("init", "has_bias"), [("torch", True), ("orthogonal", False)])
+def test_init_applies_to_the_last_layer_of_critics(init: Any, has_bias: bool, popart: bool) -> None:
+    """Only torch's initial weights have biases."""
     net = Net(init=init)
     for critic in (Critic(DISCRETE, net, popart=popart), RecurrentCritic(8, net, popart)):
         (layer,) = (part for part in critic.output.modules() if isinstance(part, nn.Linear))
-        assert bool(layer.bias.any()) == begins
+        assert bool(layer.bias.any()) == has_bias
 
 
-def test_convolutions_are_those_that_are_named() -> None:
+def test_convolutions_have_the_given_sizes() -> None:
     module, _ = encoder(IMAGE, Net(hidden=(9,), channels=(4, 6), kernels=(5, 3), strides=(2, 1)))
     found = [
-        (one.out_channels, *one.kernel_size, *one.stride) for one in module.modules() if isinstance(one, nn.Conv2d)
+        (layer.out_channels, *layer.kernel_size, *layer.stride)
+        for layer in module.modules()
+        if isinstance(layer, nn.Conv2d)
     ]
     assert found == [(4, 5, 5, 2, 2), (6, 3, 3, 1, 1)]
     assert module(torch.zeros(2, 3, 20, 20, dtype=torch.uint8)).shape == (2, 9)
 
 
-def test_images_too_small_for_the_convolutions_are_refused() -> None:
+def test_convolutions_refuse_small_images() -> None:
     with pytest.raises(
         UsageError, match="convolution 2 is 9 x 9, but its input has only 8 pixels a side, from images of 20"
     ):
@@ -237,17 +232,17 @@ def test_images_too_small_for_the_convolutions_are_refused() -> None:
         ({"net.hidden": [0]}, "net.hidden"),
     ],
 )
-def test_fields_that_do_not_go_together_are_refused(values: dict[str, Any], message: str) -> None:
+def test_inconsistent_options_raise(values: dict[str, Any], message: str) -> None:
     with pytest.raises(BadConfig, match=message):
         convert(TinyConfig, values, "tiny")
 
 
-def test_a_network_survives_being_written_down() -> None:
+def test_net_options_round_trip() -> None:
     config = TinyConfig(net=Net((3,), "gelu", True, "torch", channels=(4,), kernels=(3,), strides=(1,), factory="a:b"))
     assert convert(TinyConfig, flatten(config), "tiny") == config
 
 
-def test_batch_renormalization_takes_no_other_norm() -> None:
+def test_batch_renormalization_refuses_layer_norm() -> None:
     with pytest.raises(UsageError, match=r"leave it at false"):
         RenormCritic(CONTINUOUS, Net(layer_norm=True), 10)
 
@@ -261,13 +256,13 @@ SPACES = {
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_a_factory_takes_the_place_of_the_encoder(name: str) -> None:
+def test_factory_replaces_the_encoder(name: str) -> None:
     module, features = encoder(SPACES[name], Net(factory=f"{own_nets.HERE}:make"))
     assert (type(module).__name__, features) == ("Own", 6)
     assert [type(part).__name__ for part in module.modules() if isinstance(part, MLP)] == []
 
 
-def test_critics_of_actions_see_features_and_action() -> None:
+def test_action_critic_concatenates_features_and_action() -> None:
     torch.manual_seed(0)
     critic = ActionCritic(CONTINUOUS, Net((8,), factory="tests.core.own_nets:make"))
     obs, action = torch.randn(3, 5), torch.randn(3, 2)
@@ -277,8 +272,8 @@ def test_critics_of_actions_see_features_and_action() -> None:
     assert critic.layers.linears[0].in_features == 6 + 2
 
 
-def test_a_factory_sees_scaled_observations() -> None:
-    """The running moments are around what a factory makes, for encoders and for critics of actions."""
+def test_factory_gets_normalized_observations() -> None:
+    """In encoders and in critics of actions."""
     net, obs, action = (
         Net((8,), factory=f"{own_nets.HERE}:make", normalize_obs=True),
         torch.randn(3, 5),
@@ -292,32 +287,31 @@ def test_a_factory_sees_scaled_observations() -> None:
     seen = ((obs - norms[0].mean) / norms[0].variance.sqrt()).float()
     torch.testing.assert_close(policy.encoder(obs), policy.encoder.encoder(seen))
     seen = ((obs - norms[1].mean) / norms[1].variance.sqrt()).float()
-    beside = torch.cat([critic.vectors.vectors.parts[0](seen), action], 1)
-    torch.testing.assert_close(critic(obs, action), critic.output(critic.layers(beside)).squeeze(-1))
+    vectors = torch.cat([critic.vectors.vectors.parts[0](seen), action], 1)
+    torch.testing.assert_close(critic(obs, action), critic.output(critic.layers(vectors)).squeeze(-1))
 
 
-def test_a_factory_is_told_the_layers_that_are_left_to_it() -> None:
-    seen: list[Net] = []
+def test_factory_gets_the_hidden_layers_of_the_encoder() -> None:
+    nets: list[Net] = []
 
-    def noted(space: Any, net: Net) -> tuple[nn.Module, int]:
-        seen.append(net)
+    def record(space: Any, net: Net) -> tuple[nn.Module, int]:
+        nets.append(net)
         return own_nets.make(space, net)
 
-    own_nets.noted = noted  # type: ignore[attr-defined]
-    net = Net((9, 8), factory="tests.core.own_nets:noted")
+    own_nets.record = record  # type: ignore[attr-defined]
+    net = Net((9, 8), factory="tests.core.own_nets:record")
     PolicyNetwork(DISCRETE, net)
     QNetwork(DISCRETE, net)
     ActionCritic(CONTINUOUS, net)
-    assert [one.hidden for one in seen] == [(9, 8), (9,), ()]
-    assert {one.factory for one in seen} == {None}
+    assert [net.hidden for net in nets] == [(9, 8), (9,), ()]
+    assert {net.factory for net in nets} == {None}
 
 
-def test_the_default_for_critics_of_actions_is_as_before() -> None:
+def test_default_weights_of_action_critics_are_orthogonal() -> None:
     torch.manual_seed(1)
     critic = ActionCritic(CONTINUOUS, Net((8,)))
     torch.manual_seed(1)
-    layers = [linear(*pair) for pair in pairwise((7, 8))]
-    assert torch.equal(critic.layers.linears[0].weight, layers[0].weight)
+    assert torch.equal(critic.layers.linears[0].weight, linear(7, 8).weight)
 
 
 @for_each(
@@ -340,14 +334,14 @@ def test_the_default_for_critics_of_actions_is_as_before() -> None:
         (f"{own_nets.HERE}:images_only", PluginError, r"cannot take observations in Box.*: RuntimeError"),
     ],
 )
-def test_errors_of_a_factory_are_one_sentence(target: str, error: type[Exception], message: str) -> None:
+def test_errors_of_factories_are_one_sentence(target: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message) as caught:
         PolicyNetwork(DISCRETE, Net(factory=target))
     assert "\n" not in str(caught.value)
 
 
-def test_a_factory_is_tried_on_the_observations_that_it_will_get() -> None:
-    """Bytes come scaled with `net.normalize_obs`, as numbers that a linear layer takes."""
+def test_factory_is_tried_on_scaled_observations() -> None:
+    """With `net.normalize_obs`, bytes arrive as floats, which a linear layer accepts."""
     own = f"{own_nets.HERE}:linear"
     space = spaces.Box(0, 255, (128,), np.uint8)
     module, features = encoder(space, Net(factory=own, normalize_obs=True))

@@ -1,4 +1,4 @@
-"""Noisy layers: the formulas number by number, the weights at the beginning, and what is drawn when."""
+"""Noisy layers: formulas number by number, initial weights, and draws."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ KINDS: list[Kind] = ["independent", "factorized"]
 SPEC = Spec(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), 1, "Any-v0")
 
 
-def scattered(layer: NoisyLinear) -> NoisyLinear:
-    """The layer with a different noise on every weight."""
+def randomize(layer: NoisyLinear) -> NoisyLinear:
+    """Draw every parameter at random."""
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.copy_(torch.randn_like(parameter))
@@ -31,10 +31,10 @@ def scattered(layer: NoisyLinear) -> NoisyLinear:
 
 @pytest.mark.parametrize("learning", [True, False])
 @pytest.mark.parametrize("rows", [1, FEW, FEW + 1])
-def test_factorized_noise_number_by_number(rows: int, learning: bool) -> None:
-    """Equations 10 and 11: f(x) = sgn(x) sqrt(|x|) of one number for each input and output."""
+def test_factorized_noise_equals_the_formula(rows: int, learning: bool) -> None:
+    """Equations 10 and 11: f(x) = sgn(x) sqrt(|x|), one number for each input and output."""
     torch.manual_seed(0)
-    layer = scattered(NoisyLinear(3, 2, "factorized"))
+    layer = randomize(NoisyLinear(3, 2, "factorized"))
     normal = np.random.default_rng(5).standard_normal(5, dtype=np.float32)
     f = [math.copysign(math.sqrt(abs(x)), x) for x in normal.tolist()]
     x = torch.randn(rows, 3)
@@ -49,9 +49,9 @@ def test_factorized_noise_number_by_number(rows: int, learning: bool) -> None:
             torch.testing.assert_close(got[row, j], wanted)
 
 
-def test_independent_noise_number_by_number() -> None:
+def test_independent_noise_equals_the_formula() -> None:
     torch.manual_seed(0)
-    layer = scattered(NoisyLinear(3, 2, "independent"))
+    layer = randomize(NoisyLinear(3, 2, "independent"))
     noise = np.random.default_rng(5).standard_normal(8, dtype=np.float32).tolist()
     x = torch.randn(3)
     got = layer(x, torch.from_numpy(layer.draw(np.random.default_rng(5))))
@@ -63,15 +63,15 @@ def test_independent_noise_number_by_number() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_noise_it_is_a_linear_layer_of_the_means(kind: Kind) -> None:
-    layer, x = scattered(NoisyLinear(4, 3, kind)), torch.randn(5, 4)
+def test_layer_without_noise_uses_the_means(kind: Kind) -> None:
+    layer, x = randomize(NoisyLinear(4, 3, kind)), torch.randn(5, 4)
     torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias))
     torch.testing.assert_close(layer(x, torch.zeros(layer.size)), layer(x))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_draw_is_new_and_the_means_are_in_their_middle(kind: Kind) -> None:
-    layer, x, generator = scattered(NoisyLinear(4, 3, kind)), torch.ones(4), np.random.default_rng(0)
+def test_draws_differ_and_average_to_the_means(kind: Kind) -> None:
+    layer, x, generator = randomize(NoisyLinear(4, 3, kind)), torch.ones(4), np.random.default_rng(0)
     outputs = torch.stack([layer(x, torch.from_numpy(layer.draw(generator))) for _ in range(4000)])
     assert len(torch.unique(outputs, dim=0)) == 4000
     spread = outputs.std(0) / math.sqrt(4000)
@@ -85,8 +85,10 @@ def test_every_draw_is_new_and_the_means_are_in_their_middle(kind: Kind) -> None
         ("independent", None, 0.017, math.sqrt(3 / 64)), ("independent", 0.1, 0.1, math.sqrt(3 / 64)),
     ],
 )  # fmt: skip
-def test_weights_and_noise_begin_as_in_the_paper(kind: Kind, sigma: float | None, weights: float, bound: float) -> None:
-    """Section 3.2: uniform means in ±1/√p or ±√(3/p), noise 0.5/√p or 0.017, for p = 64 inputs."""
+def test_initial_parameters_equal_the_paper(
+    kind: Kind, sigma: float | None, weights: float, bound: float
+) -> None:
+    """Section 3.2: means uniform in ±1/√p or ±√(3/p), noise 0.5/√p or 0.017, for p = 64 inputs."""
     torch.manual_seed(0)
     layer = NoisyLinear(64, 50, kind, sigma)
     for noise in (layer.weight_sigma, layer.bias_sigma):
@@ -97,7 +99,7 @@ def test_weights_and_noise_begin_as_in_the_paper(kind: Kind, sigma: float | None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_noise_is_learned(kind: Kind) -> None:
+def test_noise_parameters_get_gradients(kind: Kind) -> None:
     layer, generator = NoisyLinear(4, 3, kind), np.random.default_rng(0)
     layer(torch.ones(2, 4), torch.from_numpy(layer.draw(generator))).sum().backward()
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in layer.parameters())
@@ -106,8 +108,8 @@ def test_noise_is_learned(kind: Kind) -> None:
 @for_each("kind", KINDS)
 @for_each("dueling", [False, True])
 @for_each("hidden", [(), (8,), (8, 6)])
-def test_a_network_gives_every_noisy_layer_its_own_noise(kind: Kind, dueling: bool, hidden: tuple[int, ...]) -> None:
-    """Wherever the noise is moved the values move; the shared layers have none."""
+def test_network_gives_each_noisy_layer_its_own_noise(kind: Kind, dueling: bool, hidden: tuple[int, ...]) -> None:
+    """Every number of the noise changes the values; shared layers have no noise."""
     torch.manual_seed(0)
     network: Any = QNetwork(SPEC, Net(hidden, "tanh"), dueling, kind)
     layers = [layer for layer in network.modules() if isinstance(layer, NoisyLinear)]
@@ -116,8 +118,8 @@ def test_a_network_gives_every_noisy_layer_its_own_noise(kind: Kind, dueling: bo
     assert len(noise) == sum(layer.size for layer in layers)
     obs = torch.tensor([[0.3, -0.2, 0.9]])
     still = network(obs, noise)
-    for place in range(0, len(noise), 3):
+    for index in range(0, len(noise), 3):
         moved = noise.clone()
-        moved[place] += 1
-        assert not torch.equal(network(obs, moved), still), place
+        moved[index] += 1
+        assert not torch.equal(network(obs, moved), still), index
     torch.testing.assert_close(network(obs, torch.zeros_like(noise)), network(obs))

@@ -1,4 +1,4 @@
-"""Running moments against the moments of all that was seen, however it came; and who reads them when they move."""
+"""Running moments of observations and rewards against the moments of all rows, and the networks that use them."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ NET = Net(hidden=(8,), normalize_obs=True)
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_non_finite_values_are_found_before_they_are_stored(value: float) -> None:
-    """Scaled it would be the clip's bound, so that the loss of its update knows nothing of it."""
+def test_update_refuses_non_finite_values(value: float) -> None:
+    """Scaling clips such a value, so the loss stays finite."""
     norm = RunningNorm((2,))
     with pytest.raises(NonFinite, match=r"^the observations that net.normalize_obs was given are not finite"):
         norm.update(torch.tensor([[1.0, value], [0.0, 2.0]]), torch.ones(2))
@@ -47,7 +47,7 @@ def test_non_finite_values_are_found_before_they_are_stored(value: float) -> Non
 
 
 def norm_of(rows: Array, weight: Array, sizes: list[int]) -> RunningNorm:
-    """The norm after the rows came in batches of these sizes, and the rest at last."""
+    """Update a norm with batches of these sizes, then with the other rows."""
     norm = RunningNorm(rows.shape[1:])
     for part, counts in zip(np.split(rows, np.cumsum(sizes)), np.split(weight, np.cumsum(sizes)), strict=True):
         norm.update(torch.from_numpy(part), torch.from_numpy(counts))
@@ -60,10 +60,8 @@ def norm_of(rows: Array, weight: Array, sizes: list[int]) -> RunningNorm:
     st.sampled_from([0.0, 1.0, 1e4, 1e6]),
     st.booleans(),
 )
-def test_moments_are_those_of_all_rows_however_they_came(
-    seed: int, sizes: list[int], far: float, weighted: bool
-) -> None:
-    """Weighted as numpy weighs, over any split into batches, empty ones and ones that do not count among them."""
+def test_moments_do_not_depend_on_batches(seed: int, sizes: list[int], far: float, weighted: bool) -> None:
+    """Equal to numpy's weighted moments of all rows; some batches are empty or have weight 0."""
     draws = np.random.default_rng(seed)
     rows = (far + draws.normal(size=(sum(sizes) + 5, 3)) * [0.1, 1.0, 30.0]).astype(np.float32)
     weight = draws.choice([0.0, 0.3, 2.0], len(rows)) if weighted else np.ones(len(rows))
@@ -78,12 +76,12 @@ def test_moments_are_those_of_all_rows_however_they_came(
     scaled = norm(torch.from_numpy(rows))
     assert scaled.dtype == torch.float32
     wanted = ((exact - mean) / np.sqrt(variance + 1e-8)).clip(-10, 10)
-    if variance.min() > 1e-6:  # float32 observations have 24 bits, of which a far mean takes some
+    if variance.min() > 1e-6:  # float32 observations have 24 bits, some of which a large mean takes
         np.testing.assert_allclose(scaled, wanted, atol=1e-5 + 4e-7 * far / 0.1)
 
 
-def test_a_mean_far_from_zero_goes_on_moving() -> None:
-    """In float32 a batch's share would be lost: 1e6 + 1e-2 is 1e6."""
+def test_large_mean_still_moves() -> None:
+    """Float32 would lose the change of a batch: 1e6 + 1e-2 is 1e6."""
     norm = RunningNorm((1,))
     for level in [0.0] * 500 + [2.0] * 500:
         norm.update(torch.full((4, 1), 1e6 + level), torch.ones(4))
@@ -91,13 +89,13 @@ def test_a_mean_far_from_zero_goes_on_moving() -> None:
     assert float(norm.variance) == pytest.approx(1, rel=1e-6)
 
 
-def test_rows_of_weight_0_may_hold_anything() -> None:
+def test_update_ignores_values_of_weight_0() -> None:
     rows = np.array([[1.0], [np.nan], [3.0], [np.inf]], np.float32)
     norm = norm_of(rows, np.array([1, 0, 1, 0], np.float32), [1, 1])
     assert (float(norm.mean), float(norm.variance), float(norm.count)) == (2, 1, 2)
 
 
-def test_nothing_seen_changes_nothing_and_is_only_cut() -> None:
+def test_norm_without_data_only_clips() -> None:
     norm = RunningNorm((2,))
     norm.update(torch.full((3, 2), 7.0), torch.zeros(3))
     values = torch.tensor([[0.3, -500.0]])
@@ -105,22 +103,22 @@ def test_nothing_seen_changes_nothing_and_is_only_cut() -> None:
     assert (norm.mean.tolist(), norm.variance.tolist(), float(norm.count)) == ([0, 0], [1, 1], 0)
 
 
-def test_a_constant_feature_becomes_zero_and_a_change_of_it_stays_finite() -> None:
+def test_constant_feature_becomes_zero() -> None:
     norm = RunningNorm((1,))
     norm.update(torch.full((100, 1), 0.1), torch.ones(100))
     assert norm(torch.full((1, 1), 0.1)).item() == 0
     assert norm(torch.tensor([[5.0], [-5.0]])).tolist() == [[10], [-10]]
 
 
-def test_the_forward_pass_moves_nothing_and_an_update_moves_in_place() -> None:
+def test_forward_changes_no_moments_and_update_writes_in_place() -> None:
     norm = RunningNorm((2,))
-    places = [buffer.data_ptr() for buffer in norm.buffers()]
+    pointers = [buffer.data_ptr() for buffer in norm.buffers()]
     before = {name: buffer.clone() for name, buffer in norm.named_buffers()}
     norm(torch.randn(5, 2))
     assert all(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers())
     norm.update(torch.randn(5, 2), torch.ones(5))
     assert not torch.equal(norm.scale, before["scale"])
-    assert [buffer.data_ptr() for buffer in norm.buffers()] == places
+    assert [buffer.data_ptr() for buffer in norm.buffers()] == pointers
 
 
 # Observations
@@ -133,24 +131,24 @@ DICT = spaces.Dict({
 })  # fmt: skip
 
 
-def drawn(space: spaces.Space[Any], num_envs: int) -> Any:
-    """Samples of a space as tensors [rows, ...]."""
+def draw(space: spaces.Space[Any], num_envs: int) -> Any:
+    """Sample a space as tensors [rows, ...]."""
     if isinstance(space, spaces.Dict):
-        return {name: drawn(part, num_envs) for name, part in space.spaces.items()}
+        return {name: draw(part, num_envs) for name, part in space.spaces.items()}
     return torch.from_numpy(np.stack([np.asarray(space.sample()) for _ in range(num_envs)]))
 
 
 class Batch:
-    """As much of a batch as a norm looks at."""
+    """Those fields of a batch that a norm reads."""
 
     def __init__(self, obs: Any) -> None:
         self.obs, self.weight = obs, torch.ones(64)
 
 
-def test_only_box_vectors_are_scaled() -> None:
-    """uint8 vectors among them; images, one-hot numbers, bits and action masks stay as they are."""
+def test_observation_norm_scales_box_vectors_only() -> None:
+    """Also uint8 vectors, but not images, one-hot numbers, bits and action masks."""
     DICT.seed(0)
-    obs, norm = drawn(DICT, 64), observation_norm(DICT, NET)
+    obs, norm = draw(DICT, 64), observation_norm(DICT, NET)
     assert norm is not None
     norm.update_stats(Batch(obs), Clock(1))
     scaled = norm(obs)
@@ -165,24 +163,23 @@ def test_only_box_vectors_are_scaled() -> None:
 
 
 @pytest.mark.parametrize("space", [DICT["image"], DICT["number"], DICT["bits"], spaces.Dict({"n": DICT["number"]})])
-def test_where_nothing_is_to_scale_the_encoder_is_the_plain_one(space: Any) -> None:
+def test_encoder_is_plain_if_the_space_has_no_vectors(space: Any) -> None:
     assert observation_norm(space, NET) is None
     assert type(encoder(space, NET)[0]) is type(encoder(space, Net(hidden=(8,)))[0])
 
 
-def test_weights_begin_the_same_with_and_without() -> None:
-    """A norm draws no random numbers."""
-    made = []
+def test_norm_does_not_change_initial_weights() -> None:
+    networks = []
     for normalize in (False, True):
         torch.manual_seed(0)
-        made.append(PolicyNetwork(Spec(DICT, spaces.Discrete(2), 1, "here"), Net(hidden=(8,), normalize_obs=normalize)))
-    plain, normalized = made
-    for one, other in zip(plain.parameters(), normalized.parameters(), strict=True):
-        assert torch.equal(one, other)
+        net = Net(hidden=(8,), normalize_obs=normalize)
+        networks.append(PolicyNetwork(Spec(DICT, spaces.Discrete(2), 1, "here"), net))
+    plain, normalized = networks
+    assert all(map(torch.equal, plain.parameters(), normalized.parameters()))
     assert isinstance(normalized.encoder, Normalized)
 
 
-def test_a_critic_of_actions_scales_the_observation_and_not_the_action() -> None:
+def test_action_critic_normalizes_observations_only() -> None:
     spec = Spec(BOX, spaces.Box(-1, 1, (2,), np.float32), 1, "here")
     critic = ActionCritic(spec, NET)
     obs, action = torch.randn(16, 3) * 100, torch.rand(16, 2)
@@ -196,8 +193,8 @@ def test_a_critic_of_actions_scales_the_observation_and_not_the_action() -> None
 
 @for_each("kind", [PolicyNetwork, Critic, QNetwork, DeterministicPolicy])
 @for_each("space", [BOX, spaces.Box(-1, 1, (2, 2), np.float64), spaces.Box(0, 255, (3,), np.uint8)])
-def test_acting_in_numpy_scales_as_torch_does_and_follows_the_moments(kind: Any, space: spaces.Box) -> None:
-    """Views of the same buffers: no copy that could be stale."""
+def test_numpy_forward_normalizes_as_torch(kind: Any, space: spaces.Box) -> None:
+    """It reads the same buffers, so it follows an update of the moments."""
     action = BOX if kind is DeterministicPolicy else spaces.Discrete(3)
     module = kind(Spec(space, action, 1, "here"), NET)
     plain = fast_forward(module)
@@ -205,9 +202,9 @@ def test_acting_in_numpy_scales_as_torch_does_and_follows_the_moments(kind: Any,
     draws = np.random.default_rng(0)
     for _ in range(3):
         obs = (draws.normal(size=(9, *space.shape)) * 40 + 60).astype(space.dtype)
-        kept = obs.copy()
+        copy = obs.copy()
         np.testing.assert_allclose(plain(obs), TorchForward(module)(obs), rtol=1e-5, atol=1e-6)
-        np.testing.assert_array_equal(obs, kept)
+        np.testing.assert_array_equal(obs, copy)
         before = plain(obs)
         module.encoder.norm.norm.update(torch.from_numpy(obs), torch.ones(9))
         assert not np.array_equal(plain(obs), before)
@@ -226,7 +223,7 @@ def norms(module: nn.Module) -> set[int]:
     return found
 
 
-def test_the_networks_of_a_learner_share_one_norm_targets_among_them() -> None:
+def test_networks_and_targets_share_one_norm() -> None:
     actor_critic = learner(Tiny, TinyConfig(net=NET))
     assert len(norms(actor_critic)) == 1
     assert norms(actor_critic.policy) == norms(actor_critic.critic)
@@ -234,7 +231,7 @@ def test_the_networks_of_a_learner_share_one_norm_targets_among_them() -> None:
     assert norms(values.online) == norms(values.target)
 
 
-def test_a_target_made_later_shares_them_too() -> None:
+def test_target_network_shares_the_norm() -> None:
     network = QNetwork(Chain(1).spec, NET)
     target = target_network(network)
     assert norms(network) == norms(target)
@@ -242,38 +239,38 @@ def test_a_target_made_later_shares_them_too() -> None:
 
 
 @pytest.mark.parametrize("env", ["Chain", "Recall"])
-def test_moments_are_those_of_all_observations_that_were_acted_on(env: str) -> None:
-    """Of whole rollouts, each taken in at the end of its update: during it nothing moves."""
-    seen: list[Any] = []
+def test_runs_update_moments_with_all_observations(env: str) -> None:
+    """Each rollout counts at the end of its update, so the moments are constant during an update."""
+    observations: list[Any] = []
     runner = make_runner(
         TINY, f"{ENVS}:{env}", num_envs=3, total_timesteps=60, runner="sync", **{"net.normalize_obs": True}
     )
-    made, counts = runner.learner, []
-    (norm,) = (module for module in made.modules() if isinstance(module, ObservationNorm))
+    counts = []
+    (norm,) = (module for module in runner.learner.modules() if isinstance(module, ObservationNorm))
     part = norm.norm if env == "Chain" else norm.norm.parts[norm.norm.names.index("cue")]
-    loss = made.loss
+    loss = runner.learner.loss
 
-    def watched(batch: Any) -> Any:
+    def loss_with_count(batch: Any) -> Any:
         counts.append(float(part.count))
         return loss(batch)
 
-    made.loss = watched
+    runner.learner.loss = loss_with_count
     add = runner.actor.buffer.add
 
-    def noted(step: Step, source: int = 0) -> None:
-        seen.append(np.array(step.obs if env == "Chain" else step.obs["cue"]))
+    def record(step: Step, source: int = 0) -> None:
+        observations.append(np.array(step.obs if env == "Chain" else step.obs["cue"]))
         add(step, source)
 
-    runner.actor.buffer.add = noted
+    runner.actor.buffer.add = record
     runner.run(lambda: None)
     assert counts == [12.0 * update for update in range(5)]
-    rows = np.concatenate(seen).astype(np.float64)
+    rows = np.concatenate(observations).astype(np.float64)
     np.testing.assert_allclose(part.mean, rows.mean(0), atol=1e-12)
     np.testing.assert_allclose(part.variance, rows.var(0), atol=1e-12)
 
 
-def test_a_batch_of_transitions_counts_by_its_weights() -> None:
-    """Importance weights undo what a prioritized replay prefers."""
+def test_moments_use_importance_weights() -> None:
+    """The weights undo the preferences of a prioritized replay."""
     from tests.core.test_batches import transitions
 
     norm = observation_norm(spaces.Box(-1, 1, (5,), np.float32), NET)
@@ -284,30 +281,30 @@ def test_a_batch_of_transitions_counts_by_its_weights() -> None:
     np.testing.assert_allclose(norm.norm.mean, (obs[0] + 0.25 * obs[2]) / 1.25)
 
 
-def test_without_the_option_nothing_is_moved_after_an_update() -> None:
+def test_learner_has_no_norm_by_default() -> None:
     assert not list(learner(Tiny, TinyConfig()).running)
     assert len(list(learner(Tiny, TinyConfig(net=NET)).running)) == 1
 
 
-class Elsewhere(Tiny):
-    """Has a network that looks at something else."""
+class OtherInput(Tiny):
+    """Has a network for other observations."""
 
     def build(self) -> None:
         super().build()
         self.other = encoder(BOX, self.config.net)[0]
 
 
-def test_a_network_for_other_observations_is_refused() -> None:
-    learner(Elsewhere, TinyConfig())
+def test_normalize_obs_refuses_networks_for_other_observations() -> None:
+    learner(OtherInput, TinyConfig())
     with pytest.raises(
         UsageError,
-        match=r"Elsewhere cannot normalize observations: one of its networks has the input.*net.normalize_obs at false",
+        match=r"OtherInput cannot normalize observations: one of its networks has the input.*net.normalize_obs at false",
     ):
-        learner(Elsewhere, TinyConfig(net=NET))
+        learner(OtherInput, TinyConfig(net=NET))
 
 
-def test_anything_that_runs_is_shown_every_batch() -> None:
-    """A third party's module needs no more than to be there."""
+def test_running_modules_get_every_batch() -> None:
+    """A third party's module only needs to be an attribute."""
 
     class Counter(Running):
         def __init__(self) -> None:
@@ -337,7 +334,7 @@ def test_anything_that_runs_is_shown_every_batch() -> None:
 
 
 @pytest.mark.parametrize("runner", [{"runner": "sync"}, {"runner": "async", "inline": True, "workers": 1}])
-def test_state_comes_back_to_the_bit(runner: dict[str, Any]) -> None:
+def test_state_of_norms_round_trips(runner: dict[str, Any]) -> None:
     options = {"num_envs": 2, "total_timesteps": 80, "net.normalize_obs": True, **runner}
     made, fresh = (make_runner(TINY, f"{ENVS}:Chain", **options) for _ in range(2))
     made.run(lambda: None)
@@ -345,18 +342,18 @@ def test_state_comes_back_to_the_bit(runner: dict[str, Any]) -> None:
     assert difference(leaves(fresh.state_dict()), leaves(made.state_dict())) == ""
 
 
-def test_one_asynchronous_worker_moves_them_as_the_synchronous_loop_does() -> None:
+def test_one_async_worker_updates_norms_as_the_sync_loop() -> None:
     options = {"num_envs": 2, "total_timesteps": 80, "net.normalize_obs": True}
-    alone = make_runner(TINY, f"{ENVS}:Chain", runner="sync", **options)
+    sync = make_runner(TINY, f"{ENVS}:Chain", runner="sync", **options)
     worker = make_runner(TINY, f"{ENVS}:Chain", runner="async", inline=True, workers=1, **options)
-    for made in (alone, worker):
-        made.run(lambda: None)
-    weights = [leaves(made.snapshot().agent().weights()) for made in (alone, worker)]
+    for runner in (sync, worker):
+        runner.run(lambda: None)
+    weights = [leaves(runner.snapshot().agent().weights()) for runner in (sync, worker)]
     assert difference(*weights) == ""
     assert any("norm.mean" in name for name in weights[0])
 
 
-def test_asynchronous_workers_share_them() -> None:
+def test_async_workers_share_norms() -> None:
     made = make_runner(
         TINY,
         f"{ENVS}:Chain",
@@ -380,7 +377,7 @@ def test_asynchronous_workers_share_them() -> None:
 
 
 def rollout(reward: list[list[float]], first: list[list[int]], weight: list[list[float]] | None = None) -> Any:
-    """A rollout of these rewards [T, N], with observations of a chain."""
+    """Make a rollout of these rewards [T, N]."""
     steps, num_envs = np.shape(reward)
     buffer = RolloutBuffer(steps)
     never, obs = np.zeros(num_envs, np.bool_), np.zeros((num_envs, 5), np.float32)
@@ -394,8 +391,8 @@ def rollout(reward: list[list[float]], first: list[list[int]], weight: list[list
 
 
 def slow_returns(reward: Array, is_first: Array, weight: Array, gamma: float) -> list[float]:
-    """Each valid step's discounted sum of the rewards of its episode up to it."""
-    found = []
+    """Sum, for each valid step, the discounted rewards of its episode up to that step."""
+    returns = []
     for t in range(len(reward)):
         for row in range(reward.shape[1]):
             if not weight[t, row]:
@@ -407,15 +404,15 @@ def slow_returns(reward: Array, is_first: Array, weight: Array, gamma: float) ->
                     factor *= gamma
                 if is_first[before, row]:
                     break
-            found.append(total)
-    return found
+            returns.append(total)
+    return returns
 
 
 @given(st.integers(0, 1000), st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(1, 3), st.booleans())
-def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return(
+def test_reward_scale_divides_by_the_deviation_of_returns(
     seed: int, sizes: list[int], num_envs: int, holes: bool
 ) -> None:
-    """Over rollouts of any lengths, which cut no return, and past rows that hold no transition."""
+    """Returns continue across rollouts of any length and skip invalid rows."""
     draws = np.random.default_rng(seed)
     steps = sum(sizes)
     reward = (draws.normal(size=(steps, num_envs)) * 1000).astype(np.float32)
@@ -430,13 +427,13 @@ def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return(
         assert float(scale.norm.variance) == pytest.approx(np.var(returns), rel=1e-9, abs=1e-6)
     batch = rollout([[1.0]], [[0]])
     scaled = scale(batch)
-    wanted = 1 / np.sqrt(np.var(returns or [1.0]) + 1e-8)  # where nothing was absorbed, of the batch itself
+    wanted = 1 / np.sqrt(np.var(returns or [1.0]) + 1e-8)  # without earlier returns, those of the batch itself
     assert scaled.reward[0, 0] == pytest.approx(min(10, wanted), rel=1e-5)
     assert batch.reward[0, 0] == 1
-    assert scaled.views is batch.views is not None  # made once for the buffer's memory
+    assert scaled.views is batch.views is not None  # made only once
 
 
-def test_the_first_rollout_is_scaled_by_its_own_returns_and_leaves_them_to_the_update() -> None:
+def test_reward_scale_uses_returns_of_the_first_rollout() -> None:
     scale, first = RewardScale(0.9), rollout([[-8.0, 3.0], [-16.0, 5.0], [2.0, 1.0]], [[1, 1], [0, 0], [0, 1]])
     scaled = scale(first)
     assert scaled.reward.std() < 2
@@ -444,22 +441,22 @@ def test_the_first_rollout_is_scaled_by_its_own_returns_and_leaves_them_to_the_u
     scale.update_stats(first, Clock(1))
     assert scale(first).reward.tolist() == scaled.reward.tolist()
     later = rollout([[1000.0, 1000.0]], [[0, 0]])
-    assert scale(later).reward.tolist() == [[10.0, 10.0]]  # by those before it alone
+    assert scale(later).reward.tolist() == [[10.0, 10.0]]  # its own returns do not count
 
 
-def test_running_returns_are_saved_and_fit_any_number_of_rows() -> None:
-    one, other = RewardScale(0.5), RewardScale(0.5)
-    one.update_stats(rollout([[1.0, 2.0]], [[1, 1]]), Clock(1))
-    other.load_state_dict(one.state_dict())
-    for scale in (one, other):
+def test_reward_scale_saves_returns_and_accepts_any_number_of_rows() -> None:
+    saved, loaded = RewardScale(0.5), RewardScale(0.5)
+    saved.update_stats(rollout([[1.0, 2.0]], [[1, 1]]), Clock(1))
+    loaded.load_state_dict(saved.state_dict())
+    for scale in (saved, loaded):
         scale.update_stats(rollout([[1.0, 2.0]], [[0, 0]]), Clock(1))
         assert scale.running.tolist() == [1.5, 3.0]
-    assert one.norm.variance == other.norm.variance
-    other.update_stats(rollout([[4.0]], [[0]]), Clock(1))
-    assert other.running.tolist() == [4.0]
+    assert saved.norm.variance == loaded.norm.variance
+    loaded.update_stats(rollout([[4.0]], [[0]]), Clock(1))
+    assert loaded.running.tolist() == [4.0]
 
 
-def test_a_running_module_of_contract_1_is_updated_by_its_former_method() -> None:
+def test_running_calls_absorb_with_a_deprecation_warning() -> None:
     class Former(Running):
         def absorb(self, batch: Any, clock: Clock) -> None:
             self.seen = batch

@@ -1,4 +1,4 @@
-"""PopArt: values stay where they are while the scale moves, and what is trained has targets of size 1."""
+"""PopArt: the scale changes without changing values, and targets are normalized."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPEC = Spec(spaces.Box(-1, 1, (5,), np.float32), spaces.Discrete(2), 1, "here")
 
 
 @given(st.integers(0, 1000), st.lists(st.sampled_from([1e-3, 1.0, 30.0, 1e5]), min_size=1, max_size=5))
-def test_no_value_changes_when_the_scale_moves(seed: int, sizes: list[float]) -> None:
+def test_update_stats_preserves_values(seed: int, sizes: list[float]) -> None:
     torch.manual_seed(seed)
     layer, features = PopArt(6, rate=0.1), torch.randn(20, 6)
     with torch.no_grad():
@@ -46,7 +46,7 @@ def values(layer: PopArt, features: torch.Tensor) -> torch.Tensor:
 
 
 def slow_moments(batches: list[torch.Tensor], rate: float) -> tuple[float, float]:
-    """Every batch's first and second moments, weighted by how much of it is left, of all that is left of any."""
+    """Average the first and second moments of all batches with exponential weights that add up to 1."""
     first = second = left = 0.0
     for batch in batches:
         keep = (1 - rate) ** len(batch)
@@ -58,7 +58,7 @@ def slow_moments(batches: list[torch.Tensor], rate: float) -> tuple[float, float
 
 
 @given(st.integers(0, 1000), st.lists(st.integers(1, 8), min_size=1, max_size=6), st.sampled_from([0.01, 0.3]))
-def test_moments_are_exponential_means_without_what_was_there_before(seed: int, sizes: list[int], rate: float) -> None:
+def test_moments_are_unbiased_exponential_averages(seed: int, sizes: list[int], rate: float) -> None:
     torch.manual_seed(seed)
     batches = [100 * torch.randn(size) + 40 for size in sizes]
     layer = PopArt(2, rate)
@@ -71,14 +71,14 @@ def test_moments_are_exponential_means_without_what_was_there_before(seed: int, 
     assert float(layer.scale) == pytest.approx(max(variance, 0) ** 0.5, rel=1e-5, abs=1e-3)
 
 
-def test_nothing_seen_changes_nothing() -> None:
+def test_update_with_weight_0_changes_nothing() -> None:
     layer = PopArt(3)
     before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
     layer.update_stats(torch.full((4,), 1e6), torch.zeros(4))
     assert all(torch.equal(tensor, before[name]) for name, tensor in layer.state_dict().items())
 
 
-def test_targets_that_are_all_the_same_keep_a_least_scale() -> None:
+def test_equal_targets_give_the_least_scale() -> None:
     layer = PopArt(3, least=0.01)
     layer.update_stats(torch.full((4,), 5.0), torch.ones(4))
     assert float(layer.scale) == pytest.approx(0.01)
@@ -86,8 +86,8 @@ def test_targets_that_are_all_the_same_keep_a_least_scale() -> None:
 
 
 @pytest.mark.parametrize("popart", [False, True])
-def test_the_gradient_is_that_of_a_critic_of_normalized_targets(popart: bool) -> None:
-    """The error in normalized units has the gradient of ((V - target) / deviation)², V in the unit of rewards."""
+def test_gradient_is_that_of_the_normalized_error(popart: bool) -> None:
+    """The gradient of ((V - target) / deviation)², with V in the unit of rewards."""
     torch.manual_seed(0)
     critic = Critic(SPEC, Net(hidden=(8,)), popart=popart)
     batch = samples(torch.ones(16))
@@ -100,21 +100,19 @@ def test_the_gradient_is_that_of_a_critic_of_normalized_targets(popart: bool) ->
     error = (critic(batch.obs) - batch.target) / deviation
     wanted = torch.autograd.grad(error.square().mean(), list(critic.parameters()))
     torch.testing.assert_close(normalized.advantage, batch.advantage / deviation)
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
 
 
-def test_weights_begin_the_same_with_and_without() -> None:
-    made = []
+def test_popart_does_not_change_initial_values() -> None:
+    critics = []
     for popart in (False, True):
         torch.manual_seed(0)
-        made.append(Critic(SPEC, Net(hidden=(8,)), popart=popart))
+        critics.append(Critic(SPEC, Net(hidden=(8,)), popart=popart))
     obs = torch.randn(7, 5)
-    assert torch.equal(made[0](obs), made[1](obs))
+    assert torch.equal(critics[0](obs), critics[1](obs))
 
 
-def test_the_critic_acts_in_numpy_and_flat_parameters_follow() -> None:
-    """The rescaled weights are where the optimizer and the views of the forward pass look for them."""
+def test_numpy_forward_and_optimizer_see_rescaled_weights() -> None:
     critic = Critic(SPEC, Net(hidden=(8,)), popart=True)
     optimizer = Optimizer(critic.parameters(), name="network", rule=Adam(), learning_rate=constant(0.1))
     plain, obs = fast_forward(critic), np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)

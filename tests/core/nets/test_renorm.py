@@ -1,4 +1,4 @@
-"""Batch renormalization against the paper's algorithm, feature by feature; rows of weight 0 count for nothing."""
+"""Batch renormalization against the paper's algorithm, and rows of weight 0."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOX = spaces.Box(-1, 1, (3,), np.float32)
 SPEC = Spec(BOX, BOX, 1, "here")
 
 
-def made(warmup: int, updates: int) -> BatchRenorm:
+def make_norm(warmup: int, updates: int) -> BatchRenorm:
     norm = BatchRenorm(4, warmup)
     with torch.no_grad():
         norm.scale.copy_(torch.rand(4) + 0.5)
@@ -31,7 +31,7 @@ def made(warmup: int, updates: int) -> BatchRenorm:
 
 
 def reference(norm: BatchRenorm, values: Tensor, weight: Tensor) -> Tensor:
-    """Algorithm 1 of the paper on numbers; r and d are constants."""
+    """Compute Algorithm 1 of the paper number by number."""
     out = torch.zeros_like(values)
     rows = [i for i in range(len(values)) if weight[i] > 0]
     for f in range(values.shape[1]):
@@ -50,19 +50,19 @@ def reference(norm: BatchRenorm, values: Tensor, weight: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("updates", [9, 10])
-def test_batch_is_normalized_as_in_the_paper(updates: int) -> None:
-    """Before and after the warm-up; the limits of r and d are reached in some features."""
-    norm = made(10, updates)
+def test_norm_equals_the_paper(updates: int) -> None:
+    """Before and after the warm-up; some features reach the limits of r and d."""
+    norm = make_norm(10, updates)
     values, weight = torch.randn(16, 4) * torch.tensor([0.1, 1.0, 1.0, 3.0]), torch.tensor([1.0, 0.0, 0.5, 2.0] * 4)
     torch.testing.assert_close(norm(values, weight).detach(), reference(norm, values, weight), rtol=1e-4, atol=1e-4)
 
 
-def test_gradient_goes_through_the_batchs_moments_but_not_the_correction() -> None:
-    """In the warm-up it is batch normalization's; after it, that times r."""
+def test_gradient_flows_through_batch_moments_but_not_r_and_d() -> None:
+    """During the warm-up it is the gradient of batch normalization, later that times r."""
     values = torch.randn(16, 4, requires_grad=True)
     found = []
     for updates in (0, 10):
-        norm = made(10, updates)
+        norm = make_norm(10, updates)
         with torch.no_grad():
             norm.scale.fill_(1.0)
         (gradient,) = torch.autograd.grad((norm(values, torch.ones(16)) ** 3)[:, 0].sum(), values)
@@ -73,40 +73,40 @@ def test_gradient_goes_through_the_batchs_moments_but_not_the_correction() -> No
     torch.testing.assert_close(BatchRenorm(4, 1)(values, torch.ones(16)), plain, rtol=1e-4, atol=1e-5)
 
 
-def test_without_weights_the_running_moments_count() -> None:
-    norm, values = made(0, 0), torch.randn(5, 4)
+def test_norm_without_weights_uses_running_moments() -> None:
+    norm, values = make_norm(0, 0), torch.randn(5, 4)
     wanted = (values - norm.mean) / (norm.variance + norm.epsilon).sqrt() * norm.scale + norm.shift
     torch.testing.assert_close(norm(values), wanted)
     torch.testing.assert_close(norm(values[:1]), wanted[:1])
 
 
-def test_moments_are_absorbed_in_place_and_only_when_told() -> None:
-    """Every layer of every critic its own, in the order of the forward pass."""
+def test_only_update_moments_changes_moments() -> None:
+    """It updates each layer of each critic in place."""
     torch.manual_seed(0)
     critics = Ensemble(lambda: RenormCritic(SPEC, Net(hidden=(8,)), 0), 2)
     obs, action, moments = torch.randn(64, 3) + 4, torch.rand(64, 3), Moments()
     before = {name: buffer.clone() for name, buffer in critics.named_buffers()}
     critics(obs, action, torch.ones(64), moments)
     assert all(torch.equal(buffer, before[name]) for name, buffer in critics.named_buffers())
-    places = [buffer.data_ptr() for buffer in critics.buffers()]
+    pointers = [buffer.data_ptr() for buffer in critics.buffers()]
     update_moments(critics, moments)
-    assert [buffer.data_ptr() for buffer in critics.buffers()] == places
+    assert [buffer.data_ptr() for buffer in critics.buffers()] == pointers
     for critic in critics.members:
         norm = critic.layers.norms[0]
-        seen = torch.cat([action, obs], 1)  # a dictionary's parts come by name
+        seen = torch.cat([action, obs], 1)  # parts of a dictionary are sorted by name
         torch.testing.assert_close(norm.mean, 0.01 * seen.mean(0))
         torch.testing.assert_close(norm.variance, 0.99 + 0.01 * seen.var(0, unbiased=False))
         assert float(critic.layers.norms[1].updates) == 1
     assert not torch.equal(critics[0].layers.norms[1].mean, critics[1].layers.norms[1].mean)
 
 
-def test_rows_of_weight_0_are_not_in_the_moments() -> None:
+def test_moments_ignore_rows_of_weight_0() -> None:
     torch.manual_seed(0)
     policy = RenormPolicy(SPEC, Net(hidden=(8,)), 0)
     obs, weight = torch.randn(6, 3), torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 0.3])
     garbage = obs.clone()
     garbage[weight == 0] = 100.0
-    kept = weight > 0
-    wanted = policy(obs[kept], weight[kept])
-    torch.testing.assert_close(policy(obs, weight)[kept], wanted, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(policy(garbage, weight)[kept], wanted, rtol=1e-4, atol=1e-6)
+    valid = weight > 0
+    wanted = policy(obs[valid], weight[valid])
+    torch.testing.assert_close(policy(obs, weight)[valid], wanted, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(policy(garbage, weight)[valid], wanted, rtol=1e-4, atol=1e-6)

@@ -1,4 +1,4 @@
-"""The squashed Gaussian is a density on [-1, 1]: against numerical integration, and finite wherever it is asked."""
+"""The squashed Gaussian against numerical integration, and finite numbers at its bounds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEAD = SquashedGaussian((1,))
 
 
 def log_density(mean: float, log_std: float) -> tuple[Tensor, Tensor]:
-    """Actions, close together where the density moves, and its logarithm there; in double precision."""
+    """Return actions, dense where the density changes, and its logarithm, in double precision."""
     action = torch.linspace(-18, 18, 40_001, dtype=torch.float64).tanh()
     outputs = torch.tensor([[mean, log_std]], dtype=torch.float64).expand(len(action), 2)
     return action, HEAD.log_prob(outputs, action[:, None])
@@ -36,21 +36,21 @@ def integral(value: Tensor, action: Tensor) -> float:
 
 @settings(max_examples=40, deadline=None)
 @given(MEAN, LOG_STD, st.floats(-0.99, 0.99))
-def test_density_integrates_to_the_chance_of_an_action(mean: float, log_std: float, bound: float) -> None:
-    """All of it to 1, and up to a bound to the chance that the Gaussian stays below atanh(bound)."""
+def test_density_integrates_to_probabilities(mean: float, log_std: float, bound: float) -> None:
+    """The whole integral is 1; up to a bound it is the probability that the Gaussian is below atanh(bound)."""
     action, log_value = log_density(mean, log_std)
     value = log_value.exp()
     assert integral(value, action) == pytest.approx(1, abs=1e-3)
     below = action <= bound
     standard = (math.atanh(bound) - mean) / math.exp(log_std)
-    chance = 0.5 * (1 + math.erf(standard / math.sqrt(2)))
-    assert integral(value[below], action[below]) == pytest.approx(chance, abs=5e-3)
+    probability = 0.5 * (1 + math.erf(standard / math.sqrt(2)))
+    assert integral(value[below], action[below]) == pytest.approx(probability, abs=5e-3)
 
 
 @settings(max_examples=40, deadline=None)
 @given(MEAN, LOG_STD, MEAN, LOG_STD)
-@example(0.0, 0.5, 2.0, -2.0)  # where the other density is not a number above 0
-def test_entropy_and_divergence_are_the_densitys(mean: float, log_std: float, other: float, spread: float) -> None:
+@example(0.0, 0.5, 2.0, -2.0)  # the other density underflows to 0
+def test_entropy_and_kl_equal_integrals(mean: float, log_std: float, other: float, spread: float) -> None:
     (action, log_one), (_, log_two) = log_density(mean, log_std), log_density(other, spread)
     one = log_one.exp()
     mine, theirs = (torch.tensor([[*pair]], dtype=torch.float64) for pair in ((mean, log_std), (other, spread)))
@@ -61,8 +61,8 @@ def test_entropy_and_divergence_are_the_densitys(mean: float, log_std: float, ot
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(-1.5, 1.5, width=32), min_size=6, max_size=6), st.integers(0, 100))
-def test_a_draw_is_a_sample_with_its_log_probability(numbers: list[float], seed: int) -> None:
-    """The same action on the host, and the log-probability that the action itself gets."""
+def test_draw_returns_a_sample_and_its_log_probability(numbers: list[float], seed: int) -> None:
+    """NumPy samples the same action, and `log_prob` agrees."""
     head = SquashedGaussian((3,))
     outputs = torch.tensor([numbers] * 4)
     noise = head.noise(np.random.default_rng(seed), (4,)).clip(-1.5, 1.5)
@@ -76,8 +76,8 @@ def test_a_draw_is_a_sample_with_its_log_probability(numbers: list[float], seed:
 
 @for_each("mean", [-60.0, -9.0, 0.0, 9.0, 60.0])
 @for_each("log_std", [-40.0, 0.0, 40.0])
-def test_everything_is_finite_at_the_bounds(mean: float, log_std: float) -> None:
-    """Actions that have rounded to 1, deviations beyond their bounds: no infinity, in value or gradient."""
+def test_values_and_gradients_are_finite_at_the_bounds(mean: float, log_std: float) -> None:
+    """For actions that round to 1 and for deviations beyond their bounds."""
     outputs = torch.tensor([[mean, log_std]] * 3, requires_grad=True)
     action, log_prob = HEAD.draw(outputs, torch.tensor([[-4.0], [0.0], [4.0]]))
     bounds = HEAD.log_prob(outputs, torch.tensor([[-1.0], [0.5], [1.0]]))
@@ -87,14 +87,14 @@ def test_everything_is_finite_at_the_bounds(mean: float, log_std: float) -> None
     assert (action.abs() <= 1).all()
 
 
-def test_slope_of_tanh_is_exact_where_tanh_is_1() -> None:
-    """1 - tanh(x)² is 4 exp(-2 |x|) there, which subtraction would round to 0."""
+def test_log_slope_is_exact_for_large_values() -> None:
+    """There 1 - tanh(x)² is 4 exp(-2 |x|), which the subtraction rounds to 0."""
     value = torch.tensor([-40.0, -10.0, 10.0, 40.0])
     torch.testing.assert_close(log_slope(value), math.log(4) - 2 * value.abs())
     assert float(log_slope(torch.zeros(()))) == pytest.approx(0, abs=1e-6)
 
 
-def test_deviation_depends_on_the_state_and_shapes_are_kept() -> None:
+def test_deviation_depends_on_the_state() -> None:
     head, layer = squashed(spaces.Box(-1, 1, (2, 3), np.float32), 7)
     given = layer(100 * torch.randn(4, 7))
     assert given.shape == (4, 12)
@@ -104,23 +104,23 @@ def test_deviation_depends_on_the_state_and_shapes_are_kept() -> None:
     assert head.mode(given.detach().numpy()).shape == (4, 2, 3)
 
 
-def test_a_free_deviation_is_one_parameter_for_all_states() -> None:
-    """In a product too, where one part goes through the tanh and the others are what they are."""
+def test_free_deviation_is_a_parameter() -> None:
+    """Also in a product with a part that is not squashed."""
     both = spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(2)})
     product, layer = head(both, 7, squash=True)
     given = layer(100 * torch.randn(5, 7)).detach()
     assert (given[:, 2:4] == 0).all()
     action = product.sample(given.numpy(), product.noise(np.random.default_rng(0), (5,)))
     assert (np.abs(action[:, :2]) < 1).all()
-    alone = HEAD.host_log_prob(given[:, [0, 2]].numpy(), action[:, :1]) + HEAD.host_log_prob(
+    box = HEAD.host_log_prob(given[:, [0, 2]].numpy(), action[:, :1]) + HEAD.host_log_prob(
         given[:, [1, 3]].numpy(), action[:, 1:2]
     )
     chosen = given[:, 4:].log_softmax(-1).gather(1, torch.from_numpy(action[:, 2:]).long()).squeeze(1)
-    np.testing.assert_allclose(product.host_log_prob(given.numpy(), action), alone + chosen.numpy(), rtol=1e-4)
+    np.testing.assert_allclose(product.host_log_prob(given.numpy(), action), box + chosen.numpy(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("squash", [squashed, partial(head, squash=True)], ids=["squashed", "head"])
 @pytest.mark.parametrize("space", [spaces.Box(-np.inf, np.inf, (1,)), spaces.Box(-1, 3e38, (2,))])
-def test_actions_without_bounds_are_refused(space: spaces.Space[Any], squash: Callable[..., Any]) -> None:
+def test_squashed_refuses_actions_without_bounds(space: spaces.Space[Any], squash: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match=r"a tanh needs bounds, and the actions in .* have none; wrap"):
         squash(space, 4)

@@ -1,4 +1,4 @@
-"""A network by name has options, and reads observation and action together in critics if it says so."""
+"""Networks by name: their options, and networks that take observation and action together."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ class MakeSums:
         return Sums(config.width), config.width
 
 
-class MakeSeen(MakeSums):
+class MakeSumsOfObservations(MakeSums):
     takes_actions = False
 
 
-sums, seen = MakeSums(), MakeSeen()
+sums, sums_of_observations = MakeSums(), MakeSumsOfObservations()
 
 
-def test_a_network_has_options() -> None:
+def test_network_takes_options() -> None:
     module, features = custom(SPEC.obs, rl.Net(factory=f"{__name__}:sums:width=7"))
     assert (features, module(torch.ones(2, 3)).tolist()) == (7, [[3.0] * 7] * 2)
     with pytest.raises(BadConfig, match="has no option 'widht'; did you mean 'width'"):
         custom(SPEC.obs, rl.Net(factory=f"{__name__}:sums:widht=7"))
 
 
-def test_a_critic_gives_observation_and_action_to_a_network_that_takes_both() -> None:
+def test_critic_passes_observation_and_action_to_networks_that_take_both() -> None:
     critic = rl.ActionCritic(SPEC, rl.Net(hidden=(), factory=f"{__name__}:sums"))
     obs, action = torch.rand(5, 3), torch.rand(5, 2)
     total = obs.sum(1) + action.sum(1)
@@ -68,7 +68,7 @@ def test_a_critic_gives_observation_and_action_to_a_network_that_takes_both() ->
     assert sums.space == spaces.Dict({"obs": SPEC.obs, "action": SPEC.action})
 
 
-def test_a_critic_gives_only_the_observation_to_other_networks() -> None:
-    critic = rl.ActionCritic(SPEC, rl.Net(hidden=(), factory=f"{__name__}:seen"))
-    assert seen.space == SPEC.obs
+def test_critic_passes_only_the_observation_to_other_networks() -> None:
+    critic = rl.ActionCritic(SPEC, rl.Net(hidden=(), factory=f"{__name__}:sums_of_observations"))
+    assert sums_of_observations.space == SPEC.obs
     assert critic.output.in_features == 4 + 2

@@ -1,4 +1,4 @@
-"""Two-hot numbers: the loss is that of the two neighboring atoms, and its minimum is the number."""
+"""Two-hot numbers: cross-entropy with the two neighboring atoms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from rlplug_core.nets.two_hot import TwoHot
 
 
-def test_two_hot_numbers_come_back() -> None:
+def test_minimum_of_the_loss_is_the_number() -> None:
     numbers = TwoHot(101)
     wanted = torch.tensor([-150.0, -1.0, 0.0, 0.3, 16.0])
     outputs = torch.zeros(5, 101, requires_grad=True)
@@ -21,7 +21,7 @@ def test_two_hot_numbers_come_back() -> None:
     assert torch.allclose(numbers(outputs.detach()), wanted, rtol=0.02, atol=0.02)
 
 
-def test_the_loss_is_the_cross_entropy_to_two_atoms_or_a_squared_error() -> None:
+def test_loss_is_the_cross_entropy_with_two_atoms_or_a_squared_error() -> None:
     outputs = torch.randn(2, 21)
     log_probs = outputs.log_softmax(-1)
     place = (np.log(1 + 5.0) + 10) / 20 * 20
