@@ -1,4 +1,4 @@
-"""The episode buffer: every finished episode once, whole, with its true end."""
+"""The episode buffer returns each finished episode once, complete and with its true end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.reference.returns import Moment
 
 
 def episodes_of(story: Story) -> list[list[Moment]]:
-    """The finished episodes, first by the time of their end, then by row, with the rows without transition in them."""
+    """Return finished episodes, including invalid steps, by the time of their end and then by row."""
     found: list[tuple[int, int, list[Moment]]] = []
     for row, moments in enumerate(story.moments):
         episode: list[Moment] = []
@@ -28,11 +28,11 @@ def episodes_of(story: Story) -> list[list[Moment]]:
             if moment.valid and (moment.terminated or moment.truncated):
                 found.append((time, row, episode))
                 episode = []
-    return [episode for _, _, episode in sorted(found, key=lambda one: one[:2])]
+    return [episode for _, _, episode in sorted(found, key=lambda episode: episode[:2])]
 
 
 def rollouts(story: Story, steps: int, resumed_at: int = -1) -> list[Rollout]:
-    """All batches of a story; after `resumed_at` steps a fresh buffer goes on from the state."""
+    """Return all batches of a story; after `resumed_at` steps a new buffer continues from the state."""
     buffer, found = EpisodeBuffer(steps), []
     for time, step in enumerate(story.steps()):
         if time == resumed_at:
@@ -47,10 +47,8 @@ def rollouts(story: Story, steps: int, resumed_at: int = -1) -> list[Rollout]:
 
 @settings(max_examples=100, deadline=None)
 @given(stories(st.integers(1, 30)), st.integers(1, 12), st.floats(0, 1), st.floats(0, 1))
-def test_batches_are_whole_episodes_with_the_returns_of_the_definition(
-    story: Story, steps: int, gamma: float, lam: float
-) -> None:
-    """Each episode once, in order; a batch as soon as `steps` transitions are there; values at the true ends."""
+def test_batches_are_whole_episodes_with_correct_advantages(story: Story, steps: int, gamma: float, lam: float) -> None:
+    """Episodes come once and in order; a batch is due after `steps` transitions."""
     waiting = episodes_of(story)
     for rollout in rollouts(story, steps):
         advantage, _ = gae(rollout, *rollout.values(critic), gamma, lam)
@@ -68,18 +66,18 @@ def test_batches_are_whole_episodes_with_the_returns_of_the_definition(
 
 @settings(max_examples=50, deadline=None)
 @given(stories(st.integers(2, 30)), st.integers(1, 12), st.integers(1, 29))
-def test_state_resumes_anywhere(story: Story, steps: int, moment: int) -> None:
-    for one, other in zip(rollouts(story, steps), rollouts(story, steps, moment), strict=True):
+def test_state_resumes_at_any_step(story: Story, steps: int, moment: int) -> None:
+    for expected, resumed in zip(rollouts(story, steps), rollouts(story, steps, moment), strict=True):
         for name in ("obs", "action", "reward", "terminated", "truncated", "weight"):
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-        np.testing.assert_array_equal(one.truncations.obs, other.truncations.obs)
+            np.testing.assert_array_equal(getattr(expected, name), getattr(resumed, name))
+        np.testing.assert_array_equal(expected.truncations.obs, resumed.truncations.obs)
 
 
-def test_a_long_episode_outlives_many_short_ones() -> None:
-    """The room is found again while one row goes on; 500 steps, far more than there is room for at first."""
+def test_long_episode_continues_during_many_short_ones() -> None:
+    """The buffer reuses its memory, and grows for the 500 steps of the long episode."""
     length, numbers = 500, iter(range(10_000))
     short, long = ([Moment(next(numbers), 1.0, next(numbers), False, False, True) for _ in range(length)] for _ in "ab")
-    short = [Moment(one.obs, 1.0, one.next_obs, time % 5 == 4, False, True) for time, one in enumerate(short)]
+    short = [Moment(step.obs, 1.0, step.next_obs, time % 5 == 4, False, True) for time, step in enumerate(short)]
     long[-1] = Moment(long[-1].obs, 1.0, long[-1].next_obs, True, False, True)
     (rollout,) = rollouts(Story([short, long]), 2 * length)
     assert len(rollout.weight) == 2 * length
@@ -87,34 +85,34 @@ def test_a_long_episode_outlives_many_short_ones() -> None:
 
 
 @pytest.mark.parametrize("length", [40, 63, 64, 65, 200])
-def test_episodes_of_any_length_follow_each_other(length: int) -> None:
-    """Wherever the room ends, the next episode is whole."""
+def test_buffer_wraps_around_between_episodes_of_any_length(length: int) -> None:
     moments = [Moment(time, 1.0, time + 1, time % length == length - 1, False, True) for time in range(5 * length)]
     found = rollouts(Story([moments]), 1)
     assert [rollout.obs[0, 0, 0] for rollout in found] == [length * number for number in range(5)]
     assert [len(rollout.weight) for rollout in found] == [length] * 5
 
 
-def test_a_row_without_transition_ends_nothing() -> None:
+def test_invalid_step_does_not_end_an_episode() -> None:
     moments = [Moment(0, 1.0, 1, False, False, True), Moment(1, 9.0, 2, True, False, False)]
     moments += [Moment(2, 1.0, 3, True, False, True)]
     (rollout,) = rollouts(Story([moments]), 1)
     assert rollout.weight.ravel().tolist() == [1, 0, 1]
 
 
-def test_restart_drops_what_is_unfinished() -> None:
+def test_restart_drops_unfinished_episodes() -> None:
     buffer = EpisodeBuffer(1)
-    one, two = (Story([[Moment(at, 1.0, at + 1, at > 2, False, True) for at in span]]) for span in ((0, 1), (2, 3)))
-    for step in one.steps():
+    spans = ((0, 1), (2, 3))
+    first, second = (Story([[Moment(at, 1.0, at + 1, at > 2, False, True) for at in span]]) for span in spans)
+    for step in first.steps():
         buffer.add(step)
     buffer.restart()
-    for step in two.steps():
+    for step in second.steps():
         buffer.add(step)
     (rollout,) = buffer.batches(Clock(1))
     assert rollout.obs[:, 0, 0].tolist() == [2, 3, 4]
 
 
-def test_nested_observations() -> None:
+def test_buffer_stores_nested_observations() -> None:
     buffer = EpisodeBuffer(1)
     found: list[Any] = []
     for time in range(3):

@@ -1,4 +1,4 @@
-"""Frames stored once against observations stored whole, bit for bit, whatever the story."""
+"""A replay that stores each frame once returns the same bits as one that stores whole observations."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SIDE = 3
 
 @dataclass(frozen=True)
 class Film:
-    """How a story is seen: `frames` of `channels` in a stack, what stands before an episode's first frame, and how
-    likely it is that an observation is no continuation of the one before; and how an environment hands it out."""
+    """Images of a story: stacks of `frames` with `channels`, padding before the first frame, the probability `cuts`
+    that an observation does not continue the last one, and the order of axes."""
 
     frames: int
     channels: int
@@ -38,12 +38,12 @@ class Film:
     form: str = "first"
 
     def stacks(self, story: Story) -> dict[int, Array]:
-        """Every observation of the story by its number."""
+        """Draw an image for each observation of the story, by its number."""
         rng, seen = np.random.default_rng(5), dict[int, Array]()
         for row in story.moments:
             for moment in row:
                 if moment.obs not in seen:
-                    seen[moment.obs] = self.opening(rng)
+                    seen[moment.obs] = self.first_stack(rng)
                 if moment.valid and rng.random() >= self.cuts:
                     newest = rng.integers(0, 256, (self.channels, SIDE, SIDE), np.uint8)
                     seen[moment.next_obs] = np.concatenate([seen[moment.obs][self.channels :], newest])
@@ -51,24 +51,24 @@ class Film:
                     seen[moment.next_obs] = rng.integers(0, 256, seen[moment.obs].shape, np.uint8)
         return seen
 
-    def opening(self, rng: np.random.Generator) -> Array:
+    def first_stack(self, rng: np.random.Generator) -> Array:
         stack = rng.integers(0, 256, (self.frames, self.channels, SIDE, SIDE), np.uint8)
         if self.padding != "any":
             stack[:-1] = stack[-1] if self.padding == "repeat" else 0
         return stack.reshape(-1, SIDE, SIDE)
 
     def steps(self, story: Story) -> Iterator[Step]:
-        """The story in images; where all rows go on, the next observations are the same array, as an actor has it."""
+        """Yield steps of images; if all rows continue, obs is the array of the last next_obs, as in an actor."""
         seen, after = self.stacks(story), None
         for time, step in enumerate(story.steps()):
-            obs = self.shown(np.stack([seen[row[time].obs] for row in story.moments]))
+            obs = self.order_axes(np.stack([seen[row[time].obs] for row in story.moments]))
             if after is not None and np.array_equal(obs, after):
                 obs = after
-            after = self.shown(np.stack([seen[row[time].next_obs] for row in story.moments]))
+            after = self.order_axes(np.stack([seen[row[time].next_obs] for row in story.moments]))
             yield replace(step, obs=obs, next_obs=after)
 
-    def shown(self, images: Array) -> Array:
-        """Stacks [N, k * C, H, W] with their channels first, last, or with an axis of frames before [H, W, C]."""
+    def order_axes(self, images: Array) -> Array:
+        """Put the channels of stacks [N, k * C, H, W] first or last, or add an axis of frames before [H, W, C]."""
         if self.form == "frames":
             return np.moveaxis(images.reshape(len(images), self.frames, self.channels, SIDE, SIDE), 2, -1)
         return np.moveaxis(images, 1, -1) if self.form == "last" else images
@@ -85,7 +85,7 @@ def buffer_for(num_envs: int, slots: int, n: int, store: str = "memory") -> Repl
 
 
 def plain(step: Step) -> Step:
-    """The same numbers in a type that is stored whole."""
+    """Convert images to a type that is stored whole."""
     return replace(step, obs=step.obs.astype(np.int32), next_obs=step.next_obs.astype(np.int32))
 
 
@@ -97,10 +97,10 @@ def assert_equal(one: Transitions, other: Transitions) -> None:
 @pytest.mark.parametrize("store", ["memory", "disk", "cpu"])
 @settings(max_examples=60, deadline=None)
 @given(stories(st.integers(2, 25)), FILMS, st.integers(1, 3), st.integers(0, 6), st.data())
-def test_the_same_bits_as_whole_observations(
+def test_stacked_replay_equals_whole_replay(
     store: str, story: Story, film: Film, n: int, extra: int, data: st.DataObject
 ) -> None:
-    """Openings, ends, breaks, the seam, several rows, windows, and a stop at any moment; wherever it is stored."""
+    """For starts and ends of episodes, cuts, the ring's end, several rows, windows, all stores, and a resume."""
     slots, move = n + 1 + extra, data.draw(st.integers(0, len(story) - 1))
     frames, whole = buffer_for(story.num_envs, slots, n, store), buffer_for(story.num_envs, slots, n)
     for time, step in enumerate(film.steps(story)):
@@ -116,7 +116,7 @@ def test_the_same_bits_as_whole_observations(
 
 
 def film_of(steps: int, ends: set[int], film: Film = Film(4, 1, "repeat", 0.0)) -> Iterator[Step]:
-    """Two rows whose episodes end at some times."""
+    """Make images of two rows with episodes that end at these times."""
     rows, number = [], 0
     for _ in range(2):
         row = []
@@ -130,7 +130,7 @@ def film_of(steps: int, ends: set[int], film: Film = Film(4, 1, "repeat", 0.0)) 
 
 
 @pytest.mark.parametrize("form", ["first", "last", "frames"])
-def test_a_stack_is_known_and_each_frame_stored_once(form: str) -> None:
+def test_each_frame_of_a_stack_is_stored_once(form: str) -> None:
     buffer = buffer_for(2, 200, 1)
     for step in film_of(150, {30, 31, 77}, Film(4, 3, "repeat", 0.0, form)):
         buffer.add(step)
@@ -138,14 +138,14 @@ def test_a_stack_is_known_and_each_frame_stored_once(form: str) -> None:
     store = buffer.data.obs
     assert type(store) is Stacked
     assert store.frames.size == 204 * 2 * 3 * SIDE * SIDE
-    assert not store.starts  # an opening that repeats its frame needs no more
+    assert not store.starts  # a stack that repeats its first frame needs no other frames
     assert not store.apart
     assert len(store.finals) == 6
 
 
 @pytest.mark.parametrize("shape", [(2, 3, SIDE, SIDE), (2, SIDE + 1, SIDE + 1, 3)], ids=["first", "last"])
-def test_observations_that_stop_being_stacks_are_stored_whole(shape: tuple[int, ...]) -> None:
-    """The first step looked like one: nothing moved."""
+def test_observations_that_stop_to_be_stacks_are_stored_whole(shape: tuple[int, ...]) -> None:
+    """The first step looks like a stack, because its images are equal."""
     rng = np.random.default_rng(0)
     buffer, whole = buffer_for(2, 100, 1), buffer_for(2, 100, 1)
     obs = np.full(shape, 9, np.uint8)
@@ -159,38 +159,38 @@ def test_observations_that_stop_being_stacks_are_stored_whole(shape: tuple[int, 
         assert time or buffer.data.obs.last is channels_last(shape[1:])  # type: ignore[union-attr]
         for one, other in zip(buffer.batches(CLOCK), whole.batches(CLOCK), strict=True):
             assert_equal(one, other)
-    again = buffer_for(2, 100, 1)
-    again.load_state_dict(stored(buffer.state_dict()))
-    assert_same(again.state_dict(), buffer.state_dict())
+    resumed = buffer_for(2, 100, 1)
+    resumed.load_state_dict(stored(buffer.state_dict()))
+    assert_same(resumed.state_dict(), buffer.state_dict())
 
 
 @pytest.mark.parametrize("kind", ["float", "color", "flat"])
 def test_observations_that_are_not_frame_stacks_are_stored_whole(kind: str) -> None:
     step = next(film_of(1, set(), Film(3, 1, "any", 0.0)))
-    seen = {
+    obs, next_obs = {
         "float": (step.obs.astype(np.float32), step.next_obs.astype(np.float32)),
         "color": (step.obs, step.next_obs[:, ::-1].copy()),
         "flat": (step.obs.reshape(2, -1), step.next_obs.reshape(2, -1)),
     }[kind]
     buffer = buffer_for(2, 10, 1)
-    buffer.add(replace(step, obs=seen[0], next_obs=seen[1]))
+    buffer.add(replace(step, obs=obs, next_obs=next_obs))
     assert buffer.data is not None
     assert type(buffer.data.obs) is Whole
 
 
-def test_a_restart_keeps_what_the_newest_step_led_to() -> None:
+def test_restart_keeps_the_successor_of_the_newest_step() -> None:
     buffer, whole = buffer_for(2, 10, 1), buffer_for(2, 10, 1)
-    for kept, seen in ((buffer, lambda step: step), (whole, plain)):
+    for replay, convert in ((buffer, lambda step: step), (whole, plain)):
         for step in film_of(6, {2}):
-            kept.add(seen(step))
-        kept.restart()
+            replay.add(convert(step))
+        replay.restart()
         for step in film_of(3, set(), Film(4, 1, "zero", 0.0)):
-            kept.add(seen(step))
+            replay.add(convert(step))
     assert_equal(buffer.gather(np.arange(18)), whole.gather(np.arange(18)))
 
 
 def test_a_million_frames_take_less_than_eight_gigabytes() -> None:
-    """As far as storage is reserved; pages are taken when they are written."""
+    """This is reserved address space; the system allocates pages when they are written."""
     never = np.zeros(8, bool)
     obs = np.zeros((8, 4, 84, 84), np.uint8)
     step = Step(obs, never.astype(int), np.zeros(8, np.float32), obs, never, never, never, ~never, False, {}, None)

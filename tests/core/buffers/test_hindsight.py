@@ -1,4 +1,4 @@
-"""Hindsight replay against walking through the episodes: which goals are given, and what follows from them."""
+"""Hindsight replay: goals, rewards and discounts against those of the recorded episodes."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from tests.tables import for_each
 
 GAMMA, K, ROWS = 0.9, 3, 3
 PACE = ReplaySchedule(64, 1, 1, 2 * ROWS)
-#: One moment of one row: what was achieved after it, the episode it belongs to, and whether the task ended there.
+#: A step of one row: the goal achieved after it, its episode, and whether it terminated.
 Moment = tuple[Array, int, bool]
 
 
 class Trap(Bits):
-    """Bits of which three may never be on together, whatever the goal is."""
+    """Bits in which an episode also ends if the first three are on."""
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
-        paid, there, cut = super().move(action)
-        return paid, there | self.state["bits"][:, :3].all(1), cut
+        reward, terminated, truncated = super().move(action)
+        return reward, terminated | self.state["bits"][:, :3].all(1), truncated
 
 
 class Play:
-    """Random play: steps for a buffer, and for a reference every moment by its number `time * ROWS + row`."""
+    """Random steps for a buffer, and each moment by its number `time * ROWS + row` for a reference."""
 
     def __init__(self, seed: int = 1, env: type[Bits] = Bits) -> None:
         self.env, self.generator = env(ROWS), np.random.default_rng(seed)
@@ -60,13 +60,13 @@ class Play:
         )  # fmt: skip
 
     def later(self, number: int) -> list[Array]:
-        """What the episode of this moment achieved from then on, slowly."""
+        """Return the goals that the episode of this moment achieved from this step on."""
         episode = self.moments[number][1]
-        return [goal for other, (goal, mine, _) in self.moments.items() if other >= number and mine == episode]
+        return [goal for other, (goal, own, _) in self.moments.items() if other >= number and own == episode]
 
 
 def never(achieved: Array, desired: Array) -> Array:
-    """Goals end nothing, as in gymnasium-robotics."""
+    """Return False: no goal ends an episode, as in gymnasium-robotics."""
     return np.zeros(len(achieved), np.bool_)
 
 
@@ -74,19 +74,19 @@ def buffer_of(slots: int, k: int = K, ends: Callable[[Array, Array], Array] = re
     return HindsightReplay(Goals(reward, ends), k, slots * ROWS, PACE, GAMMA, Seeds(5))
 
 
-def assert_right(play: Play, batch: Any, plain: Any, ends: bool = True) -> int:
-    """Each transition has its own goal or a later one, with what follows from it; returns how many have another."""
+def count_other_goals(play: Play, batch: Any, plain: Any, ends: bool = True) -> int:
+    """Check that each transition has its own goal or a later one, and count the later ones."""
     others = 0
-    for place, number in enumerate(batch.index.tolist()):
-        goal, own = batch.obs["desired_goal"][place].numpy(), plain.obs["desired_goal"][place].numpy()
-        achieved = batch.next_obs["achieved_goal"][place].numpy()
-        assert (batch.next_obs["desired_goal"][place].numpy() == goal).all()
+    for index, number in enumerate(batch.index.tolist()):
+        goal, own = batch.obs["desired_goal"][index].numpy(), plain.obs["desired_goal"][index].numpy()
+        achieved = batch.next_obs["achieved_goal"][index].numpy()
+        assert (batch.next_obs["desired_goal"][index].numpy() == goal).all()
         assert (achieved == play.moments[number][0]).all()
-        assert float(batch.reward[place]) == (0 if (achieved == goal).all() else -1)
+        assert float(batch.reward[index]) == (0 if (achieved == goal).all() else -1)
         over = (ends and (achieved == goal).all()) or play.moments[number][2]
-        assert float(batch.discount[place]) == pytest.approx(0 if over else GAMMA)
+        assert float(batch.discount[index]) == pytest.approx(0 if over else GAMMA)
         for name in ("observation", "achieved_goal"):
-            assert (batch.obs[name][place] == plain.obs[name][place]).all()
+            assert (batch.obs[name][index] == plain.obs[name][index]).all()
         if not (goal == own).all():
             others += 1
             assert any((goal == later).all() for later in play.later(number))
@@ -95,20 +95,20 @@ def assert_right(play: Play, batch: Any, plain: Any, ends: bool = True) -> int:
 
 @for_each("env, ends", [(Bits, reached), (Trap, reached), (Trap, never)])
 @for_each("slots", [7, 25, 200])
-def test_every_goal_was_reached_later_in_the_episode(slots: int, env: type[Bits], ends: Any) -> None:
-    """Episodes that end early, that fail, that are cut, that still run, that the ring's seam cuts in two."""
+def test_goals_are_those_achieved_later_in_the_episode(slots: int, env: type[Bits], ends: Any) -> None:
+    """In episodes that succeed, fail, are truncated, are unfinished, or cross the end of the ring."""
     play, buffer, others, drawn = Play(env=env), buffer_of(slots, ends=ends), 0, 0
     for time in range(120):
         buffer.add(play.step())
         if time > 2 and time % 4 == 0:
             index = buffer.sample(64)
-            others += assert_right(play, buffer.gather(index), plain(buffer, index), ends is reached)
+            others += count_other_goals(play, buffer.gather(index), plain(buffer, index), ends is reached)
             drawn += 64
     assert others / drawn == pytest.approx(K / (K + 1), abs=0.05)
 
 
 def plain(buffer: HindsightReplay, index: Array) -> Any:
-    """The same transitions with their own goals."""
+    """Return the same transitions with their own goals."""
     share, buffer.share = buffer.share, -1.0
     state = buffer.generator.bit_generator.state
     found = buffer.gather(index)
@@ -116,7 +116,7 @@ def plain(buffer: HindsightReplay, index: Array) -> Any:
     return found
 
 
-def test_each_later_moment_is_as_likely() -> None:
+def test_later_goals_are_equally_likely() -> None:
     play, buffer = Play(2), buffer_of(100, k=10**9)
     for _ in range(30):
         buffer.add(play.step())
@@ -127,37 +127,37 @@ def test_each_later_moment_is_as_likely() -> None:
     assert counts / counts.sum() == pytest.approx(expected / 5, abs=0.03)
 
 
-def test_a_restored_buffer_and_one_that_restarts_know_their_episodes() -> None:
+def test_episodes_survive_resume_and_restart() -> None:
     play, buffer = Play(3), buffer_of(20)
     for _ in range(33):
         buffer.add(play.step())
-    other = buffer_of(20)
-    other.load_state_dict(buffer.state_dict())
-    assert (other.begins == buffer.begins).all()
-    assert (other.ends == buffer.ends).all()
-    one, two = (each.draw(64, Clock(1)) for each in (buffer, other))
-    assert (one.obs["desired_goal"] == two.obs["desired_goal"]).all()
+    resumed = buffer_of(20)
+    resumed.load_state_dict(buffer.state_dict())
+    assert (resumed.begins == buffer.begins).all()
+    assert (resumed.ends == buffer.ends).all()
+    expected, found = (replay.draw(64, Clock(1)) for replay in (buffer, resumed))
+    assert (expected.obs["desired_goal"] == found.obs["desired_goal"]).all()
     buffer.restart()
     newest = (buffer.count - 1) * ROWS + np.arange(ROWS)
     assert (buffer.ends[newest % buffer.data.total] == newest).all()  # type: ignore[union-attr]
     assert (buffer.begins == newest + ROWS).all()
 
 
-def test_a_buffer_restored_in_its_first_episode_knows_where_each_row_began() -> None:
+def test_resume_in_the_first_episode_keeps_its_start() -> None:
     play, buffer = Play(3), buffer_of(20)
     buffer.add(play.step())
     assert not buffer.data.ended[0].any()  # type: ignore[union-attr]
-    other = buffer_of(20)
-    other.load_state_dict(buffer.state_dict())
-    assert (other.begins == buffer.begins).all()
+    resumed = buffer_of(20)
+    resumed.load_state_dict(buffer.state_dict())
+    assert (resumed.begins == buffer.begins).all()
     for _ in range(12):
         step = play.step()
         buffer.add(step)
-        other.add(step)
-    assert (other.ends == buffer.ends).all()
+        resumed.add(step)
+    assert (resumed.ends == buffer.ends).all()
 
 
-def test_stored_values_stay_unchanged() -> None:
+def test_gather_does_not_change_stored_goals() -> None:
     play, buffer = Play(4), buffer_of(30)
     for _ in range(30):
         buffer.add(play.step())
@@ -167,8 +167,8 @@ def test_stored_values_stay_unchanged() -> None:
     assert (plain(buffer, index).obs["desired_goal"] == before.obs["desired_goal"]).all()
 
 
-def test_absent_rows_give_no_goal() -> None:
-    """What an absent row shows was not achieved; a step leads to what its row saw when it was there again."""
+def test_absent_rows_give_no_goals() -> None:
+    """A step's successor is the next observation of its row that is valid."""
     play, buffer = Play(5), buffer_of(60, k=10**9)
     for time in range(40):
         absent = np.arange(ROWS) * (time % 3 == 1) == 1
@@ -181,7 +181,7 @@ def test_absent_rows_give_no_goal() -> None:
     assert not (batch.next_obs["achieved_goal"] == 0.5).any()
 
 
-def test_rewards_without_an_end_leave_discounts() -> None:
+def test_goals_without_an_end_do_not_change_discounts() -> None:
     play = Play(6)
     buffer = HindsightReplay(Goals(reward), 10**9, 100, PACE, GAMMA, Seeds(5))
     for _ in range(30):
@@ -195,14 +195,14 @@ def make(**options: Any) -> Any:
     return replay_buffer(100, PACE, **{**given, **options})
 
 
-def test_impossible_hindsight_options_are_refused() -> None:
+def test_inconsistent_hindsight_options_raise() -> None:
     assert isinstance(make(), HindsightReplay)
     with pytest.raises(UsageError, match="leave n_step at 1"):
         make(n_step=2)
     with pytest.raises(UsageError, match="priorities and joint transitions out"):
         make(priority=PriorityOptions(alpha=0.5))
-    without = Spec(spaces.Box(0, 1, (2,)), spaces.Discrete(2), 1, "Plain-v0")
+    plain_spec = Spec(spaces.Box(0, 1, (2,)), spaces.Discrete(2), 1, "Plain-v0")
     with pytest.raises(UsageError, match=r"Plain-v0 has none.*compute_reward"):
-        make(spec=without)
+        make(spec=plain_spec)
     with pytest.raises(UsageError, match="her replays other goals"):
         goals_of(Spec(Bits.obs, Bits.action, 1, "Rewardless"))

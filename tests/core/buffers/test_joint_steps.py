@@ -1,4 +1,4 @@
-"""Joint transitions of all agents of a world, against a log of each world that knows no rows."""
+"""Joint transitions of all agents of a world against a log of each world."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GAMMA = 0.9
 
 @dataclass
 class Moment:
-    """One step of a world: what each present agent saw, did, got and saw then; `left` continue or were cut."""
+    """One step of a world: observations, actions, rewards and next observations of the agents that are present."""
 
     seen: dict[int, float]
     actions: dict[int, int]
@@ -40,7 +40,7 @@ class Moment:
 
 
 def worlds(length: int, seed: int) -> Iterator[tuple[Step, list[Moment]]]:
-    """Yield steps of all rows, and the same as moments of each world; agent 2 comes one step late."""
+    """Yield steps of all rows and the moments of each world; agent 2 appears one step late."""
     rng = np.random.default_rng(seed)
     present = [{0, 1} for _ in range(WORLDS)]
     opened = [set(range(AGENTS)) for _ in range(WORLDS)]
@@ -96,13 +96,13 @@ def worlds(length: int, seed: int) -> Iterator[tuple[Step, list[Moment]]]:
         )
 
 
-def filled(values: dict[int, float], default: float = 0.0) -> list[float]:
+def by_agent(values: dict[int, float], default: float = 0.0) -> list[float]:
     return [values.get(agent, default) for agent in range(AGENTS)]
 
 
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_joint_transitions_are_those_of_the_log_of_each_world(n: int, alpha: float) -> None:
+def test_joint_transitions_equal_the_log(n: int, alpha: float) -> None:
     buffer = replay_buffer(
         200, ReplaySchedule(8, 1, 1, 20), n_step=n, gamma=GAMMA, seeds=Seeds(0), device=torch.device("cpu"),
         priority=PriorityOptions(alpha=alpha), agents=AGENTS,
@@ -113,7 +113,7 @@ def test_joint_transitions_are_those_of_the_log_of_each_world(n: int, alpha: flo
         buffer.add(step)
         log.append(moments)
         count += int(step.valid.sum())
-    assert buffer.added == count  # the pace counts env steps, one for each agent
+    assert buffer.added == count  # env steps are counted for each agent
     index = np.arange((len(log) - n) * WORLDS)
     batch = buffer.gather(index)
     assert any(len(moment.seen) < AGENTS for moments in log for moment in moments)
@@ -128,16 +128,17 @@ def test_joint_transitions_are_those_of_the_log_of_each_world(n: int, alpha: flo
             discount, taken = discount * GAMMA, taken + 1
         later = last.then if last.over else log[time + taken][world].seen
         assert batch.obs["present"][row].tolist() == [float(agent in begin.seen) for agent in range(AGENTS)]
-        assert batch.obs["agents"][row, :, 0].tolist() == filled(begin.seen)
+        assert batch.obs["agents"][row, :, 0].tolist() == by_agent(begin.seen)
         assert batch.next_obs["present"][row].tolist() == [float(agent in later) for agent in range(AGENTS)]
-        assert batch.next_obs["agents"][row, :, 0].tolist() == filled(later)
+        assert batch.next_obs["agents"][row, :, 0].tolist() == by_agent(later)
         assert batch.reward[row].item() == pytest.approx(reward, rel=1e-5)
         assert batch.discount[row].item() == pytest.approx(0 if last.dead else discount, rel=1e-5)
-        assert batch.extras["agent_reward"][row].tolist() == pytest.approx(filled(begin.rewards))
+        assert batch.extras["agent_reward"][row].tolist() == pytest.approx(by_agent(begin.rewards))
         assert all(batch.action[row, agent] == action for agent, action in begin.actions.items())
 
 
-def test_observations_of_absent_agents_are_zero_and_their_masks_allow_everything() -> None:
+def test_joint_step_fills_in_absent_agents() -> None:
+    """Their observations are zero, and their masks allow all actions."""
     step = next(worlds(1, 0))[0]
     mask = np.array([[1, 0]] * 6, np.int8)
     obs = {"seen": step.obs + 1, "action_mask": mask}
@@ -147,7 +148,7 @@ def test_observations_of_absent_agents_are_zero_and_their_masks_allow_everything
     assert joint.is_first.tolist() == [True, True]
 
 
-def test_each_agent_has_its_own_network_and_rows_of_a_world_stay_together() -> None:
+def test_per_agent_applies_a_network_to_each_agent() -> None:
     scales = iter(range(1, AGENTS + 1))
 
     class Scale(nn.Module):
@@ -164,7 +165,7 @@ def test_each_agent_has_its_own_network_and_rows_of_a_world_stay_together() -> N
         network(torch.ones(4, 1))
 
 
-def test_the_state_is_all_observations_without_absent_agents_or_the_state_that_they_have() -> None:
+def test_joint_state_is_the_observations_of_present_agents_or_their_state() -> None:
     names = ("a", "b") * 2
     spec = Spec(spaces.Discrete(3), spaces.Discrete(2), 4, "World", agents=names)
     obs = {"agents": torch.tensor([[0, 2], [1, 1]]), "present": torch.tensor([[1.0, 1.0], [0.0, 1.0]])}
@@ -181,7 +182,7 @@ def test_the_state_is_all_observations_without_absent_agents_or_the_state_that_t
     assert agent_spec(spec).obs == spaces.Dict({"seen": spaces.Discrete(3)})
 
 
-def test_agents_in_turn_and_memories_are_refused() -> None:
+def test_joint_replay_refuses_turns_and_memories() -> None:
     class Learner:
         spec = Spec(spaces.Discrete(3), spaces.Discrete(2), 2, "Chess", agents=("a", "b"), turns=True)
         config = SimpleNamespace(memory=None)
@@ -195,24 +196,23 @@ def test_agents_in_turn_and_memories_are_refused() -> None:
         replay_from_options(learner, agents=2)
 
 
-def test_batches_are_due_by_env_steps_and_resume_exactly() -> None:
+def test_joint_replay_resumes_exactly() -> None:
     def make() -> ReplayBuffer:
         return replay_buffer(
             100, ReplaySchedule(4, 6, 1, 20), n_step=1, gamma=GAMMA, seeds=Seeds(0), device=torch.device("cpu"),
             agents=AGENTS,
         )  # fmt: skip
 
-    whole, before = make(), make()
-    after: ReplayBuffer | None = None
+    buffers = [make(), make()]
     for time, (step, _) in enumerate(worlds(40, seed=1)):
         if time == 20:
-            after = make()
-            after.load_state_dict(before.state_dict())
-        parts = [whole, before if after is None else after]
-        for part in parts:
-            part.add(step)
-        for one, other in zip(*(part.batches(Clock(100)) for part in parts), strict=True):
-            assert torch.equal(one.index, other.index)
-            assert torch.equal(one.obs["agents"], other.obs["agents"])
-            assert torch.equal(one.next_obs["present"], other.next_obs["present"])
-    assert whole.added > 60
+            state = buffers[1].state_dict()
+            buffers[1] = make()
+            buffers[1].load_state_dict(state)
+        for buffer in buffers:
+            buffer.add(step)
+        for expected, batch in zip(*(buffer.batches(Clock(100)) for buffer in buffers), strict=True):
+            assert torch.equal(expected.index, batch.index)
+            assert torch.equal(expected.obs["agents"], batch.obs["agents"])
+            assert torch.equal(expected.next_obs["present"], batch.next_obs["present"])
+    assert buffers[0].added > 60

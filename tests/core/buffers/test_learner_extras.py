@@ -1,4 +1,4 @@
-"""Extras that a learner writes for steps: later batches have them, against a dictionary from step to value."""
+"""Extras that a learner writes for steps, against a dictionary from step to value."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.core.stories import Story, stories
 
 CLOCK = Clock(100)
 SEQUENCES = SequenceShape(2, 1, 2)
-#: The number of steps that a new latent stands for.
+#: The initial value of a latent.
 NEW = -1.0
 
 
-def written(buffer: Any) -> Any:
+def add_extras(buffer: Any) -> Any:
     return buffer.with_extras(latent=np.full(3, NEW), uses=0)
 
 
@@ -41,28 +41,28 @@ def pace(rows: int) -> ReplaySchedule:
 
 
 KINDS: dict[str, Callable[[int], Any]] = {
-    "uniform": lambda rows: written(ReplayBuffer(7 * rows, pace(rows), 2, 0.9, Seeds(7), together=32)),
-    "prioritized": lambda rows: written(PrioritizedReplay(7 * rows, pace(rows), 2, 0.9, Seeds(7))),
-    "sampled": lambda rows: written(SampledReplay(7 * rows, pace(rows), 2, 0.9, Seeds(7))),
-    "sequences": lambda rows: written(SequenceReplay(SEQUENCES, 7 * rows, pace(rows), 2, 0.9, Seeds(7))),
-    "uniform sequences": lambda rows: written(
+    "uniform": lambda rows: add_extras(ReplayBuffer(7 * rows, pace(rows), 2, 0.9, Seeds(7), together=32)),
+    "prioritized": lambda rows: add_extras(PrioritizedReplay(7 * rows, pace(rows), 2, 0.9, Seeds(7))),
+    "sampled": lambda rows: add_extras(SampledReplay(7 * rows, pace(rows), 2, 0.9, Seeds(7))),
+    "sequences": lambda rows: add_extras(SequenceReplay(SEQUENCES, 7 * rows, pace(rows), 2, 0.9, Seeds(7))),
+    "uniform sequences": lambda rows: add_extras(
         SequenceReplay(SEQUENCES, 7 * rows, pace(rows), 2, 0.9, Seeds(7), priority=Priority(alpha=0.0))
     ),
-    "sources": lambda rows: SourcesReplay(written(ReplayBuffer(14 * rows, pace(rows), 2, 0.9, Seeds(7))), 2),
+    "sources": lambda rows: SourcesReplay(add_extras(ReplayBuffer(14 * rows, pace(rows), 2, 0.9, Seeds(7))), 2),
     "sequences of sources": lambda rows: SourcesReplay(
-        written(SequenceReplay(SEQUENCES, 14 * rows, pace(rows), 2, 0.9, Seeds(7))), 2
+        add_extras(SequenceReplay(SEQUENCES, 14 * rows, pace(rows), 2, 0.9, Seeds(7))), 2
     ),
 }
 
 
 def steps(story: Story) -> Iterator[tuple[int, Step]]:
-    """Its steps, in turns from two sources for buffers that keep them apart."""
+    """Yield steps with alternating sources."""
     for time, step in enumerate(story.steps()):
         yield time % 2, step
 
 
 class Reference:
-    """The slow obvious way: what was written last for each observation, which is another one in every step."""
+    """The extras written last for each observation; each step has its own observation."""
 
     def __init__(self) -> None:
         self.latents: dict[float, list[float]] = {}
@@ -79,17 +79,16 @@ class Reference:
     def write(self, batch: Transitions, update: int) -> Result:
         obs, latent, uses = self.rows(batch)
         extras = {"latent": latent + update + obs.unsqueeze(1), "uses": uses + 1}
-        for number, one, use in zip(obs.tolist(), extras["latent"].tolist(), extras["uses"].tolist(), strict=True):
-            self.latents[number] = one
-            self.uses[number] = use
+        self.latents |= dict(zip(obs.tolist(), extras["latent"].tolist(), strict=True))
+        self.uses |= dict(zip(obs.tolist(), extras["uses"].tolist(), strict=True))
         return Result({}, batch.index.double() % 5, extras)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=12, deadline=None)
 @given(stories(st.integers(8, 30)), st.integers(0, 29))
-def test_later_batches_have_what_was_written_last_resumed_anywhere(kind: str, story: Story, move: int) -> None:
-    """Also over the ring's seam, where a new step begins with the new value, and between two batches of one step."""
+def test_batches_have_the_extras_written_last(kind: str, story: Story, move: int) -> None:
+    """Also after a resume, between batches of one step, and at the end of the ring, where new steps get new values."""
     stay, moved = (KINDS[kind](story.num_envs) for _ in range(2))
     ours, theirs = Reference(), Reference()
     for time, (source, step) in enumerate(steps(story)):
@@ -106,7 +105,7 @@ def test_later_batches_have_what_was_written_last_resumed_anywhere(kind: str, st
     assert_same(stay.state_dict(), moved.state_dict())
 
 
-def test_extras_on_a_device_are_written_there() -> None:
+def test_device_replay_stores_extras() -> None:
     buffer = DeviceReplay(20, pace(2), 1, 0.9, Seeds(7), torch.device("cpu"), "cpu").with_extras(latent=np.zeros(2))
     reference = dict[float, list[float]]()
     for time in range(40):
@@ -122,7 +121,7 @@ def test_extras_on_a_device_are_written_there() -> None:
     assert len(reference) > 60
 
 
-def test_wrong_names_and_shapes_are_refused_in_one_sentence() -> None:
+def test_wrong_extras_raise() -> None:
     buffer = KINDS["uniform"](1)
     one = np.ones(1, np.float32)
     flag = np.zeros(1, bool)

@@ -1,4 +1,4 @@
-"""Prioritized replay against the closed form of Schaul et al. (2016), and over the same stories as uniform replay."""
+"""Prioritized replay against the closed form of Schaul et al. (2016), with the stories of uniform replay."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def buffer_for(num_envs: int, slots: int, n: int = 1, size: int = 16, priority: 
 
 
 def surprise(batch: Transitions) -> Result:
-    """Priorities that say which transition they are of."""
+    """Give each transition its own priority."""
     return Result({}, 5 * torch.sin(batch.obs[:, 0]).abs())
 
 
 @settings(max_examples=100, deadline=None)
 @given(stories(st.integers(1, 30)), st.integers(1, 4), st.integers(0, 6))
-def test_every_batch_is_what_the_story_says(story: Story, n: int, extra: int) -> None:
-    """And every transition has its own mass: the largest so far, at first 1, or what was reported for it."""
+def test_batches_equal_the_story(story: Story, n: int, extra: int) -> None:
+    """The mass of a transition is the reported one, or the largest so far, which is 1 at first."""
     slots = n + 1 + extra
     buffer = buffer_for(story.num_envs, slots, n)
     masses: dict[int, float] = {}
@@ -66,8 +66,8 @@ def test_every_batch_is_what_the_story_says(story: Story, n: int, extra: int) ->
 
 @settings(max_examples=30, deadline=None)
 @given(stories(st.integers(3, 20)), st.integers(1, 3), st.integers(0, 5))
-def test_mass_is_where_a_transition_is(story: Story, n: int, extra: int) -> None:
-    """Nowhere else: not on unfinished windows, rows without a transition, or what was overwritten."""
+def test_only_complete_transitions_have_mass(story: Story, n: int, extra: int) -> None:
+    """Unfinished windows, invalid rows and overwritten transitions have none."""
     slots = n + 1 + extra
     buffer = buffer_for(story.num_envs, slots, n)
     for time, step in enumerate(story.steps()):
@@ -79,7 +79,7 @@ def test_mass_is_where_a_transition_is(story: Story, n: int, extra: int) -> None
 
 
 def test_draws_follow_the_closed_form() -> None:
-    """P(i) = p_i^alpha / sum p^alpha, also where the ring has come round."""
+    """P(i) = p_i^alpha / sum p^alpha, also after the ring has wrapped around."""
     buffer = buffer_for(2, 8, size=16, priority=Priority(0.7, constant(1.0), 0.01))
     for time in range(11):
         buffer.add(dictionary_step(time))
@@ -87,27 +87,27 @@ def test_draws_follow_the_closed_form() -> None:
     priority = np.linspace(0, 3, 16)
     batch = buffer.gather(numbers)
     buffer.feedback(batch, Result({}, torch.from_numpy(priority)))
-    chances = (priority + 0.01) ** 0.7
-    chances /= chances.sum()
+    probabilities = (priority + 0.01) ** 0.7
+    probabilities /= probabilities.sum()
     drawn = [buffer.draw(16, CLOCK) for _ in range(2000)]
     counts = np.bincount(np.concatenate([batch.index for batch in drawn]), minlength=22)
     assert (counts[:6] == 0).all()
-    expected = 32_000 * chances
+    expected = 32_000 * probabilities
     assert (np.abs(counts[6:] - expected) < 5 * np.sqrt(expected) + 1).all()
     for batch in drawn[:50]:
-        weight = (16 * chances[batch.index.numpy() - 6]) ** -1.0
+        weight = (16 * probabilities[batch.index.numpy() - 6]) ** -1.0
         np.testing.assert_allclose(batch.weight, weight / weight.max(), rtol=1e-5)
 
 
-def test_a_batch_spreads_over_the_mass() -> None:
-    """One draw from each equal share: among equals, with as many draws as there are, each is drawn once."""
+def test_draws_are_stratified() -> None:
+    """Each equal share of the mass gives one draw, so as many draws as equal transitions draw each once."""
     buffer = buffer_for(2, 32, size=64)
     for time in range(32):
         buffer.add(dictionary_step(time))
     np.testing.assert_array_equal(buffer.draw(64, CLOCK).index, np.arange(64))
 
 
-def test_weights_keep_their_scale_in_the_mean() -> None:
+def test_mean_does_not_normalize_weights() -> None:
     buffer = buffer_for(2, 10, size=8)
     for time in range(10):
         buffer.add(dictionary_step(time))
@@ -129,7 +129,7 @@ def test_beta_follows_the_clock() -> None:
     np.testing.assert_allclose(batch.weight, mass.min() / mass, rtol=1e-5)
 
 
-def test_new_transitions_have_the_largest_priority_which_is_1_at_first() -> None:
+def test_new_transitions_get_the_largest_priority() -> None:
     """Algorithm 1 of Schaul et al. (2016, arXiv:1511.05952)."""
     buffer = buffer_for(2, 10, priority=Priority(alpha=1.0, epsilon=1e-12))
     buffer.add(dictionary_step(0))
@@ -140,17 +140,17 @@ def test_new_transitions_have_the_largest_priority_which_is_1_at_first() -> None
     assert sorted(buffer.tree.mass)[-2:] == pytest.approx([7.0, 7.0])
 
 
-def test_of_a_transition_drawn_twice_the_last_priority_stays() -> None:
+def test_last_priority_of_a_transition_counts() -> None:
     buffer = buffer_for(2, 10)
     for time in range(4):
         buffer.add(dictionary_step(time))
     buffer.feedback(buffer.gather(np.array([3, 5, 3])), Result({}, torch.tensor([9.0, 1.0, 4.0])))
     np.testing.assert_allclose(buffer.tree.mass[[3, 5]], [4.000001**0.6, 1.000001**0.6])
-    assert buffer.largest == pytest.approx(9.000001**0.6)  # it was a priority that once was
+    assert buffer.largest == pytest.approx(9.000001**0.6)  # of all priorities so far
 
 
-def test_priorities_of_what_is_gone_are_passed_over() -> None:
-    """Batches may come back late, when the ring has moved on."""
+def test_priorities_of_overwritten_transitions_are_ignored() -> None:
+    """Feedback may arrive after the ring has overwritten transitions of the batch."""
     buffer = buffer_for(2, 4)
     for time in range(5):
         buffer.add(dictionary_step(time))
@@ -164,7 +164,7 @@ def test_priorities_of_what_is_gone_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("priority", [None, torch.tensor([1.0, -1.0]), torch.tensor([1.0, float("nan")])])
-def test_priorities_that_are_none_are_refused(priority: torch.Tensor | None) -> None:
+def test_invalid_priorities_raise(priority: torch.Tensor | None) -> None:
     buffer = buffer_for(2, 4)
     buffer.add(dictionary_step(0))
     with pytest.raises(RlplugError, match="priorit"):
@@ -174,7 +174,7 @@ def test_priorities_that_are_none_are_refused(priority: torch.Tensor | None) -> 
 def both_masses(
     story: Story, move: int, make: Callable[[], PrioritizedReplay]
 ) -> list[tuple[list[float], list[float]]]:
-    """After every batch the priorities of a buffer that was never stored, and of one that was; they draw the same."""
+    """Return the priorities of a buffer and of a resumed one after each batch; both draw the same batches."""
     found = []
     for stay, moved, one, other in side_by_side(story, move, make):
         assert torch.equal(one.index, other.index)
@@ -187,9 +187,7 @@ def both_masses(
 
 @settings(max_examples=40, deadline=None)
 @given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(0, 4), st.data())
-def test_stored_and_read_at_any_moment_it_goes_on_the_same(
-    story: Story, n: int, extra: int, data: st.DataObject
-) -> None:
+def test_state_resumes_at_any_step(story: Story, n: int, extra: int, data: st.DataObject) -> None:
     move = data.draw(st.integers(0, len(story) - 1))
     pairs = both_masses(story, move, lambda: buffer_for(story.num_envs, n + 1 + extra, n))
     assert [one for one, _ in pairs] == [other for _, other in pairs]

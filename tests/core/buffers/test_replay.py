@@ -1,4 +1,4 @@
-"""Replay: n-step transitions against walking forward through the story, and what is handed out when."""
+"""Replay: n-step transitions against the story, and due batches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def buffer_for(
 
 
 def check(batch: Transitions, known: dict[int, replay.Transition]) -> set[int]:
-    """Every transition of a batch is one that the reference knows; returns which."""
+    """Check that the reference has each transition of a batch, and return their observations."""
     parts = (
         batch.obs[:, 0],
         batch.reward,
@@ -54,8 +54,8 @@ def check(batch: Transitions, known: dict[int, replay.Transition]) -> set[int]:
 
 @settings(max_examples=100, deadline=None)
 @given(stories(st.integers(1, 30)), st.integers(1, 4), st.integers(0, 6))
-def test_every_batch_is_what_the_story_says(story: Story, n: int, extra: int) -> None:
-    """Episode ends, truncations, the ring's seam, rows without a transition, several rows, reused memory."""
+def test_batches_equal_the_story(story: Story, n: int, extra: int) -> None:
+    """With terminations, truncations, invalid rows, several rows and reused memory."""
     slots = n + 1 + extra
     buffer = buffer_for(story.num_envs, slots, n)
     for time, step in enumerate(story.steps()):
@@ -69,8 +69,8 @@ def test_every_batch_is_what_the_story_says(story: Story, n: int, extra: int) ->
 
 @settings(max_examples=30, deadline=None)
 @given(stories(st.integers(6, 20)), st.integers(1, 3))
-def test_every_complete_window_is_drawn_some_time(story: Story, n: int) -> None:
-    """All windows but those that an episode's end alone completes among the last n - 1 steps."""
+def test_every_complete_window_is_drawn(story: Story, n: int) -> None:
+    """Except windows in the last n - 1 steps that end early because their episode ends."""
     buffer, length = buffer_for(story.num_envs, 50, n, size=2000), len(story)
     for step in story.steps():
         buffer.add(step)
@@ -78,14 +78,13 @@ def test_every_complete_window_is_drawn_some_time(story: Story, n: int) -> None:
         return
     known = {k: v for row in story.moments for k, v in replay.memory(row, length, n, GAMMA).items()}
     seen = check(next(iter(buffer.batches(CLOCK))), known)
-    whole = {moment.obs for row in story.moments for moment in row[: length - n + 1] if moment.valid}
-    assert seen == whole
+    assert seen == {moment.obs for row in story.moments for moment in row[: length - n + 1] if moment.valid}
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_values_of_an_absent_row_have_no_effect(n: int) -> None:
-    """Not its reward, not its observation, and not even an end that it claims."""
-    told = []
+def test_values_of_absent_rows_have_no_effect(n: int) -> None:
+    """Neither rewards nor observations nor terminations."""
+    batches = []
     for garbage in (0, 1):
         buffer = buffer_for(2, 10, n)
         for time in (0, 2, 3, 4, 5):
@@ -96,15 +95,15 @@ def test_values_of_an_absent_row_have_no_effect(n: int) -> None:
                 step.obs["image"][0] = 100 * garbage
                 step = replace(step, ended=bool(garbage))
             buffer.add(step)
-        told.append(buffer.gather(np.array([0, 1])))
-    assert_same(*(asdict(batch) for batch in told))
-    assert told[1].next_obs["image"][0, 0, 0] == (3 if n == 1 else 4)
-    assert told[1].reward[0] == pytest.approx(1 if n == 1 else 1 + GAMMA)
-    assert told[1].discount[0] == pytest.approx(GAMMA if n == 1 else GAMMA**2)
+        batches.append(buffer.gather(np.array([0, 1])))
+    assert_same(*(asdict(batch) for batch in batches))
+    assert batches[1].next_obs["image"][0, 0, 0] == (3 if n == 1 else 4)
+    assert batches[1].reward[0] == pytest.approx(1 if n == 1 else 1 + GAMMA)
+    assert batches[1].discount[0] == pytest.approx(GAMMA if n == 1 else GAMMA**2)
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_a_restart_ends_an_absence_too(n: int) -> None:
+def test_restart_ends_an_absence(n: int) -> None:
     buffer = buffer_for(2, 10, n)
     for time in (2, 3, 4, 5, 6):
         step = dictionary_step(time)
@@ -117,24 +116,24 @@ def test_a_restart_ends_an_absence_too(n: int) -> None:
     assert batch.discount.tolist() == pytest.approx([GAMMA] * 2)
 
 
-def test_where_all_rows_were_absent_what_is_owed_waits() -> None:
+def test_due_batches_wait_if_all_rows_are_absent() -> None:
     buffer = ReplayBuffer(
         8, ReplaySchedule(batch_size=4, train_freq=1, gradient_steps=1, learning_starts=8), 3, GAMMA, Seeds(0)
     )
     for time in range(2, 10):
         buffer.add(dictionary_step(time))
     assert len(list(buffer.batches(CLOCK))) == 10
-    given = []
+    counts = []
     for time in range(10, 17):
         step = dictionary_step(time)
         step.valid[:] = time >= 14
         buffer.add(step)
-        given.append(len(list(buffer.batches(CLOCK))))
-    assert given == [0, 0, 0, 0, 0, 0, 6]
+        counts.append(len(list(buffer.batches(CLOCK))))
+    assert counts == [0, 0, 0, 0, 0, 0, 6]
 
 
 def test_draws_are_uniform() -> None:
-    """From all that a ring that has come round holds."""
+    """Also after the ring has wrapped around."""
     buffer = buffer_for(2, 12, 1)
     for time in range(17):
         buffer.add(dictionary_step(time))
@@ -146,8 +145,8 @@ def test_draws_are_uniform() -> None:
     assert np.abs(counts[10:] - expected).max() < 5 * np.sqrt(expected)
 
 
-def paid(buffer: ReplayBuffer, steps: Iterable[Step]) -> list[int]:
-    """How many batches each step made due."""
+def due_batches(buffer: ReplayBuffer, steps: Iterable[Step]) -> list[int]:
+    """Count the batches that each step makes due."""
     counts = []
     for step in steps:
         buffer.add(step)
@@ -155,15 +154,15 @@ def paid(buffer: ReplayBuffer, steps: Iterable[Step]) -> list[int]:
     return counts
 
 
-def test_batches_are_due_every_so_many_steps_from_the_start_on() -> None:
+def test_batches_are_due_every_train_freq_steps() -> None:
     buffer = ReplayBuffer(
         100, ReplaySchedule(batch_size=4, train_freq=3, gradient_steps=2, learning_starts=8), 1, GAMMA, Seeds(0)
     )
-    assert paid(buffer, map(dictionary_step, range(8))) == [0, 0, 0, 0, 2, 2, 0, 2]  # at 10, 12 and 16 steps
+    assert due_batches(buffer, map(dictionary_step, range(8))) == [0, 0, 0, 0, 2, 2, 0, 2]  # at 10, 12 and 16 steps
 
 
 @pytest.mark.parametrize("together", [1, 3, 8])
-def test_due_batches_survive_a_stop(together: int) -> None:
+def test_due_batches_survive_a_resume(together: int) -> None:
     def make() -> ReplayBuffer:
         pace = ReplaySchedule(batch_size=4, train_freq=4, gradient_steps=5, learning_starts=4)
         return ReplayBuffer(100, pace, 1, GAMMA, Seeds(0), together=together)
@@ -173,22 +172,21 @@ def test_due_batches_survive_a_stop(together: int) -> None:
         buffer.add(dictionary_step(time))
     twin = make()
     twin.load_state_dict(stored(buffer.state_dict()))
-    whole = [batch.index.tolist() for batch in twin.batches(CLOCK)]
-    begun = iter(buffer.batches(CLOCK))
-    first = [next(begun).index.tolist(), next(begun).index.tolist()]
+    expected = [batch.index.tolist() for batch in twin.batches(CLOCK)]
+    first = [batch.index.tolist() for batch in islice(buffer.batches(CLOCK), 2)]
     state = stored(buffer.state_dict())
     assert state["owed"] == 3
     resumed = make()
     resumed.load_state_dict(state)
-    assert first + [batch.index.tolist() for batch in resumed.batches(CLOCK)] == whole
-    assert len(whole) == 5
+    assert first + [batch.index.tolist() for batch in resumed.batches(CLOCK)] == expected
+    assert len(expected) == 5
     assert not list(resumed.batches(CLOCK))
 
 
 @settings(max_examples=60, deadline=None)
 @given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(2, 6), st.integers(1, 6))
-def test_batches_drawn_together_are_those_drawn_one_by_one(story: Story, n: int, together: int, taken: int) -> None:
-    """Those that nobody takes before a stop are drawn again, with more steps to choose from."""
+def test_batches_drawn_together_equal_those_drawn_one_by_one(story: Story, n: int, together: int, taken: int) -> None:
+    """Batches that are not used before the next step are drawn again."""
     one, many = (buffer_for(story.num_envs, n + 5, n, 3, batches=5, together=most) for most in (1, together))
     for step in story.steps():
         for buffer in (one, many):
@@ -200,13 +198,13 @@ def test_batches_drawn_together_are_those_drawn_one_by_one(story: Story, n: int,
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
-def test_of_large_observations_fewer_are_drawn_together(size: int) -> None:
-    """Four of them fit into a cache."""
+def test_batches_of_large_observations_are_drawn_in_smaller_groups(size: int) -> None:
+    """Four of these observations fit into a cache."""
     shape, sizes = (1, 2**14), []
     buffer = buffer_for(1, 10, 1, size=size, batches=4, together=4)
     for time in range(4):
-        obs, goes_on = np.full(shape, time, np.float32), np.zeros(1, bool)
-        buffer.add(replace(dictionary_step(time, 1), obs=obs, next_obs=obs + 1, truncated=goes_on, ended=False))
+        obs, never = np.full(shape, time, np.float32), np.zeros(1, bool)
+        buffer.add(replace(dictionary_step(time, 1), obs=obs, next_obs=obs + 1, truncated=never, ended=False))
     buffer.gather, gather = lambda index: sizes.append(len(index)) or gather(index), buffer.gather  # type: ignore
     batches = list(buffer.batches(CLOCK))
     assert set(sizes) == {max(size, 4)}
@@ -215,9 +213,7 @@ def test_of_large_observations_fewer_are_drawn_together(size: int) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(0, 4), st.data())
-def test_stored_and_read_at_any_moment_it_goes_on_the_same(
-    story: Story, n: int, extra: int, data: st.DataObject
-) -> None:
+def test_state_resumes_at_any_step(story: Story, n: int, extra: int, data: st.DataObject) -> None:
     move = data.draw(st.integers(0, len(story) - 1))
     for _, _, one, other in side_by_side(story, move, lambda: buffer_for(story.num_envs, n + 1 + extra, n)):
         np.testing.assert_array_equal(one.index, other.index)
@@ -227,7 +223,7 @@ def test_stored_and_read_at_any_moment_it_goes_on_the_same(
         np.testing.assert_array_equal(one.discount, other.discount)
 
 
-def test_dictionaries_and_types_stay_as_they_are() -> None:
+def test_batches_keep_dictionaries_and_types() -> None:
     buffer = buffer_for(2, 10, 1)
     for time in range(4):
         buffer.add(dictionary_step(time))
@@ -241,8 +237,8 @@ def test_dictionaries_and_types_stay_as_they_are() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(stories(st.integers(10, 30)))
-def test_successors_are_kept_only_where_an_episode_ended(story: Story) -> None:
-    """A ring that has come round forgets those of the steps it overwrote."""
+def test_successors_are_stored_only_at_the_ends_of_episodes(story: Story) -> None:
+    """The ring forgets the successors of overwritten steps."""
     buffer = buffer_for(story.num_envs, 4, 1)
     for step in story.steps():
         buffer.add(step)
@@ -251,7 +247,7 @@ def test_successors_are_kept_only_where_an_episode_ended(story: Story) -> None:
     assert len(keys) == sum(moment.terminated or moment.truncated for moment in last)
 
 
-def test_a_batch_is_a_copy() -> None:
+def test_gather_returns_copies() -> None:
     buffer = buffer_for(2, 10, 1)
     for time in range(4):
         buffer.add(dictionary_step(time))
@@ -266,7 +262,7 @@ def test_a_batch_is_a_copy() -> None:
     (5, 100, "too small"),
     (100, 5, r"^learning_starts is 5, and 2-step returns of 2 environments need 6 steps or more; set"),
 ])  # fmt: skip
-def test_sizes_that_cannot_work_are_refused_in_one_sentence(capacity: int, start: int, reason: str) -> None:
+def test_sizes_that_cannot_work_raise(capacity: int, start: int, reason: str) -> None:
     buffer = ReplayBuffer(capacity, ReplaySchedule(4, 1, 1, start), 2, GAMMA, Seeds(0))
     with pytest.raises(UsageError, match=reason):
         buffer.add(dictionary_step(0))

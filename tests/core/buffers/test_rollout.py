@@ -1,4 +1,4 @@
-"""The rollout buffer: what it holds, keeps and gives back."""
+"""The rollout buffer: contents, state and due rollouts."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tests.core.stories import Story, critic, dictionary_step, stories
 
 
 def rollouts(story: Story, steps: int) -> list[Any]:
-    """What a learner sees of every rollout, copied."""
-    buffer, seen = RolloutBuffer(steps), []
+    """Copy the content of all rollouts of a story."""
+    buffer, contents = RolloutBuffer(steps), []
     for step in story.steps():
         buffer.add(step)
-        seen += [seen_of(rollout) for rollout in buffer.batches(Clock(1))]
-    return seen
+        contents += [content(rollout) for rollout in buffer.batches(Clock(1))]
+    return contents
 
 
-def moved(buffer: RolloutBuffer) -> RolloutBuffer:
+def resume(buffer: RolloutBuffer) -> RolloutBuffer:
     other = RolloutBuffer(buffer.steps)
     other.load_state_dict(stored(buffer.state_dict()))
     return other
 
 
-def seen_of(rollout: Rollout) -> Any:
+def content(rollout: Rollout) -> Any:
     used = rollout.truncations.count
     whole = {f.name: getattr(rollout, f.name) for f in fields(rollout) if f.name not in ("truncations", "views")}
     values = gae(rollout, *rollout.values(critic), 0.9, 0.8)
@@ -46,29 +46,28 @@ def seen_of(rollout: Rollout) -> Any:
 
 @settings(max_examples=40, deadline=None)
 @given(stories(st.integers(1, 12)), st.integers(1, 5), st.data())
-def test_stored_and_read_at_any_moment_it_goes_on_the_same(story: Story, steps: int, data: st.DataObject) -> None:
-    """Whether a rollout is due or not, the buffer may move to a file and into a new buffer."""
+def test_state_resumes_at_any_step(story: Story, steps: int, data: st.DataObject) -> None:
     moves = data.draw(st.sets(st.integers(0, len(story) - 1)))
-    buffer, seen = RolloutBuffer(steps), []
+    buffer, contents = RolloutBuffer(steps), []
     for time, step in enumerate(story.steps()):
         buffer.add(step)
         if time in moves:
-            buffer = moved(buffer)
-        seen += [seen_of(rollout) for rollout in buffer.batches(Clock(1))]
-    for ours, expected in zip(seen, rollouts(story, steps), strict=True):
-        for one, other in zip(ours, expected, strict=True):
-            np.testing.assert_array_equal(one, other)
+            buffer = resume(buffer)
+        contents += [content(rollout) for rollout in buffer.batches(Clock(1))]
+    for found, expected in zip(contents, rollouts(story, steps), strict=True):
+        for array, wanted in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(array, wanted)
 
 
-def test_a_state_stays_as_it_was_while_the_buffer_goes_on() -> None:
-    """The next rollout is truncated elsewhere, in the memory of the one that was saved."""
+def test_state_is_a_copy() -> None:
+    """The next rollout is truncated at another step and reuses the memory of the saved one."""
     buffer = RolloutBuffer(3)
     for time in (0, 1):
         buffer.add(dictionary_step(time))
     state = buffer.state_dict()
     before = copy.deepcopy(state)
-    elsewhere = replace(dictionary_step(7), truncated=np.array([False, True]), ended=True)
-    for step in (dictionary_step(2), elsewhere, elsewhere):
+    truncated = replace(dictionary_step(7), truncated=np.array([False, True]), ended=True)
+    for step in (dictionary_step(2), truncated, truncated):
         buffer.add(step)
         list(buffer.batches(Clock(1)))
     assert state["cuts"]["index"].tolist() == [2]
@@ -77,7 +76,7 @@ def test_a_state_stays_as_it_was_while_the_buffer_goes_on() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(stories(st.just(4), absent=False, next_step=False))
-def test_it_holds_what_was_added_whatever_the_environment_does_to_its_arrays(story: Story) -> None:
+def test_buffer_copies_the_arrays_of_steps(story: Story) -> None:
     buffer = RolloutBuffer(4)
     for step in story.steps():  # overwrites the arrays of the steps before
         buffer.add(step)
@@ -91,7 +90,7 @@ def test_it_holds_what_was_added_whatever_the_environment_does_to_its_arrays(sto
         np.testing.assert_allclose(rollout.extras["log_prob"][:, row], [-moment.obs / 10 for moment in moments])
 
 
-def test_dictionaries_types_and_memory_stay_as_they_are() -> None:
+def test_rollouts_keep_dictionaries_types_and_memory() -> None:
     buffer = RolloutBuffer(3)
     for time in range(6):
         step = dictionary_step(time)
@@ -110,11 +109,11 @@ def test_dictionaries_types_and_memory_stay_as_they_are() -> None:
     assert begin == 3
 
 
-def test_memory_and_dictionaries_are_stored() -> None:
+def test_state_has_memory_and_dictionaries() -> None:
     buffer = RolloutBuffer(3)
     for time in range(3):
         buffer.add(dictionary_step(time))
-        buffer = moved(buffer)
+        buffer = resume(buffer)
     (rollout,) = buffer.batches(Clock(1))
     assert (rollout.recurrent_state["h"] == 0).all()
     assert rollout.recurrent_state["h"].shape == (2, 3)
@@ -122,31 +121,26 @@ def test_memory_and_dictionaries_are_stored() -> None:
     assert rollout.truncations.obs["image"][0, 0, 0] == 101
 
 
-def test_places_that_no_cut_has_taken_hold_observations() -> None:
-    """Networks see them too, and in a space that begins at 5 there is no 0."""
-    buffer, seen = RolloutBuffer(8), []
+def test_unused_truncations_hold_valid_observations() -> None:
+    """Networks evaluate them too, and a space that starts at 5 has no 0."""
+    buffer, truncations = RolloutBuffer(8), []
     for time in range(5, 13):
         obs, after, cut = np.array([time, time]), np.array([time + 1, time + 1]), np.array([True, time == 9])
         step = replace(dictionary_step(time), obs=obs, next_obs=after, truncated=cut, ended=True, recurrent_state=None)
         buffer.add(step)
         if time == 9:
-            buffer = moved(buffer)
+            buffer = resume(buffer)
         assert buffer.rollout is not None
-        seen.append(
-            (
-                buffer.rollout.truncations.count,
-                len(buffer.rollout.truncations.index),
-                buffer.rollout.truncations.obs.min(),
-            )
-        )
-    assert any(used < size for used, size, _ in seen)
-    assert all(least >= 5 for _, _, least in seen)
+        cuts = buffer.rollout.truncations
+        truncations.append((cuts.count, len(cuts.index), cuts.obs.min()))
+    assert any(used < size for used, size, _ in truncations)
+    assert all(least >= 5 for _, _, least in truncations)
     early = RolloutBuffer(4)
     early.add(replace(dictionary_step(0), obs=np.array([5, 6]), next_obs=np.array([6, 7]), recurrent_state=None))
-    assert moved(early).rollout.truncations.obs.min() >= 5  # type: ignore[union-attr]
+    assert resume(early).rollout.truncations.obs.min() >= 5  # type: ignore[union-attr]
 
 
-def test_nothing_is_handed_out_twice_or_early() -> None:
+def test_each_rollout_is_returned_once() -> None:
     buffer = RolloutBuffer(2)
     counts = []
     for time in range(5):
@@ -155,7 +149,7 @@ def test_nothing_is_handed_out_twice_or_early() -> None:
     assert counts == [0, 1, 0, 1, 0]
 
 
-def test_rows_of_a_batch_are_in_time_order_and_share_the_memory() -> None:
+def test_samples_are_in_time_order_and_share_memory() -> None:
     buffer = RolloutBuffer(3)
     for time in range(3):
         buffer.add(dictionary_step(time))

@@ -1,4 +1,4 @@
-"""Prioritized replay with sampled eviction: nothing else goes, it goes with the right chance, and a resume is exact."""
+"""Prioritized replay with sampled eviction: probabilities of eviction, priorities and resume."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def buffer_for(num_envs: int, slots: int, n: int = 1, size: int = 16, priority: 
     )
 
 
-def living(buffer: SampledReplay) -> Array:
+def stored_numbers(buffer: SampledReplay) -> Array:
     return buffer.numbers[: buffer.fill_level] if buffer.finished else np.zeros(0, np.int64)
 
 
 @settings(max_examples=100, deadline=None)
 @given(stories(st.integers(1, 30)), st.integers(1, 4), st.integers(0, 6))
-def test_newest_entries_stay_and_as_few_as_possible_go(story: Story, n: int, extra: int) -> None:
-    """Every transition is what the story says, with a mass of its own: the largest so far, or what was reported."""
+def test_only_full_buffers_evict_and_keep_new_transitions(story: Story, n: int, extra: int) -> None:
+    """Transitions equal the story; their mass is the reported one, or the largest so far."""
     buffer = buffer_for(story.num_envs, n + 1 + extra, n)
     known: dict[int, replay.Transition] = {}
     masses: dict[int, float] = {}
@@ -57,7 +57,7 @@ def test_newest_entries_stay_and_as_few_as_possible_go(story: Story, n: int, ext
                     new[row[start].obs] = transition
         known |= new
         masses |= dict.fromkeys(new, largest)
-        numbers = living(buffer)
+        numbers = stored_numbers(buffer)
         now = check(buffer.gather(numbers), known) if len(numbers) else set()
         assert len(now) == len(numbers) == min(len(known), buffer.capacity)
         assert new.keys() <= now <= before | new.keys()
@@ -75,68 +75,63 @@ def test_newest_entries_stay_and_as_few_as_possible_go(story: Story, n: int, ext
 
 
 def test_evictions_follow_the_closed_form() -> None:
-    """Two rows at a time against the chances of all ordered pairs; who comes gets the priorities of those who went."""
+    """Two evictions at a time against the probabilities of all pairs; new transitions get the evicted priorities."""
     priority, alpha = np.array([0.2, 0.5, 1.0, 1.0, 2.0, 5.0]), 0.7
-    chance = priority**-alpha / (priority**-alpha).sum()
+    p = priority**-alpha / (priority**-alpha).sum()
     expected: Counter[frozenset[int]] = Counter()
-    for one, other in permutations(range(6), 2):
-        expected[frozenset((one, other))] += chance[one] * chance[other] / (1 - chance[one])  # type: ignore[assignment]
-    buffer, found, trials = (
-        buffer_for(2, 3, priority=Priority(alpha, constant(1.0), 0.0)),
-        Counter[frozenset[int]](),
-        4000,
-    )
+    for i, j in permutations(range(6), 2):
+        expected[frozenset((i, j))] += p[i] * p[j] / (1 - p[i])  # type: ignore[assignment]
+    buffer = buffer_for(2, 3, priority=Priority(alpha, constant(1.0), 0.0))
+    found, trials = Counter[frozenset[int]](), 4000
     for time in range(3):
         buffer.add(dictionary_step(time + 2))
-    names = dict(zip(living(buffer).tolist(), range(6), strict=True))  # which of the priorities each transition has
+    names = dict(zip(stored_numbers(buffer).tolist(), range(6), strict=True))  # the index of each one's priority
     for time in range(trials):
         numbers = np.array(list(names))
         buffer.feedback(buffer.gather(numbers), Result({}, torch.from_numpy(priority[list(names.values())])))
         buffer.add(dictionary_step(time % 100 + 5))
-        there = set(living(buffer).tolist())
-        gone = [names.pop(number) for number in list(names) if number not in there]
-        found[frozenset(gone)] += 1
-        names |= dict(zip(sorted(there - names.keys()), gone, strict=True))
+        stored = set(stored_numbers(buffer).tolist())
+        evicted = [names.pop(number) for number in list(names) if number not in stored]
+        found[frozenset(evicted)] += 1
+        names |= dict(zip(sorted(stored - names.keys()), evicted, strict=True))
     for pair, share in expected.items():
         assert abs(found[pair] - trials * share) < 5 * np.sqrt(trials * share)
     assert sum(found.values()) == trials
 
 
-def test_priorities_of_what_is_gone_are_passed_over() -> None:
+def test_priorities_of_evicted_transitions_are_ignored() -> None:
     buffer = buffer_for(1, 2)
     for time in range(2, 4):
         buffer.add(dictionary_step(time, 1))
-    numbers = living(buffer).copy()
+    numbers = stored_numbers(buffer).copy()
     batch = buffer.gather(numbers)
     buffer.add(dictionary_step(4, 1))
-    (gone,) = set(numbers.tolist()) - set(living(buffer).tolist())
-    buffer.feedback(batch, Result({}, torch.from_numpy(np.where(numbers == gone, 50.0, 3.0))))
+    (evicted,) = set(numbers.tolist()) - set(stored_numbers(buffer).tolist())
+    buffer.feedback(batch, Result({}, torch.from_numpy(np.where(numbers == evicted, 50.0, 3.0))))
     assert sorted(buffer.tree.mass.tolist()) == pytest.approx([1, 3.000001**0.6])
     assert sorted(buffer.inverse.mass.tolist()) == pytest.approx([3.000001**-0.6, 1])
 
 
 @settings(max_examples=40, deadline=None)
 @given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(0, 4), st.data())
-def test_stored_and_read_at_any_moment_it_goes_on_the_same(
-    story: Story, n: int, extra: int, data: st.DataObject
-) -> None:
+def test_state_resumes_at_any_step(story: Story, n: int, extra: int, data: st.DataObject) -> None:
     move = data.draw(st.integers(0, len(story) - 1))
     pairs = both_masses(story, move, lambda: buffer_for(story.num_envs, n + 1 + extra, n))
     assert [one for one, _ in pairs] == [other for _, other in pairs]
 
 
-def test_a_restart_ends_what_is_not_finished() -> None:
+def test_restart_truncates_windows() -> None:
     buffer = buffer_for(2, 10, 3)
     for time in range(2, 4):
         buffer.add(dictionary_step(time))
     buffer.restart()
     for time in range(4, 7):
         buffer.add(dictionary_step(time))
-    batch = buffer.gather(living(buffer)[:4])
+    batch = buffer.gather(stored_numbers(buffer)[:4])
     assert batch.next_obs["image"][:, 0, 0].tolist() == [103] * 4
     assert batch.discount.tolist() == pytest.approx([GAMMA**2] * 2 + [GAMMA] * 2)
 
 
-def test_sizes_that_cannot_work_are_refused() -> None:
+def test_small_capacity_raises() -> None:
     with pytest.raises(UsageError, match="too small"):
         buffer_for(2, 1).add(dictionary_step(0))

@@ -16,8 +16,8 @@ SIZES = st.sampled_from(
 )
 
 
-def filled(size: int, rng: np.random.Generator, changes: int) -> tuple[SumTree, Array]:
-    """A tree after random changes, and the same masses in a plain array; many are 0, some tiny, some large."""
+def random_tree(size: int, rng: np.random.Generator, changes: int) -> tuple[SumTree, Array]:
+    """Return a tree after random changes, and its masses as an array; many are 0, some tiny, some large."""
     tree, plain = SumTree(size), np.zeros(size)
     for _ in range(changes):
         start = int(rng.integers(size))
@@ -29,33 +29,33 @@ def filled(size: int, rng: np.random.Generator, changes: int) -> tuple[SumTree, 
             plain[start:stop] = mass[0]
         else:
             tree.set(index, mass)
-            for place, value in zip(index, mass, strict=True):  # the last of equals stays
-                plain[place] = value
+            for position, value in zip(index, mass, strict=True):  # the last of equal indices counts
+                plain[position] = value
     return tree, plain
 
 
 @settings(max_examples=60, deadline=None)
 @given(SIZES, st.integers(0, 2**32 - 1), st.integers(1, 20))
-def test_finds_what_a_running_sum_finds(size: int, seed: int, changes: int) -> None:
+def test_find_equals_a_search_in_cumulative_sums(size: int, seed: int, changes: int) -> None:
     rng = np.random.default_rng(seed)
-    tree, plain = filled(size, rng, changes)
+    tree, plain = random_tree(size, rng, changes)
     np.testing.assert_array_equal(tree.mass, plain)
     assert tree.total == pytest.approx(plain.sum())
     if not plain.any():
         return
     points = np.concatenate([rng.random(50) * tree.total, [0.0, tree.total, np.nextafter(tree.total, 0)]])
-    places = tree.find(points)
-    assert (plain[places] > 0).all()
+    index = tree.find(points)
+    assert (plain[index] > 0).all()
     running, slack = np.cumsum(plain), 1e-9 * plain.sum()
-    assert (running[places] + slack >= points).all()
-    assert (running[places] - plain[places] - slack <= points).all()
+    assert (running[index] + slack >= points).all()
+    assert (running[index] - plain[index] - slack <= points).all()
 
 
 @settings(max_examples=30, deadline=None)
 @given(SIZES, st.integers(0, 2**32 - 1), st.integers(1, 20))
-def test_sums_are_a_function_of_the_masses(size: int, seed: int, changes: int) -> None:
-    """To the bit, whatever happened before: what a resumed run relies on."""
-    tree, plain = filled(size, np.random.default_rng(seed), changes)
+def test_sums_depend_on_masses_only(size: int, seed: int, changes: int) -> None:
+    """Exact resume needs equal bits, not only equal sums."""
+    tree, plain = random_tree(size, np.random.default_rng(seed), changes)
     fresh = SumTree(size)
     fresh.load(plain)
     assert tree.total == fresh.total
@@ -63,7 +63,7 @@ def test_sums_are_a_function_of_the_masses(size: int, seed: int, changes: int) -
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_of_equal_masses_each_is_found_at_its_own_share() -> None:
+def test_find_returns_each_of_equal_masses() -> None:
     tree = SumTree(5000)
     tree.set(np.arange(5000), np.full(5000, 0.5))
     np.testing.assert_array_equal(tree.find(np.arange(5000) * 0.5), np.arange(5000))

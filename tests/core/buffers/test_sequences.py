@@ -1,4 +1,4 @@
-"""Replay of sequences: every step of a batch against the story that was told, and which sequences are drawn when."""
+"""Replay of sequences: steps of batches against the story, and the sequences that are drawn."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def buffer_for(num_envs: int, slots: int, shape: SequenceShape, n: int, size: in
     return SequenceReplay(shape, slots * num_envs, pace, n, GAMMA, Seeds(7), priority=half)
 
 
-def remembering(story: Story) -> Iterator[Step]:
-    """Its steps, with a memory that is the number of the observation, every third of which opens an episode."""
+def steps_with_memory(story: Story) -> Iterator[Step]:
+    """Yield steps with the observation as memory; every third observation starts an episode."""
     for step in story.steps():
         yield replace(step, is_first=step.obs[:, 0] % 3 == 0, recurrent_state={"h": step.obs.copy()})
 
 
 @settings(max_examples=100, deadline=None)
 @given(stories(st.integers(1, 40)), SHAPES, st.integers(1, 3), st.integers(0, 9))
-def test_every_batch_is_what_the_story_says(story: Story, shape: SequenceShape, n: int, extra: int) -> None:
-    """Ends inside of sequences, the ring's seam, rows without a transition, several rows, reused memory."""
+def test_batches_equal_the_story(story: Story, shape: SequenceShape, n: int, extra: int) -> None:
+    """With ends inside of sequences, the end of the ring, invalid rows, several rows and reused memory."""
     slots = shape.burn_in + shape.length + n + extra
     buffer = buffer_for(story.num_envs, slots, shape, n)
-    for time, step in enumerate(remembering(story)):
+    for time, step in enumerate(steps_with_memory(story)):
         buffer.add(step)
         for batch in buffer.batches(CLOCK):
             check(batch, story, (shape, n), time)
@@ -59,34 +59,34 @@ def check(batch: Transitions, story: Story, kind: tuple[SequenceShape, int], now
     span = shape.burn_in + shape.length + n - 1
     rows = [row[: now + 1] for row in story.moments]
     assert len(batch.weight) == span * count
-    for place, weight in enumerate(batch.weight.tolist()):
-        t, b = divmod(place, count)
+    for index, weight in enumerate(batch.weight.tolist()):
+        t, b = divmod(index, count)
         begin, row = divmod(int(batch.index[b]), story.num_envs)
         moment = rows[row][begin + t]
         assert begin % shape.period == 0
         assert rows[row][begin].valid
         assert batch.recurrent_state["h"][b].item() == rows[row][begin].obs
-        assert batch.obs[place].item() == moment.obs
-        assert batch.extras["is_first"][place].item() == (moment.obs % 3 == 0)
-        assert batch.extras["valid"][place].item() == moment.valid
+        assert batch.obs[index].item() == moment.obs
+        assert batch.extras["is_first"][index].item() == (moment.obs % 3 == 0)
+        assert batch.extras["valid"][index].item() == moment.valid
         assert (weight > 0) == (moment.valid and shape.burn_in <= t < shape.burn_in + shape.length)
         if weight > 0:
             expected = replay.window(rows[row], begin + t, n, GAMMA)
             assert expected is not None
-            assert batch.action[place].item() == moment.obs % 7
-            assert batch.reward[place].item() == pytest.approx(expected.reward, rel=1e-4, abs=1e-5)
-            assert batch.discount[place].item() == pytest.approx(expected.discount, rel=1e-5)
-            assert batch.next_obs[place].item() == expected.next_obs
-            last = rows[row][begin + t + int(batch.extras["later"][place])]
+            assert batch.action[index].item() == moment.obs % 7
+            assert batch.reward[index].item() == pytest.approx(expected.reward, rel=1e-4, abs=1e-5)
+            assert batch.discount[index].item() == pytest.approx(expected.discount, rel=1e-5)
+            assert batch.next_obs[index].item() == expected.next_obs
+            last = rows[row][begin + t + int(batch.extras["later"][index])]
             assert expected.next_obs == last.next_obs
 
 
 @settings(max_examples=50, deadline=None)
 @given(stories(st.integers(12, 40), absent=False, next_step=False), SHAPES, st.integers(1, 3))
-def test_every_complete_sequence_is_drawn_some_time(story: Story, shape: SequenceShape, n: int) -> None:
+def test_every_complete_sequence_is_drawn(story: Story, shape: SequenceShape, n: int) -> None:
     span = shape.burn_in + shape.length + n - 1
     buffer = buffer_for(story.num_envs, span + 6, shape, n, size=500)
-    for step in remembering(story):
+    for step in steps_with_memory(story):
         buffer.add(step)
     (batch, *_) = buffer.batches(CLOCK)
     times = [time for time in range(max(0, len(story) - span - 6), len(story) - span + 1) if time % shape.period == 0]
@@ -97,9 +97,9 @@ def test_every_complete_sequence_is_drawn_some_time(story: Story, shape: Sequenc
 
 @settings(max_examples=50, deadline=None)
 @given(stories(st.integers(8, 30)), SHAPES, st.integers(0, 29))
-def test_state_resumes_before_any_step(story: Story, shape: SequenceShape, move: int) -> None:
+def test_state_resumes_at_any_step(story: Story, shape: SequenceShape, move: int) -> None:
     buffers = [buffer_for(story.num_envs, 12, shape, 2) for _ in range(2)]
-    for time, step in enumerate(remembering(story)):
+    for time, step in enumerate(steps_with_memory(story)):
         if time == move:
             state = stored(buffers[1].state_dict())
             buffers[1] = buffer_for(story.num_envs, 12, shape, 2)
@@ -113,8 +113,8 @@ def test_state_resumes_before_any_step(story: Story, shape: SequenceShape, move:
     assert_same(buffers[0].state_dict(), buffers[1].state_dict())
 
 
-def test_priorities_are_of_sequences() -> None:
-    """One of priority 3 against one of 1, both without an exponent on top: P = 3/4, weights 1/√3 and 1."""
+def test_sequences_are_drawn_by_priority() -> None:
+    """Priorities 3 and 1 with alpha 1: P = 3/4, weights 1/√3 and 1."""
     shape, ones = SequenceShape(2, 1, 3), Priority(alpha=1.0, beta=constant(0.5), epsilon=1e-12)
     buffer = SequenceReplay(shape, 100, ReplaySchedule(4000, 1, 1, 8), 1, GAMMA, Seeds(7), priority=ones)
     for time in range(6):
@@ -131,13 +131,13 @@ def test_priorities_are_of_sequences() -> None:
     assert batch.obs["inner"]["place"].view(3, 4000)[:, 0].tolist() == [begin, begin + 10, begin + 20]
 
 
-def test_a_replay_without_room_for_a_sequence_says_so() -> None:
+def test_capacity_below_a_sequence_raises() -> None:
     buffer = SequenceReplay(SequenceShape(8, 4, 4), 10, ReplaySchedule(4, 1, 1, 30), 3, GAMMA, Seeds(7))
     with pytest.raises(UsageError, match="of 10 steps is too small for 2 environments and sequences of 14 steps"):
         buffer.add(dictionary_step(0))
 
 
-def test_memories_are_copied() -> None:
+def test_buffer_copies_recurrent_states() -> None:
     buffer = buffer_for(2, 8, SequenceShape(2, 0, 1), 1)
     for time in range(4):
         step = dictionary_step(time)
@@ -146,8 +146,8 @@ def test_memories_are_copied() -> None:
     assert buffer.gather(np.array([0, 3, 4])).recurrent_state["h"][:, 0].tolist() == [0, 1, 2]
 
 
-def test_an_agent_without_a_memory_gets_the_same_sequences() -> None:
-    """A model that predicts several steps needs sequences, and its agent carries nothing."""
+def test_sequences_without_recurrent_state_are_equal() -> None:
+    """A model that predicts several steps needs sequences, but its agent has no recurrent state."""
     memory, none = (buffer_for(2, 8, SequenceShape(3, 0, 1), 1) for _ in range(2))
     for time in range(7):
         memory.add(dictionary_step(time))

@@ -1,4 +1,4 @@
-"""Buffers of several actors: no step is taken to follow another's, and all are as likely as in one ring."""
+"""Buffers of several actors: steps of actors stay separate, and all are equally likely."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ ROWS = 2
 
 
 def step(source: int, time: int, end: bool = False) -> Step:
-    """A step whose observation says whose it is, of which row, and when."""
+    """Make a step with the observation (source, row, time)."""
 
-    def seen(at: int) -> Any:
+    def obs(at: int) -> Any:
         return np.array([[source, row, at] for row in range(ROWS)], dtype=np.float32)
 
     flags = np.zeros(ROWS, bool)
     return Step(
-        seen(time), np.zeros(ROWS, np.int64), np.ones(ROWS, np.float32), seen(time + 1), flags, flags | end, flags,
+        obs(time), np.zeros(ROWS, np.int64), np.ones(ROWS, np.float32), obs(time + 1), flags, flags | end, flags,
         ~flags, end, NO_EXTRAS, None,
     )  # fmt: skip
 
 
-def apart(kind: type[ReplayBuffer], n_step: int = 3, capacity: int = 200, train_freq: int = 4) -> SourcesReplay:
-    whole = kind(capacity, ReplaySchedule(32, train_freq, 1, 40), n_step, 0.9, Seeds(1))
-    return SourcesReplay(whole, 2)
+def two_sources(kind: type[ReplayBuffer], n_step: int = 3, capacity: int = 200, train_freq: int = 4) -> SourcesReplay:
+    return SourcesReplay(kind(capacity, ReplaySchedule(32, train_freq, 1, 40), n_step, 0.9, Seeds(1)), 2)
 
 
 def batches(buffer: Any) -> list[Any]:
@@ -52,7 +51,7 @@ def batches(buffer: Any) -> list[Any]:
 
 
 def fill(buffer: Any, times: dict[int, int]) -> list[Any]:
-    """Steps of several sources in turn, in bursts of five, as chunks come; the batches that they make due."""
+    """Add chunks of five steps of several sources in turn, and return the due batches."""
     found, done = [], dict.fromkeys(times, 0)
     while done != times:
         for source, until in times.items():
@@ -64,25 +63,25 @@ def fill(buffer: Any, times: dict[int, int]) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_transition_leads_where_its_own_row_went(kind: type[ReplayBuffer]) -> None:
-    found = fill(apart(kind), {0: 60, 1: 60})
+def test_transitions_stay_within_their_source_and_row(kind: type[ReplayBuffer]) -> None:
+    found = fill(two_sources(kind), {0: 60, 1: 60})
     assert len(found) > 30
     for batch in found:
         assert set(batch.obs[:, 0].tolist()) == {0, 1}
-        moved = batch.next_obs - batch.obs
-        assert (moved[:, :2] == 0).all()
-        assert (moved[:, 2] == 3).all()
+        change = batch.next_obs - batch.obs
+        assert (change[:, :2] == 0).all()
+        assert (change[:, 2] == 3).all()
 
 
-def test_batches_come_at_the_pace_of_all_steps() -> None:
-    alone, both = ReplayBuffer(200, ReplaySchedule(32, 4, 1, 40), 3, 0.9, Seeds(1)), apart(ReplayBuffer)
-    assert len(fill(both, {0: 30, 1: 30})) == len(fill(alone, {0: 60})) > 15
+def test_steps_of_all_sources_make_batches_due() -> None:
+    single = ReplayBuffer(200, ReplaySchedule(32, 4, 1, 40), 3, 0.9, Seeds(1))
+    assert len(fill(two_sources(ReplayBuffer), {0: 30, 1: 30})) == len(fill(single, {0: 60})) > 15
 
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplay])
-def test_every_step_is_as_likely_whoever_sent_it(kind: type[ReplayBuffer]) -> None:
-    """Three quarters of the steps are the second actor's, and so are the samples."""
-    buffer = apart(kind, n_step=1, capacity=4000, train_freq=10_000)
+def test_steps_of_all_sources_are_equally_likely(kind: type[ReplayBuffer]) -> None:
+    """The second actor has three quarters of the steps and of the samples."""
+    buffer = two_sources(kind, n_step=1, capacity=4000, train_freq=10_000)
     fill(buffer, {0: 100, 1: 300})
     buffer.owed = 600
     sources = torch.cat([batch.obs[:, 0] for batch in buffer.batches(Clock(1))])
@@ -91,7 +90,7 @@ def test_every_step_is_as_likely_whoever_sent_it(kind: type[ReplayBuffer]) -> No
 
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplay])
-def test_of_many_sources_some_give_rows_and_every_step_is_as_likely(kind: type[ReplayBuffer]) -> None:
+def test_batch_uses_some_of_many_sources(kind: type[ReplayBuffer]) -> None:
     buffer = SourcesReplay(kind(4000, ReplaySchedule(30, 10_000, 1, 40), 1, 0.9, Seeds(1)), 20)
     for source in range(20):
         for time in range(10 + 10 * (source < 5)):
@@ -104,9 +103,9 @@ def test_of_many_sources_some_give_rows_and_every_step_is_as_likely(kind: type[R
     torch.testing.assert_close(share, torch.tensor([2.0] * 5 + [1.0] * 15) / 25, atol=0.02, rtol=0)
 
 
-def test_importance_weights_make_up_for_priorities_between_sources() -> None:
-    """One source's errors are a hundred times the other's; at beta 1 both count alike in a mean."""
-    buffer, clock = apart(PrioritizedReplay, 1, 4000), Clock(100)
+def test_importance_weights_correct_priorities_between_sources() -> None:
+    """One source has a hundred times the errors of the other; at beta 1 both have equal weight in a mean."""
+    buffer, clock = two_sources(PrioritizedReplay, 1, 4000), Clock(100)
     clock.steps = 100
     for source, error in ((0, 100.0), (1, 1.0)):
         for time in range(50):
@@ -121,8 +120,8 @@ def test_importance_weights_make_up_for_priorities_between_sources() -> None:
     assert found[0] / found.sum() == pytest.approx(0.5, abs=0.02)
 
 
-def test_new_steps_of_all_sources_have_the_largest_priority_of_any() -> None:
-    buffer = apart(PrioritizedReplay, 1)
+def test_new_steps_get_the_largest_priority_of_all_sources() -> None:
+    buffer = two_sources(PrioritizedReplay, 1)
     for source in (0, 1):
         for time in range(30):
             buffer.add(step(source, time), source)
@@ -132,7 +131,7 @@ def test_new_steps_of_all_sources_have_the_largest_priority_of_any() -> None:
     assert buffer.rings[0].largest == buffer.rings[1].largest == pytest.approx(100**0.6, rel=1e-5)
 
 
-def test_sequences_of_several_sources_lie_beside_each_other() -> None:
+def test_batches_join_sequences_of_several_sources() -> None:
     shape, pace = SequenceShape(length=4, burn_in=2, period=3), ReplaySchedule(8, 4, 1, 40)
     buffer = SourcesReplay(SequenceReplay(shape, 400, pace, 2, 0.9, Seeds(1)), 2)
     for source in (0, 1):
@@ -151,8 +150,8 @@ def test_sequences_of_several_sources_lie_beside_each_other() -> None:
         np.testing.assert_allclose(ring.tree.mass[part.index.numpy() % ring.places], mass, rtol=1e-6)
 
 
-def test_rings_share_the_capacity_and_draw_apart() -> None:
-    buffer = apart(ReplayBuffer, capacity=80)
+def test_sources_share_the_capacity_and_have_own_generators() -> None:
+    buffer = two_sources(ReplayBuffer, capacity=80)
     fill(buffer, {0: 100, 1: 100})
     assert [ring.data.total for ring in buffer.rings if ring.data] == [40, 40]
     first, second = (ring.generator.random() for ring in buffer.rings)
@@ -160,26 +159,26 @@ def test_rings_share_the_capacity_and_draw_apart() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_stored_and_loaded_it_goes_on_as_before(kind: type[ReplayBuffer]) -> None:
-    whole, again = apart(kind), apart(kind)
-    fill(whole, {0: 33, 1: 35})
-    again.load_state_dict(stored(whole.state_dict()))
+def test_state_of_sources_resumes(kind: type[ReplayBuffer]) -> None:
+    buffer, resumed = two_sources(kind), two_sources(kind)
+    fill(buffer, {0: 33, 1: 35})
+    resumed.load_state_dict(stored(buffer.state_dict()))
     torch.manual_seed(0)
-    ours = [(batch.obs, batch.weight) for batch in fill(whole, {0: 20, 1: 20})]
+    ours = [(batch.obs, batch.weight) for batch in fill(buffer, {0: 20, 1: 20})]
     torch.manual_seed(0)
-    theirs = [(batch.obs, batch.weight) for batch in fill(again, {0: 20, 1: 20})]
+    theirs = [(batch.obs, batch.weight) for batch in fill(resumed, {0: 20, 1: 20})]
     assert_same(ours, theirs)
     assert len(ours) > 10
 
 
-def test_a_capacity_that_actors_share_is_named_whole() -> None:
-    sentence = r"a replay of 20 steps is too small for 2 environments for each of 2 actors and 5-step returns; "
-    with pytest.raises(UsageError, match=sentence + "set buffer_size to 24 or more"):
-        apart(ReplayBuffer, n_step=5, capacity=20).add(step(0, 0))
+def test_small_capacity_for_several_actors_raises() -> None:
+    message = r"a replay of 20 steps is too small for 2 environments for each of 2 actors and 5-step returns; "
+    with pytest.raises(UsageError, match=message + "set buffer_size to 24 or more"):
+        two_sources(ReplayBuffer, n_step=5, capacity=20).add(step(0, 0))
 
 
-def test_a_source_that_begins_anew_does_not_follow_itself() -> None:
-    buffer = apart(ReplayBuffer)
+def test_restart_source_ends_its_windows() -> None:
+    buffer = two_sources(ReplayBuffer)
     fill(buffer, {0: 30, 1: 30})
     buffer.restart_source(1)
     for time in range(500, 540):
@@ -188,7 +187,7 @@ def test_a_source_that_begins_anew_does_not_follow_itself() -> None:
             assert ((batch.next_obs - batch.obs)[:, 2] <= 3).all()
 
 
-def test_unfinished_rollouts_of_sources_are_kept_apart_and_dropped_alone() -> None:
+def test_restart_source_drops_only_its_unfinished_rollout() -> None:
     buffer = BySource(lambda: RolloutBuffer(4))
     for source, time in ((0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)):
         buffer.add(step(source, time), source)
@@ -201,13 +200,13 @@ def test_unfinished_rollouts_of_sources_are_kept_apart_and_dropped_alone() -> No
     assert buffer.state_dict()["1"]["position"] == 1
 
 
-def test_one_source_has_the_learners_own_apart() -> None:
+def test_of_sources_chooses_the_buffer_for_the_number_of_sources() -> None:
     def make() -> ReplayBuffer:
         return ReplayBuffer(100, ReplaySchedule(4, 1, 1, 10), 1, 0.9, Seeds(0))
 
-    alone = of_sources(make, 1)
-    assert isinstance(alone, BySource)
-    assert type(alone.of(0)) is ReplayBuffer
+    single = of_sources(make, 1)
+    assert isinstance(single, BySource)
+    assert type(single.of(0)) is ReplayBuffer
     assert isinstance(of_sources(make, 2), SourcesReplay)
     several = SourcesReplay(make(), 2)
     assert of_sources(lambda: several, 2) is several

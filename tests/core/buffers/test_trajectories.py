@@ -1,4 +1,4 @@
-"""The trajectory replay: every rollout once when it is new, then kept ones as often as asked, bit for bit."""
+"""The trajectory replay: each new rollout once, then stored rollouts by the ratio."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ NAMES = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weig
 
 
 def content(rollout: Rollout) -> list[Any]:
-    """What a rollout says, as plain lists; the values at its true successors among it."""
+    """Return a rollout and the values of its successors as lists."""
     found = [tree_map(lambda array: array.tolist(), getattr(rollout, name)) for name in NAMES]
     values = [part.tolist() for part in rollout.values(critic)]
     return [*found, rollout.whole, rollout.truncations.index[: rollout.truncations.count].tolist(), *values]
 
 
-def replayed(story: Story, steps: int, stop: tuple[int, int] | None = None, **options: Any) -> list[tuple[int, Any]]:
-    """Every batch with the time it came; at `stop` = (time, batches) a fresh buffer goes on from the state."""
+def replay(story: Story, steps: int, stop: tuple[int, int] | None = None, **options: Any) -> list[tuple[int, Any]]:
+    """Return each batch and its time; at `stop` = (time, batches) a new buffer continues from the state."""
 
-    def fresh() -> TrajectoryReplay:
+    def make() -> TrajectoryReplay:
         return TrajectoryReplay(steps, **{"capacity": 3, "ratio": 1.5, "start": 1, "seeds": Seeds(4), **options})
 
-    buffer, found = fresh(), []
+    buffer, found = make(), []
     for time, step in enumerate(story.steps()):
         buffer.add(step)
         taken = 0
         batches = iter(buffer.batches(Clock(1)))
         while True:
             if stop == (time, taken):
-                state, buffer = buffer.state_dict(), fresh()
+                state, buffer = buffer.state_dict(), make()
                 buffer.load_state_dict(state)
                 batches, stop = iter(buffer.batches(Clock(1))), None
             batch = next(batches, None)
@@ -58,15 +58,15 @@ def replayed(story: Story, steps: int, stop: tuple[int, int] | None = None, **op
 
 @settings(max_examples=60, deadline=None)
 @given(stories(st.integers(1, 24)), st.integers(1, 4), st.integers(1, 4))
-def test_new_rollouts_come_once_and_old_ones_come_again(story: Story, steps: int, capacity: int) -> None:
-    """The first batch of a moment is what the rollout buffer gives; the others are among the last `capacity`."""
+def test_new_rollouts_come_before_stored_ones(story: Story, steps: int, capacity: int) -> None:
+    """The first batch of a step equals that of a rollout buffer; the others are among the last `capacity`."""
     plain, expected = RolloutBuffer(steps), dict[int, Any]()
     for time, step in enumerate(story.steps()):
         plain.add(step)
         for rollout in plain.batches(Clock(1)):
             expected[time] = content(rollout)
     seen: dict[int, int] = {}
-    for time, batch in replayed(story, steps, capacity=capacity):
+    for time, batch in replay(story, steps, capacity=capacity):
         seen[time] = seen.get(time, 0) + 1
         if seen[time] == 1:
             assert batch == expected[time]
@@ -78,10 +78,10 @@ def test_new_rollouts_come_once_and_old_ones_come_again(story: Story, steps: int
 @settings(max_examples=60, deadline=None)
 @given(stories(st.integers(4, 24)), st.integers(1, 4), st.integers(0, 23), st.integers(0, 3))
 def test_state_resumes_between_any_two_batches(story: Story, steps: int, time: int, batches: int) -> None:
-    assert replayed(story, steps) == replayed(story, steps, (time, batches))
+    assert replay(story, steps) == replay(story, steps, (time, batches))
 
 
-def test_ratio_is_the_mean_of_a_poisson_number_and_every_kept_rollout_is_as_likely() -> None:
+def test_number_of_replays_is_poisson_and_draws_are_uniform() -> None:
     rollouts, ratio, capacity = 4000, 2.5, 4
     buffer, counts, slots = TrajectoryReplay(1, capacity, ratio, 10, Seeds(0)), [], np.zeros(capacity)
     for number in range(rollouts):
@@ -89,7 +89,7 @@ def test_ratio_is_the_mean_of_a_poisson_number_and_every_kept_rollout_is_as_like
         batches = [int(batch.obs["inner"]["place"][0, 0] // 10) for batch in buffer.batches(Clock(1))]
         assert batches[0] == number % 100
         if number < 9:
-            assert len(batches) == 1, "before the start nothing is replayed"
+            assert len(batches) == 1, "replay starts after 10 rollouts"
         else:
             counts.append(len(batches) - 1)
             for drawn in batches[1:]:
@@ -99,17 +99,17 @@ def test_ratio_is_the_mean_of_a_poisson_number_and_every_kept_rollout_is_as_like
     assert slots / slots.sum() == pytest.approx(np.full(capacity, 1 / capacity), abs=0.02)
 
 
-def test_a_ratio_may_follow_a_schedule() -> None:
+def test_ratio_follows_a_schedule() -> None:
     buffer = TrajectoryReplay(1, 4, linear(0.0, 4.0), 1, Seeds(0))
-    given = []
+    counts = []
     for number in range(1000):
         buffer.add(dictionary_step(number % 100))
-        given.append(len(list(buffer.batches(Clock(1000, number)))) - 1)
-    assert np.mean(given[:500]) == pytest.approx(1, abs=0.2)
-    assert np.mean(given[500:]) == pytest.approx(3, abs=0.3)
+        counts.append(len(list(buffer.batches(Clock(1000, number)))) - 1)
+    assert np.mean(counts[:500]) == pytest.approx(1, abs=0.2)
+    assert np.mean(counts[500:]) == pytest.approx(3, abs=0.3)
 
 
-def test_memory_and_nested_observations_come_back() -> None:
+def test_replay_stores_memory_and_nested_observations() -> None:
     buffer = TrajectoryReplay(2, 2, 0.0, 1, Seeds(0))
     found: list[Rollout] = []
     for time in range(4):
@@ -131,62 +131,62 @@ def test_restart_drops_the_unfinished_rollout() -> None:
     assert rollout.obs["inner"]["place"][:, 0].tolist() == [50, 60, -60]
 
 
-def numbered(source: int, time: int) -> Any:
-    """A step of two rows, whose observation says whose it is."""
+def numbered_step(source: int, time: int) -> Any:
+    """Make a step of two rows with the observation 100 * source + time."""
     step = dictionary_step(time)
     step.obs["inner"]["place"][:] = 100 * source + time
     return step
 
 
-def places(rollout: Rollout) -> list[int]:
+def observations(rollout: Rollout) -> list[int]:
     found: list[int] = rollout.obs["inner"]["place"][:-1, 0].tolist()
     return found
 
 
-def test_rows_of_sources_are_not_mixed_and_all_are_kept() -> None:
+def test_rollouts_of_sources_stay_separate() -> None:
     buffer, given = TrajectoryReplay(3, 4, 2.0, 1, Seeds(0)), list[list[int]]()
     assert isinstance(buffer, SupportsSources)
     for time in range(12):
         for source in (1, 0):
-            buffer.add(numbered(source, time), source)
-            given += [places(rollout) for rollout in buffer.batches(Clock(1))]
+            buffer.add(numbered_step(source, time), source)
+            given += [observations(rollout) for rollout in buffer.batches(Clock(1))]
     known = [[100 * source + time + k for k in range(3)] for time in (0, 3, 6, 9) for source in (0, 1)]
-    assert sorted({tuple(one) for one in given}) == sorted(map(tuple, known))
+    assert sorted(set(map(tuple, given))) == sorted(map(tuple, known))
     assert buffer.count == 8
     assert len(given) > 8
 
 
-def test_a_source_that_begins_anew_loses_its_unfinished_rollout_alone() -> None:
+def test_restart_source_drops_only_its_unfinished_rollout() -> None:
     buffer, given = TrajectoryReplay(3, 4, 0.0, 1, Seeds(0)), list[list[int]]()
     for time in range(5):
         if time == 2:
             buffer.restart_source(1)
         for source in (0, 1):
-            buffer.add(numbered(source, time), source)
-            given += [places(rollout) for rollout in buffer.batches(Clock(1))]
+            buffer.add(numbered_step(source, time), source)
+            given += [observations(rollout) for rollout in buffer.batches(Clock(1))]
     assert given == [[0, 1, 2], [102, 103, 104]]
 
 
-def test_only_drawn_rollouts_are_given_on_request() -> None:
+def test_new_rollouts_can_be_left_out() -> None:
     counts = {True: 0, False: 0}
     for fresh in counts:
         buffer = TrajectoryReplay(2, 5, 1.5, 1, Seeds(0), fresh=fresh)
         for time in range(200):
-            buffer.add(numbered(0, time % 100))
+            buffer.add(numbered_step(0, time % 100))
             counts[fresh] += len(list(buffer.batches(Clock(1))))
     assert counts[True] == counts[False] + 100
     assert counts[False] == pytest.approx(150, abs=60)
 
 
 @pytest.mark.parametrize("ratio", [0.0, constant(0.0)])
-def test_without_a_ratio_there_is_no_replay(ratio: Any) -> None:
+def test_ratio_0_gives_a_rollout_buffer(ratio: Any) -> None:
     replay = RolloutReplay(ratio, 100)
     assert not replay.on
     assert isinstance(replay.buffer(5, 2, Seeds(0)), RolloutBuffer)
 
 
 @pytest.mark.parametrize("ratio", [0.5, constant(2.0), linear(0.0, 1.0)])
-def test_replay_keeps_so_many_env_steps(ratio: Any) -> None:
+def test_replay_converts_env_steps_to_rollouts(ratio: Any) -> None:
     replay = RolloutReplay(ratio, 99, learning_starts=21)
     assert replay.on
     buffer = replay.buffer(5, 2, Seeds(0))
@@ -194,8 +194,8 @@ def test_replay_keeps_so_many_env_steps(ratio: Any) -> None:
     assert (buffer.capacity, buffer.start, buffer.fresh) == (9, 3, True)
 
 
-def test_rollouts_are_drawn_by_the_norms_of_their_gradients() -> None:
-    """Norms 1, 4 and 9 with the exponent 0.5 are drawn 1 : 2 : 3; a new rollout has the largest norm."""
+def test_rollouts_are_drawn_by_gradient_norms() -> None:
+    """Norms 1, 4 and 9 with the exponent 0.5 give 1 : 2 : 3; a new rollout gets the largest norm."""
     buffer = TrajectoryReplay(1, 3, 0.0, 1, Seeds(0), alpha=0.5)
     counts = np.zeros(3)
     for time, norm in enumerate((1.0, 4.0, 9.0)):
@@ -209,6 +209,6 @@ def test_rollouts_are_drawn_by_the_norms_of_their_gradients() -> None:
     buffer.add(dictionary_step(3))
     list(buffer.batches(Clock(1000)))
     assert buffer.priorities.tolist() == [9.0, 4.0, 9.0]
-    again = TrajectoryReplay(1, 3, 0.0, 1, Seeds(5), alpha=0.5)
-    again.load_state_dict(stored(buffer.state_dict()))
-    assert [again._draw() for _ in range(20)] == [buffer._draw() for _ in range(20)]
+    resumed = TrajectoryReplay(1, 3, 0.0, 1, Seeds(5), alpha=0.5)
+    resumed.load_state_dict(stored(buffer.state_dict()))
+    assert [resumed._draw() for _ in range(20)] == [buffer._draw() for _ in range(20)]

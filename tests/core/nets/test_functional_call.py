@@ -1,4 +1,4 @@
-"""Networks use the parameters of `functional_call`: ensembles, evolution strategies and second-order methods need it."""
+"""Networks use the parameters of `functional_call`, which ensembles and second-order methods need."""
 
 from __future__ import annotations
 

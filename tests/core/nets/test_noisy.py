@@ -85,9 +85,7 @@ def test_draws_differ_and_average_to_the_means(kind: Kind) -> None:
         ("independent", None, 0.017, math.sqrt(3 / 64)), ("independent", 0.1, 0.1, math.sqrt(3 / 64)),
     ],
 )  # fmt: skip
-def test_initial_parameters_equal_the_paper(
-    kind: Kind, sigma: float | None, weights: float, bound: float
-) -> None:
+def test_initial_parameters_equal_the_paper(kind: Kind, sigma: float | None, weights: float, bound: float) -> None:
     """Section 3.2: means uniform in ±1/√p or ±√(3/p), noise 0.5/√p or 0.017, for p = 64 inputs."""
     torch.manual_seed(0)
     layer = NoisyLinear(64, 50, kind, sigma)

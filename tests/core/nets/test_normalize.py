@@ -286,7 +286,7 @@ def test_learner_has_no_norm_by_default() -> None:
     assert len(list(learner(Tiny, TinyConfig(net=NET)).running)) == 1
 
 
-class OtherInput(Tiny):
+class OtherObs(Tiny):
     """Has a network for other observations."""
 
     def build(self) -> None:
@@ -295,12 +295,12 @@ class OtherInput(Tiny):
 
 
 def test_normalize_obs_refuses_networks_for_other_observations() -> None:
-    learner(OtherInput, TinyConfig())
+    learner(OtherObs, TinyConfig())
     with pytest.raises(
         UsageError,
-        match=r"OtherInput cannot normalize observations: one of its networks has the input.*net.normalize_obs at false",
+        match=r"OtherObs cannot normalize observations: one of its networks has the input.*net.normalize_obs at false",
     ):
-        learner(OtherInput, TinyConfig(net=NET))
+        learner(OtherObs, TinyConfig(net=NET))
 
 
 def test_running_modules_get_every_batch() -> None:
