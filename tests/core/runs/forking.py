@@ -1,4 +1,4 @@
-"""Environments that fork in the middle of a step, as some simulators do."""
+"""Environments that fork within a step, as some simulators do."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rlplug_core.types import Array, Timestep
 class Forking(Chain):
     """A chain that forks once in a run."""
 
-    forked: int = 0
+    steps: int = 0
 
     def step(self, action: Array) -> Timestep:
-        type(self).forked += 1
-        if type(self).forked == 20 and os.fork() == 0:
+        type(self).steps += 1
+        if type(self).steps == 20 and os.fork() == 0:
             self.child()
         return super().step(action)
 
     def child(self) -> Any:
-        """What the child does, before it comes back into the loop."""
+        """Run in the child before it returns into the loop."""
 
 
 class Lingers(Forking):
@@ -34,11 +34,11 @@ class Lingers(Forking):
 
 
 class Returns(Forking):
-    """The child comes back into the training loop, beside its parent."""
+    """The child returns into the training loop, like its parent."""
 
 
 class Raises(Forking):
-    """The child breaks out of the training loop."""
+    """The child leaves the training loop by an exception."""
 
     def child(self) -> None:
         raise SystemExit(0)

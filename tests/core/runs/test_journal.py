@@ -1,4 +1,4 @@
-"""The journal: whole lines only, and a resumed run writes the story on without telling anything twice."""
+"""The journal holds only whole lines, and a resumed run repeats no record."""
 
 from __future__ import annotations
 
@@ -14,10 +14,6 @@ from hypothesis import strategies as st
 from rlplug_core.runs.journal import Journal, Record, read
 
 
-def written(path: Path) -> list[Record]:
-    return list(read(path))
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.jsonl"
@@ -27,7 +23,7 @@ def test_records_are_numbered_lines(path: Path) -> None:
     journal = Journal(path)
     first = journal.write("start", 0, {"a": 1})
     journal.write("metrics", 10, {"loss": 0.5, "worst": float("inf")})
-    records = written(path)
+    records = list(read(path))
     assert records[0] == first
     assert [(r.seq, r.kind, r.step) for r in records] == [(1, "start", 0), (2, "metrics", 10)]
     assert records[0].time <= records[1].time
@@ -44,8 +40,8 @@ CUT = WHOLE.index(b"\xbc")  # in the middle of a character
 @pytest.mark.parametrize(
     "torn", [b"{", WHOLE[:20], WHOLE[:CUT], WHOLE[:-1], b"\0\0\0\0", b"\xff\xfe", b"\xff\n", b"[3]\n", b'{"seq":3}\n']
 )
-def test_a_partial_line_is_not_a_record(path: Path, torn: bytes) -> None:
-    """What is before it stays, and the next record begins a line of its own; a line counts only when it is ended."""
+def test_skips_partial_lines(path: Path, torn: bytes) -> None:
+    """Earlier records stay, and the next record starts a new line; a line counts only if it ends with a newline."""
     journal = Journal(path)
     journal.write("start", 0, {})
     journal.write("metrics", 1, {})
@@ -57,13 +53,13 @@ def test_a_partial_line_is_not_a_record(path: Path, torn: bytes) -> None:
     again.write("metrics", 2, {})
     again.close()
     assert [r.seq for r in read(path)] == [1, 2, 3]
-    kept = torn if torn.endswith(b"\n") else b""
-    assert path.read_bytes().startswith(before + kept + b'{"seq":3,')
+    complete_line = torn if torn.endswith(b"\n") else b""
+    assert path.read_bytes().startswith(before + complete_line + b'{"seq":3,')
 
 
-def test_an_empty_or_absent_journal_can_be_resumed(path: Path) -> None:
+def test_resumes_empty_or_missing_journal(path: Path) -> None:
     Journal(path, 5).close()
-    assert written(path) == []
+    assert list(read(path)) == []
     path.write_text('{"se')
     journal = Journal(path, 5)
     journal.write("start", 5, {})
@@ -71,11 +67,11 @@ def test_an_empty_or_absent_journal_can_be_resumed(path: Path) -> None:
     assert [r.seq for r in read(path)] == [1]
 
 
-def interrupted(path: Path, moments: list[int], after: int, monkeypatch: pytest.MonkeyPatch) -> Journal:
-    """A journal of metrics at these steps, opened again much later by a run whose checkpoint saw `after` of them."""
+def write_and_reopen(path: Path, steps: list[int], after: int, monkeypatch: pytest.MonkeyPatch) -> Journal:
+    """Write metrics at these steps; return the journal that a run with `after` records in its checkpoint reopens."""
     monkeypatch.setattr("time.time", lambda: 1000.0)
     journal = Journal(path)
-    for step in moments:
+    for step in steps:
         journal.write("metrics", step, {"loss": step / 10, "perf/speed": 1.0})
     journal.close()
     monkeypatch.setattr("time.time", lambda: 2000.0)
@@ -83,7 +79,7 @@ def interrupted(path: Path, moments: list[int], after: int, monkeypatch: pytest.
 
 
 def test_repeated_records_keep_their_first_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = interrupted(path, [10, 20, 30], 1, monkeypatch)
+    journal = write_and_reopen(path, [10, 20, 30], 1, monkeypatch)
     again = journal.write("metrics", 20, {"loss": 2.0, "perf/speed": 5.0})
     assert again == Record(4, 1_000_000, "metrics", 20, {"loss": 2.0, "perf/speed": 1.0})  # a time was measured once
     more = journal.write("metrics", 30, {"loss": 3.0, "perf/speed": 5.0, "new": 1})
@@ -94,21 +90,21 @@ def test_repeated_records_keep_their_first_time(path: Path, monkeypatch: pytest.
     journal.close()
 
 
-def test_a_value_that_comes_out_differently_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = interrupted(path, [10, 20], 1, monkeypatch)
+def test_detects_changed_values(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = write_and_reopen(path, [10, 20], 1, monkeypatch)
     journal.write("metrics", 20, {"loss": 2.5, "perf/speed": 5.0})
     assert journal.changed == ["loss at step 20"]
     journal.close()
 
 
-def test_records_before_the_checkpoint_are_not_looked_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = interrupted(path, [10], 1, monkeypatch)
+def test_does_not_compare_records_before_the_checkpoint(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = write_and_reopen(path, [10], 1, monkeypatch)
     assert journal.write("metrics", 10, {"loss": 9.0}) == Record(2, 2_000_000, "metrics", 10, {"loss": 9.0})
     journal.close()
 
 
-def test_a_second_interruption_still_finds_the_first_times(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = interrupted(path, [20], 0, monkeypatch)
+def test_second_interruption_keeps_first_times(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = write_and_reopen(path, [20], 0, monkeypatch)
     journal.write("metrics", 20, {"loss": 2.0})
     journal.close()
     third = Journal(path, 0)
@@ -123,7 +119,7 @@ VALUES = st.one_of(st.text(), st.floats(allow_nan=False), st.booleans())
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.dictionaries(st.text(max_size=5), VALUES)))
-def test_any_data_comes_back_whatever_it_holds(data: list[dict[str, Any]]) -> None:
+def test_round_trips_any_data(data: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "journal.jsonl"
         journal = Journal(path)

@@ -1,4 +1,4 @@
-"""Readers of long journals give what a reader of all its lines gives, wherever blocks end and whatever is damaged."""
+"""Readers of long journals return the same records as a reader of all lines, for any block size and damage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATA: dict[str, Callable[[random.Random, int], dict[str, object]]] = {
 }
 
 
-def journal(path: Path, seed: int) -> None:
+def write_journal(path: Path, seed: int) -> None:
     """Write a journal with resumes, torn and changed lines, and numbers that a bit changed."""
     draw = random.Random(seed)
     lines = []
@@ -48,35 +48,33 @@ def all_records(path: Path) -> list[Record]:
 
 
 @pytest.mark.parametrize("block", [64, 700, 2**20])
-def test_streams_give_the_records_that_no_later_start_took_back(
-    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readers_skip_superseded_records(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_reader, "BLOCK", block)
     path = tmp_path / "journal.jsonl"
     for seed in range(60):
-        journal(path, seed)
+        write_journal(path, seed)
         expected = standing(all_records(path))
         assert list(read(path)) == expected
         assert list(read_backwards(path)) == expected[::-1]
         for kinds in (("end",), ("metrics", "evaluation"), ("start", "final_eval")):
             chosen = [record for record in expected if record.kind in kinds and record.seq > 5]
             assert list(read(path, 5, kinds)) == chosen
-            assert [one for one in read_backwards(path, kinds) if one.seq > 5] == chosen[::-1]
+            assert [record for record in read_backwards(path, kinds) if record.seq > 5] == chosen[::-1]
 
 
 @pytest.mark.parametrize("block", [64, 700, 2**20])
-def test_a_record_is_located_by_its_number(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locates_record_by_number(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_reader, "BLOCK", block)
     path = tmp_path / "journal.jsonl"
     for seed in range(60):
-        journal(path, seed)
-        known = {record.seq: (record, position) for record, position in tail(path, 0, 0)}
+        write_journal(path, seed)
+        records = {record.seq: (record, position) for record, position in tail(path, 0, 0)}
         for number in range(65):
             found = locate(path, number)
-            # A record after several damaged lines in one is doubtful to a reader from the start.
-            assert found == known.get(number) or (number not in known and found[0] in all_records(path))
+            # A reader from the start does not trust a record after several damaged lines.
+            assert found == records.get(number) or (number not in records and found[0] in all_records(path))
         again = Journal(path)
-        assert max(known, default=0) <= again.seq < 60
+        assert max(records, default=0) <= again.seq < 60
         again.close()
 
 
@@ -99,8 +97,8 @@ def long_journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_the_memory_of_a_reader_does_not_grow_with_the_journal(long_journal: Path) -> None:
-    """All lines would take a gigabyte a million; each of these takes a few blocks."""
+def test_memory_of_reader_does_not_grow_with_journal(long_journal: Path) -> None:
+    """A million lines would take a gigabyte; each of these readers takes a few blocks."""
     path = long_journal / "journal.jsonl"
     tracemalloc.start()
     try:
@@ -112,10 +110,8 @@ def test_the_memory_of_a_reader_does_not_grow_with_the_journal(long_journal: Pat
         tracemalloc.stop()
 
 
-def test_a_start_at_the_end_of_a_long_journal_parses_few_of_its_lines(
-    long_journal: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A resume parsed every line several times: 81 seconds for a million lines."""
+def test_resume_parses_few_lines_of_long_journal(long_journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resume once parsed every line several times: 81 seconds for a million lines."""
     monkeypatch.setattr(journal_reader, "BLOCK", 2**14)
     parsed: list[bytes] = []
     monkeypatch.setattr(journal_reader, "parse_record", lambda line: parsed.append(line) or parse_record(line))

@@ -1,4 +1,4 @@
-"""A run that was killed where no checkpoint helps: before its first one, or behind its last."""
+"""Runs killed before their first checkpoint or after their last one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def trained(out: Path) -> Run:
+def train_run(out: Path) -> Run:
     return train(TINY, f"{ENVS}:Chain", OPTIONS, out=out, name="run", hooks=False)
 
 
@@ -38,62 +38,48 @@ def weights(run: Run) -> Any:
     return Checkpoints(run.directory.checkpoints_path).load(["final"])[1]["learner"]
 
 
-def cut(run: Run, kind: str, without: str = "") -> None:
-    """Leave of the journal what stands before the last record of a kind, of another kind nothing, and half a line."""
+def cut(run: Run, kind: str) -> None:
+    """Cut the journal in the last record of a kind, and remove the earlier ones."""
     lines = run.journal.read_text().splitlines(keepends=True)
     kinds = [json.loads(line)["kind"] for line in lines]
     last = len(kinds) - 1 - kinds[::-1].index(kind)
-    kept = [line for line, one in zip(lines[:last], kinds, strict=False) if one != without]
-    run.journal.write_text("".join(kept) + lines[last][:9])
+    content = [line for line, line_kind in zip(lines[:last], kinds, strict=False) if line_kind != kind]
+    run.journal.write_text("".join(content) + lines[last][:9])
 
 
-def test_before_its_first_checkpoint_it_begins_anew_in_its_place(tmp_path: Path) -> None:
-    run = trained(tmp_path)
+def test_run_killed_before_first_checkpoint_starts_again(tmp_path: Path) -> None:
+    run = train_run(tmp_path)
     before, uid, times = weights(run), run.config["uid"], {r.step: r.time for r in read(run.journal, kinds=["metrics"])}
     shutil.rmtree(run.directory.checkpoints_path)
-    cut(run, "checkpoint", without="checkpoint")
+    cut(run, "checkpoint")
     assert run.status == "killed"
     resume(run, hooks=False)
     assert run.status == "finished"
     assert run.config["uid"] == uid
     assert_same(weights(run), before)
     assert [record.data["resumed"] for record in read(run.journal, kinds=["start"])] == [False, True]
-    # What was recorded before keeps its time, so that a mirror has it once.
+    # Repeated records keep their time, so that a mirror has them once.
     assert {r.step: r.time for r in read(run.journal, kinds=["metrics"]) if r.step < 200}.items() <= times.items()
 
 
-def test_behind_its_last_checkpoint_its_final_evaluation_is_made_up_for(tmp_path: Path) -> None:
-    run = trained(tmp_path)
-    (before,) = read(run.journal, kinds=["final_eval"])
-    cut(run, "final_eval")
-    assert run.status == "killed"
-    resume(run, hooks=False)
-    (after,) = read(run.journal, kinds=["final_eval"])
-    assert after.data == before.data
-    assert after.step == before.step
-    assert run.status == "finished"
-    with pytest.raises(UsageError, match="is finished at step 200"):
-        resume(run, hooks=False)
-
-
-def stopped_evaluation(*given: Any) -> None:
+def stop_evaluation(*args: Any) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
-    pytest.fail("it went on")
+    pytest.fail("the signal did not stop it")
 
 
 @pytest.mark.parametrize("when", ["before", "during"])
-def test_a_signal_ends_the_final_evaluation_and_a_resume_plays_it(
+def test_signal_stops_final_evaluation_and_resume_repeats_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """It was ignored there: a script that trains run after run went on with the next one."""
-    (expected,) = read(trained(tmp_path / "whole").journal, kinds=["final_eval"])
+    """A signal was ignored there: a script of several runs continued with the next one."""
+    (expected,) = read(train_run(tmp_path / "whole").journal, kinds=["final_eval"])
 
     def watch(progress: Progress) -> None:
         if when == "before" and progress.phase == "final_eval":
             os.kill(os.getpid(), signal.SIGTERM)
 
     if when == "during":
-        monkeypatch.setattr(session, "final_evaluation", stopped_evaluation)
+        monkeypatch.setattr(session, "final_evaluation", stop_evaluation)
     with pytest.raises(Interrupted, match="checkpoint saved; to continue") as raised:
         train(TINY, f"{ENVS}:Chain", OPTIONS, out=tmp_path, name="run", hooks=False, watch=watch)
     monkeypatch.undo()
@@ -105,27 +91,25 @@ def test_a_signal_ends_the_final_evaluation_and_a_resume_plays_it(
     assert (run.status, found.data) == ("finished", expected.data)
 
 
-def test_a_signal_too_late_to_stop_a_run_still_stops_the_script(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_signal_stops_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = Session.record
 
-    def signaled(self: Session, kind: str, step: int, data: Mapping[str, object]) -> None:
+    def record_and_signal(self: Session, kind: str, step: int, data: Mapping[str, object]) -> None:
         record(self, kind, step, data)
         if kind == "final_eval":
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(Session, "record", signaled)
+    monkeypatch.setattr(Session, "record", record_and_signal)
     with pytest.raises(Interrupted, match="stopped by SIGTERM; the run is finished: rlplug show"):
-        trained(tmp_path)
+        train_run(tmp_path)
     assert open_run(tmp_path / "run").status == "finished"
 
 
-def test_a_journal_gives_the_kinds_that_are_asked_for_and_what_is_new(tmp_path: Path) -> None:
+def test_journal_filters_kinds_and_new_records(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
     journal.write("start", 0, {"kind": '"kind":"end"'})
-    journal.write("metrics", 1, {"loss": float("nan")})  # which is not JSON, and yet what a run may say
+    journal.write("metrics", 1, {"loss": float("nan")})  # not JSON, but a run may record it
     assert [record.kind for record in read(path, kinds=["end"])] == []
     assert [record.kind for record in read(path, kinds=["metrics", "start"])] == ["start", "metrics"]
     *_, (_, position) = tail(path, 0)
@@ -138,7 +122,7 @@ def test_a_journal_gives_the_kinds_that_are_asked_for_and_what_is_new(tmp_path: 
     assert record.kind == "end"
 
 
-def test_curves_are_columns_with_the_last_word_on_every_step(tmp_path: Path) -> None:
+def test_curves_keep_the_last_value_of_each_step(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     for step, loss in ((10, 1.0), (20, 2.0), (30, 3.0)):
         journal.write("metrics", step, {"loss": loss, "flag": True})
@@ -154,26 +138,26 @@ def test_curves_are_columns_with_the_last_word_on_every_step(tmp_path: Path) -> 
 
 
 class Calls:
-    """Hooks that note their calls; the first end of a run fails."""
+    """Hooks that note their calls; the first call at the end of a run fails."""
 
     def __init__(self) -> None:
-        self.made: list[str] = []
+        self.names: list[str] = []
 
     @hookimpl
     def rlplug_run_start(self) -> None:
-        self.made.append("start")
+        self.names.append("start")
 
     @hookimpl
     def rlplug_run_end(self, status: str) -> None:
-        self.made.append(status)
-        if len(self.made) == 2:
+        self.names.append(status)
+        if len(self.names) == 2:
             raise OSError("no space")
 
 
-def test_a_resume_after_the_end_calls_hooks_that_did_not_end(
+def test_resume_calls_end_hooks_that_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that was killed between its end record and its tables was finished, and never got them."""
+    """A run killed between its end record and its tables counted as finished and never got them."""
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     plugins.refresh()
     calls = Calls()
@@ -181,11 +165,11 @@ def test_a_resume_after_the_end_calls_hooks_that_did_not_end(
     assert "no space" in capsys.readouterr().err
     before = run.journal.read_bytes()
     resume(run.path, hooks=[calls])
-    assert calls.made == ["start", "finished"] * 2
+    assert calls.names == ["start", "finished"] * 2
     (run.path / "lock").write_text("123")  # the number of a process that was killed
     resume(run.path, hooks=[calls])
-    assert calls.made == ["start", "finished"] * 3
+    assert calls.names == ["start", "finished"] * 3
     with pytest.raises(UsageError, match="is finished at step 200"):
         resume(run.path, hooks=[calls])
-    assert calls.made == ["start", "finished"] * 3
+    assert calls.names == ["start", "finished"] * 3
     assert (run.journal.read_bytes(), run.status) == (before, "finished")

@@ -1,4 +1,4 @@
-"""What a wrapper learns while a run trains reaches its evaluations, its checkpoints and `load`, and stays as it is."""
+"""Checkpoints hold the learned state of wrappers; evaluations and `load` use it and do not change it."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(TINY, f"{ENVS}:Chain", OPTIONS, out=tmp_path_factory.mktemp("runs"), hooks=False)
 
 
-def of(run: Run, name: str) -> Any:
-    found = next(path for path in run.directory.checkpoints_path.iterdir() if path.name.startswith(name))
-    return read(found)[0]
+def components(run: Run, name: str) -> Any:
+    path = next(file for file in run.directory.checkpoints_path.iterdir() if file.name.startswith(name))
+    return read(path)[0]
 
 
-def test_a_checkpoint_holds_what_the_training_environment_learned(run: Run) -> None:
-    final = of(run, "final")
+def test_checkpoint_holds_learned_state(run: Run) -> None:
+    final = components(run, "final")
     assert final["wrappers"]["count"] == final["actor"]["env"]["count"] > 400
     assert np.array_equal(final["wrappers"]["sum"], final["actor"]["env"]["sum"])
 
 
 @pytest.mark.parametrize("checkpoint", ["best", "final"])
-def test_a_loaded_policy_sees_as_the_run_did_then(run: Run, checkpoint: str) -> None:
+def test_loaded_policy_uses_learned_state(run: Run, checkpoint: str) -> None:
     env: Any = load(run, checkpoint)._env
-    wanted = of(run, checkpoint)["wrappers"]
-    assert (env.count, env.frozen) == (wanted["count"], True)
-    shown = np.eye(5, dtype=np.float32)[:1]
-    mean = wanted["sum"] / wanted["count"]
-    assert np.allclose(env.observe(shown, np.ones(1, np.bool_)), shown - mean)
+    expected = components(run, checkpoint)["wrappers"]
+    assert (env.count, env.frozen) == (expected["count"], True)
+    obs = np.eye(5, dtype=np.float32)[:1]
+    mean = expected["sum"] / expected["count"]
+    assert np.allclose(env.observe(obs, np.ones(1, np.bool_)), obs - mean)
 
 
-def test_evaluating_learns_nothing(run: Run) -> None:
+def test_evaluation_learns_nothing(run: Run) -> None:
     assert run.evaluate(4, seed=3) == run.evaluate(4, seed=3)
     env: Any = load(run)._env
     before = env.count
@@ -59,9 +59,9 @@ def test_evaluating_learns_nothing(run: Run) -> None:
     assert env.count == before
 
 
-def test_a_film_is_of_what_the_wrappers_learned(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorder_uses_learned_state(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain has no frames, so the film fails, but after its environment is ready."""
-    learned = of(run, "final")["wrappers"]
+    learned = components(run, "final")["wrappers"]
     plan = plan_of(run)
     env: Any = plan.make_env(1)
     monkeypatch.setattr(recorder, "make_shown_env", lambda plan, mode: env)
@@ -70,34 +70,34 @@ def test_a_film_is_of_what_the_wrappers_learned(run: Run, tmp_path: Path, monkey
     assert (env.count, env.frozen) == (learned["count"], True)
 
 
-def test_a_resumed_run_goes_on_learning_to_the_same_bits(run: Run, tmp_path: Path) -> None:
+def test_resumed_run_learns_exactly_the_same(run: Run, tmp_path: Path) -> None:
     options = {**OPTIONS, "total_timesteps": 800}
-    whole = train(TINY, f"{ENVS}:Chain", options, out=tmp_path / "a", hooks=False)
-    parted = train(TINY, f"{ENVS}:Chain", {**options, "max_episodes": 30}, out=tmp_path / "b", hooks=False)
-    assert 0 < of(parted, "final")["wrappers"]["count"] < of(whole, "final")["wrappers"]["count"]
-    resume(parted, total_timesteps=800, hooks=False)
-    one, other = of(whole, "final"), of(parted, "final")
-    assert_same(one["wrappers"], other["wrappers"])
-    assert_same(one["learner"], other["learner"])
+    full = train(TINY, f"{ENVS}:Chain", options, out=tmp_path / "a", hooks=False)
+    resumed = train(TINY, f"{ENVS}:Chain", {**options, "max_episodes": 30}, out=tmp_path / "b", hooks=False)
+    assert 0 < components(resumed, "final")["wrappers"]["count"] < components(full, "final")["wrappers"]["count"]
+    resume(resumed, total_timesteps=800, hooks=False)
+    expected, found = components(full, "final"), components(resumed, "final")
+    assert_same(expected["wrappers"], found["wrappers"])
+    assert_same(expected["learner"], found["learner"])
 
 
-def test_an_export_and_workers_refuse_what_they_cannot_carry(run: Run, tmp_path: Path) -> None:
+def test_export_and_workers_refuse_learned_state(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="have learned state, which an export cannot contain"):
         run.export(tmp_path / "export")
     with pytest.raises(UsageError, match="each worker would learn separately; use --runner sync"):
         train(TINY, f"{ENVS}:Chain", {**OPTIONS, "runner": "async"}, out=tmp_path, hooks=False)
 
 
-def test_learned_statistics_survive_a_restarted_environment(tmp_path: Path) -> None:
+def test_learned_state_survives_restarted_environment(tmp_path: Path) -> None:
     """Two wrappers that learn, around others, and an environment whose state cannot be captured."""
     options = {**OPTIONS, "wrap": (CENTERED, f"{wraps.HERE}:Tenfold", CENTERED)}
     run = train(TINY, f"{wraps.HERE}:Foggy", options, out=tmp_path, hooks=False)
-    before = of(run, "final")["actor"]["env"]
+    before = components(run, "final")["actor"]["env"]
     resume(run, total_timesteps=800, hooks=False)
-    after = of(run, "final")["actor"]["env"]
-    for _ in range(3):  # the outer wrapper, the one that learns nothing, the inner one
+    after = components(run, "final")["actor"]["env"]
+    for _ in range(3):  # the outer wrapper, the one without state, the inner one
         if "count" in before:
             assert before["count"] > 400
-            assert after["count"] == before["count"] + 401  # the steps, and the observation of the new beginning
+            assert after["count"] == before["count"] + 401  # the steps, and the first observation after the restart
         before, after = before["env"], after["env"]
     assert after == {"inexact": "fog"}

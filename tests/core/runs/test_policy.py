@@ -1,4 +1,4 @@
-"""A loaded policy is shown what the environment shows: tuples too; what it lacks is said in one sentence."""
+"""A loaded policy takes observations as its environment returns them, and names missing parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlplug_core.types import MASK, Act, Spec, State, tree_map
 from tests.tables import for_each
 
 PLACE = spaces.Box(-1, 1, (2,), np.float32)
-#: What becomes of Tuple((PLACE, Dict({"gear": Discrete(3), "pair": Tuple((Discrete(4), PLACE))}))).
+#: The form that agents get of Tuple((PLACE, Dict({"gear": Discrete(3), "pair": Tuple((Discrete(4), PLACE))}))).
 TUPLE = spaces.Dict(
     {
         "0": PLACE,
@@ -26,11 +26,11 @@ TUPLE = spaces.Dict(
 MASKED = spaces.Dict({"obs": PLACE, MASK: spaces.MultiBinary(3)})
 
 
-class Watching:
-    """Keeps what it sees; its actions are 0."""
+class Watcher:
+    """Keeps the last observation; all actions are 0."""
 
     def initial(self, num_envs: int) -> None:
-        """Nothing to remember."""
+        """Remember nothing."""
 
     def act(self, obs: Any, is_first: Any, recurrent_state: Any, clock: Any, explore: bool = True) -> Act:
         self.obs = obs
@@ -39,40 +39,40 @@ class Watching:
         return Act(np.zeros(len(obs), np.int64))
 
 
-def shown(space: spaces.Space[Any], obs: Any) -> tuple[Any, Any]:
-    """What an agent sees of observations that a policy is given, and what the policy answers."""
+def act_once(space: spaces.Space[Any], obs: Any) -> tuple[Any, Any]:
+    """Return the observation that the agent gets from a policy, and the action of the policy."""
 
-    class Shown(Vector):
+    class Env(Vector):
         obs: ClassVar[spaces.Space[Any]] = space
 
-    agent = Watching()
-    action = Policy(agent, Shown(1))(obs)  # type: ignore[arg-type]
+    agent = Watcher()
+    action = Policy(agent, Env(1))(obs)  # type: ignore[arg-type]
     return tree_map(lambda part: part.tolist(), agent.obs), action
 
 
-def test_a_tuple_becomes_the_dictionary_that_agents_know() -> None:
+def test_tuple_becomes_dictionary() -> None:
     place = np.array([0.5, -0.5], np.float32)
-    seen, action = shown(TUPLE, (place, {"gear": 2, "pair": (np.int64(3), place)}))
-    assert seen == {"0": [[0.5, -0.5]], "1": {"gear": [2], "pair": {"0": [3], "1": [[0.5, -0.5]]}}}
+    agent_obs, action = act_once(TUPLE, (place, {"gear": 2, "pair": (np.int64(3), place)}))
+    assert agent_obs == {"0": [[0.5, -0.5]], "1": {"gear": [2], "pair": {"0": [3], "1": [[0.5, -0.5]]}}}
     assert np.shape(action) == ()
 
 
-def test_a_batch_of_tuples() -> None:
+def test_takes_batches_of_tuples() -> None:
     places = np.zeros((4, 2), np.float32)
-    seen, action = shown(TUPLE, (places, {"gear": np.arange(4) % 3, "pair": (np.arange(4), places)}))
-    assert (seen["1"]["gear"], seen["1"]["pair"]["0"]) == ([0, 1, 2, 0], [0, 1, 2, 3])
-    assert seen["0"] == places.tolist()
+    agent_obs, action = act_once(TUPLE, (places, {"gear": np.arange(4) % 3, "pair": (np.arange(4), places)}))
+    assert (agent_obs["1"]["gear"], agent_obs["1"]["pair"]["0"]) == ([0, 1, 2, 0], [0, 1, 2, 3])
+    assert agent_obs["0"] == places.tolist()
     assert action.shape == (4,)
 
 
-def test_a_mask_comes_with_the_observation() -> None:
+def test_passes_mask_with_observation() -> None:
     mask = np.array([1, 0, 1], np.int8)
-    seen, _ = shown(MASKED, {"obs": np.zeros(2, np.float32), MASK: mask})
-    assert seen == {"obs": [[0, 0]], MASK: [[1, 0, 1]]}
+    agent_obs, _ = act_once(MASKED, {"obs": np.zeros(2, np.float32), MASK: mask})
+    assert agent_obs == {"obs": [[0, 0]], MASK: [[1, 0, 1]]}
 
 
 @pytest.mark.parametrize(
-    ("space", "obs", "said"),
+    ("space", "obs", "message"),
     [
         (MASKED, np.zeros(2), r"is not a dictionary, .*; give it {'action_mask': info\['action_mask'\], 'obs': …}"),
         (
@@ -85,16 +85,16 @@ def test_a_mask_comes_with_the_observation() -> None:
         (TUPLE, (np.zeros(2), {"gear": 1}), "lacks '1/pair', .*; give it {'gear': …, 'pair': …}"),
     ],
 )
-def test_a_missing_part_is_said_in_one_sentence(space: spaces.Space[Any], obs: Any, said: str) -> None:
-    with pytest.raises(UsageError, match=f"^this observation {said}$"):
-        shown(space, obs)
+def test_missing_part_raises(space: spaces.Space[Any], obs: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^this observation {message}$"):
+        act_once(space, obs)
 
 
 IMAGE = spaces.Box(0, 255, (2, 2), np.uint8)
 PAIRS = spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0])
 
 
-@for_each("space, obs, sentence", [
+@for_each("space, obs, message", [
         (spaces.Discrete(7), 7, r"observation is 7, and Discrete\(7\) has 0 to 6"),
         (spaces.Discrete(7), np.array([3, -1]), r"observation is -1, and Discrete\(7\) has 0 to 6"),
         (PAIRS, [[1, 3], [3, 260]], r"observation holds 260, and MultiDiscrete\(.*\) has 0 to 3 there"),
@@ -107,53 +107,53 @@ PAIRS = spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0])
         (IMAGE, np.full((3, 2, 2), 256), r"observation holds 256, and Box\(.*\) has numbers of type uint8"),
         (IMAGE, np.full((2, 2), np.inf), r"observation holds inf, and Box\(.*\) has numbers of type uint8"),
     ])  # fmt: skip
-def test_a_number_that_its_space_does_not_have_is_said(space: spaces.Space[Any], obs: Any, sentence: str) -> None:
-    with pytest.raises(UsageError, match=f"^the {sentence}; look at the environment or the sensor that gave it$"):
-        shown(space, obs)
+def test_number_outside_its_space_raises(space: spaces.Space[Any], obs: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^the {message}; look at the environment or the sensor that gave it$"):
+        act_once(space, obs)
 
 
-class Counting(Watching):
-    """Remembers how often each row was asked since its episode began, and answers with that number."""
+class Counter(Watcher):
+    """Counts the calls of each row since its episode started; the count is its action."""
 
     def state_dict(self) -> State:
         return {}
 
     def load_state_dict(self, state: State) -> None:
-        """There is nothing to load."""
+        """Load nothing."""
 
     def initial(self, num_envs: int) -> Any:
-        return {"asked": np.zeros(num_envs, np.int64)}
+        return {"calls": np.zeros(num_envs, np.int64)}
 
     def act(self, obs: Any, is_first: Any, recurrent_state: Any, clock: Any, explore: bool = True) -> Act:
-        asked = np.where(is_first, 0, recurrent_state["asked"]) + 1
-        return Act(asked, {"asked": asked})
+        calls = np.where(is_first, 0, recurrent_state["calls"]) + 1
+        return Act(calls, {"calls": calls})
 
 
 class Places(Vector):
     obs: ClassVar[spaces.Space[Any]] = PLACE
 
 
-def test_a_policy_with_memory_has_one_for_each_row_of_a_batch() -> None:
-    policy, one, three = Policy(Counting(), Places(1)), np.zeros(2), np.zeros((3, 2))  # type: ignore[arg-type]
-    assert [policy(three).tolist() for _ in range(2)] == [[1, 1, 1], [2, 2, 2]]
-    assert policy.predict(three, None, np.array([False, True, False]))[0].tolist() == [3, 1, 3]
-    assert policy.predict(three, None, np.ones(3, bool))[0].tolist() == [1, 1, 1]
-    assert [int(policy(one)) for _ in range(2)] == [1, 2]
+def test_keeps_memory_for_each_row() -> None:
+    policy, single, batch = Policy(Counter(), Places(1)), np.zeros(2), np.zeros((3, 2))  # type: ignore[arg-type]
+    assert [policy(batch).tolist() for _ in range(2)] == [[1, 1, 1], [2, 2, 2]]
+    assert policy.predict(batch, None, np.array([False, True, False]))[0].tolist() == [3, 1, 3]
+    assert policy.predict(batch, None, np.ones(3, bool))[0].tolist() == [1, 1, 1]
+    assert [int(policy(single)) for _ in range(2)] == [1, 2]
     policy.reset()
-    assert int(policy(one)) == 1
-    assert int(policy.predict(one, None, True)[0]) == 1
+    assert int(policy(single)) == 1
+    assert int(policy.predict(single, None, True)[0]) == 1
 
 
-def test_a_policy_continues_from_the_state_of_its_memory() -> None:
+def test_continues_from_saved_memory() -> None:
     rows = np.zeros((3, 2))
-    policy, other = (Policy(Counting(), Places(1)) for _ in range(2))  # type: ignore[arg-type]
+    policy, restored = (Policy(Counter(), Places(1)) for _ in range(2))  # type: ignore[arg-type]
     policy(rows)
     policy.predict(rows, None, np.array([False, True, False]))
     state = policy.state_dict()
     assert policy(rows).tolist() == [3, 2, 3]
     for _ in range(2):
-        other.load_state_dict(state)
-        assert other(rows).tolist() == [3, 2, 3]
+        restored.load_state_dict(state)
+        assert restored(rows).tolist() == [3, 2, 3]
 
 
 BOX, WIDER = (spaces.Box(-1, 1, (size,), np.float32) for size in (2, 3))
@@ -161,7 +161,7 @@ TWO, THREE = (f"Box({size}) of float32 in [-1, 1]" for size in (2, 3))
 
 
 @pytest.mark.parametrize(
-    ("here", "there", "said"),
+    ("here", "there", "message"),
     [
         (BOX, BOX, ""),
         (BOX, WIDER, f"its observations are {TWO} instead of {THREE}"),
@@ -173,6 +173,6 @@ TWO, THREE = (f"Box({size}) of float32 in [-1, 1]" for size in (2, 3))
         (spaces.Dict(a=spaces.Dict({})), spaces.Dict(a=spaces.Dict(b=BOX)), "its observations/a lack 'b'"),
     ],
 )  # fmt: skip
-def test_spaces_that_differ_are_told_apart_by_their_difference_alone(here: Any, there: Any, said: str) -> None:
+def test_message_names_only_different_parts(here: Any, there: Any, message: str) -> None:
     action = spaces.Discrete(2)
-    assert apart(Spec(here, action, 1, "here"), Spec(there, action, 1, "there")) == said
+    assert apart(Spec(here, action, 1, "here"), Spec(there, action, 1, "there")) == message

@@ -1,4 +1,4 @@
-"""An error that leaves a function for users says how Python gives the options that it names."""
+"""An error of a public function shows how to give its options in Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlplug_core.runs.python_hints import in_python
 from tests.core.fakes import ENVS, TINY
 
 
-def test_a_refusal_from_python_says_how_its_option_is_given_there(tmp_path: Path) -> None:
+def test_error_shows_the_option_in_python(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--dataset FILE") as caught:
         train(TINY, f"{ENVS}:Chain", {"offline": True}, out=tmp_path)
     assert caught.value.__notes__ == ["In Python: options={'dataset': ...}"]
@@ -33,16 +33,16 @@ def test_a_refusal_from_python_says_how_its_option_is_given_there(tmp_path: Path
         ("a well--known name", ""),
     ],
 )
-def test_typed_values_become_recorded_values(sentence: str, note: str) -> None:
+def test_note_shows_options_in_python(sentence: str, note: str) -> None:
     assert in_python(sentence) == note
 
 
 @pytest.mark.parametrize("path", ["runs/one", "my runs/one", 'a "b" $HOME', r"c\d `e`", "it's"])
-def test_a_path_in_a_command_is_one_word_to_a_shell(path: str) -> None:
+def test_path_in_command_is_one_shell_word(path: str) -> None:
     assert subprocess.check_output(["sh", "-c", f"printf %s {shell_word(path)}"], text=True) == path
 
 
-def test_a_run_in_a_folder_with_a_space_says_what_can_be_typed(tmp_path: Path) -> None:
+def test_commands_quote_paths_with_spaces(tmp_path: Path) -> None:
     options = {"total_timesteps": 20, "num_envs": 1, "eval_episodes": 1, "final_eval_episodes": 0}
     run = train(TINY, f"{ENVS}:Chain", options, out=tmp_path / "my runs", name="one", hooks=False)
     with pytest.raises(UsageError, match=f"'rlplug resume \"{run.path}\" --total-timesteps N' with a larger"):
@@ -51,7 +51,7 @@ def test_a_run_in_a_folder_with_a_space_says_what_can_be_typed(tmp_path: Path) -
         train(TINY, f"{ENVS}:Chain", options, out=tmp_path / "my runs", name="one", hooks=False)
 
 
-def test_an_option_as_an_argument_is_told_where_options_go() -> None:
+def test_option_as_argument_raises_with_a_note() -> None:
     call: Any = train
     with pytest.raises(TypeError, match="unexpected keyword argument 'total_timesteps'") as caught:
         call("ppo", "CartPole-v1", total_timesteps=1000)

@@ -1,4 +1,4 @@
-"""Records of all seeds stand at the same env steps, so that a mirror can average over them."""
+"""Records of all seeds have the same env steps, so that a mirror can average over them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlplug_core.runs.journal import read
 from tests.core.fakes import ENVS, TINY
 
 
-def test_records_stand_on_one_grid_whatever_a_vector_step_overshoots(tmp_path: Path) -> None:
+def test_records_are_at_multiples_of_their_intervals(tmp_path: Path) -> None:
     options = {"total_timesteps": 100, "num_envs": 7, "eval_every": 25, "log_every": 10, "eval_episodes": 2}
     run = train(TINY, f"{ENVS}:Chain", options, out=tmp_path, hooks=False)
     steps = {kind: [r.step for r in read(run.journal) if r.kind == kind] for kind in ("metrics", "evaluation", "end")}

@@ -1,4 +1,4 @@
-"""A plugin's next version renames an option or a layer, and runs of the version before stay usable."""
+"""Runs of an older plugin version stay usable after an option or a layer is renamed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RenamedConfig(TinyConfig):
 
 
 class Former(Tiny):
-    """The version before."""
+    """The older version."""
 
     def build(self) -> None:
         super().build()
@@ -60,7 +60,7 @@ class Rigid(Tiny):
     state_version = 2
 
 
-def test_a_former_name_sets_the_present_option() -> None:
+def test_former_name_sets_the_option() -> None:
     plan = Plan.make(f"{HERE}:Renamed", ENV, {"ent_weight": 0.5, "total_timesteps": 10})
     assert plan.config.entropy_weight == 0.5
     with pytest.raises(BadConfig, match="option 'ent_weight' is now 'entropy_weight', and both are given"):
@@ -68,26 +68,26 @@ def test_a_former_name_sets_the_present_option() -> None:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_the_state_of_the_version_before_is_migrated(nested: bool) -> None:
+def test_migrates_state_of_older_version(nested: bool) -> None:
     before: Any = learner(Former, TinyConfig())
-    now: Any = learner(Renamed, RenamedConfig())
+    current: Any = learner(Renamed, RenamedConfig())
     if nested:
-        nn.ModuleDict({"part": now}).load_state_dict(nn.ModuleDict({"part": before}).state_dict())
+        nn.ModuleDict({"part": current}).load_state_dict(nn.ModuleDict({"part": before}).state_dict())
     else:
-        now.load_state_dict(before.state_dict())
-    assert torch.equal(now.bonus.weight, before.extra.weight)
-    assert torch.equal(now.critic.output.bias, before.critic.output.bias)
-    again: Any = learner(Renamed, RenamedConfig())
-    again.load_state_dict(now.state_dict())  # a state of the same version needs no migration
-    assert torch.equal(again.bonus.weight, before.extra.weight)
+        current.load_state_dict(before.state_dict())
+    assert torch.equal(current.bonus.weight, before.extra.weight)
+    assert torch.equal(current.critic.output.bias, before.critic.output.bias)
+    reloaded: Any = learner(Renamed, RenamedConfig())
+    reloaded.load_state_dict(current.state_dict())  # a state of the same version needs no migration
+    assert torch.equal(reloaded.bonus.weight, before.extra.weight)
 
 
-def test_a_state_that_nothing_migrates_is_refused() -> None:
+def test_state_without_migration_raises() -> None:
     with pytest.raises(PluginError, match="Rigid cannot load a state of version 1, because its version is 2"):
         learner(Rigid, TinyConfig()).load_state_dict(learner(Former, TinyConfig()).state_dict())
 
 
-def test_a_run_of_another_version_names_the_line_of_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_of_another_version_names_the_pip_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = rl.train(f"{HERE}:Renamed", ENV, {"total_timesteps": 200, "entropy_weight": 0.1}, out=tmp_path, hooks=False)
     monkeypatch.setattr(Renamed, "Config", TinyConfig)
     with pytest.raises(BadConfig, match=r"has no option 'entropy_weight' .*lists them\)$"):

@@ -1,4 +1,4 @@
-"""`--resume-exact`: where no state can be saved, episodes begin anew at each checkpoint, resumed there or not."""
+"""`--resume-exact`: episodes start again at each checkpoint if the environment cannot save its state."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def final(run: Run) -> Any:
     return saved
 
 
-def interrupted(out: Path, algorithm: str, at: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> str:
-    """A run that stops in a step; what it says."""
+def interrupt_run(out: Path, algorithm: str, at: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> str:
+    """Train a run that stops within a step; return its message."""
     monkeypatch.setenv(wraps.LEAVE_IN, str(at))
     with pytest.raises(Interrupted) as caught:
         train(algorithm, ENV, {**OPTIONS, **options}, out=out, name="part", hooks=False)
@@ -38,33 +38,33 @@ def interrupted(out: Path, algorithm: str, at: int, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("algorithm", [TINY, TINY_Q])
 @pytest.mark.parametrize("wrap", [(), (f"{wraps.HERE}:Centered",)])
-def test_a_resumed_run_equals_the_one_that_never_stopped(
+def test_resumed_run_equals_uninterrupted_run(
     algorithm: str, wrap: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exact = {"resume_exact": True, "wrap": wrap}
-    whole = train(algorithm, ENV, {**OPTIONS, **exact}, out=tmp_path, name="whole", hooks=False)
-    said = interrupted(tmp_path, algorithm, 97, monkeypatch, **exact)  # step 291, behind the checkpoint of step 240
+    expected = train(algorithm, ENV, {**OPTIONS, **exact}, out=tmp_path, name="whole", hooks=False)
+    message = interrupt_run(tmp_path, algorithm, 97, monkeypatch, **exact)  # step 291, after the checkpoint of step 240
     advice = "to continue from the last checkpoint, as --resume-exact asks: rlplug resume"
-    assert f"stopped by SIGTERM at step 291; {advice}" in said
-    part = open_run(tmp_path / "part")
-    assert max(int(path.name[-12:]) for path in part.directory.checkpoints_path.glob("step-*")) == 240
-    part = resume(part, hooks=False)
-    assert_same(final(part), final(whole))
-    ends = [[record.data for record in records(run.journal, kinds=("episodes",))] for run in (part, whole)]
+    assert f"stopped by SIGTERM at step 291; {advice}" in message
+    resumed = open_run(tmp_path / "part")
+    assert max(int(path.name[-12:]) for path in resumed.directory.checkpoints_path.glob("step-*")) == 240
+    resumed = resume(resumed, hooks=False)
+    assert_same(final(resumed), final(expected))
+    ends = [[record.data for record in records(run.journal, kinds=("episodes",))] for run in (resumed, expected)]
     assert ends[0] == ends[1]
-    assert read(next(part.directory.checkpoints_path.glob("final-*")))[1]["exact"]
+    assert read(next(resumed.directory.checkpoints_path.glob("final-*")))[1]["exact"]
 
 
-def test_without_it_they_would_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = train(TINY, ENV, OPTIONS, out=tmp_path, name="whole", hooks=False)
-    said = interrupted(tmp_path, TINY, 97, monkeypatch)
-    assert "at step 291, checkpoint saved; " in said
-    part = resume(tmp_path / "part", hooks=False)
+def test_runs_differ_without_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = train(TINY, ENV, OPTIONS, out=tmp_path, name="whole", hooks=False)
+    message = interrupt_run(tmp_path, TINY, 97, monkeypatch)
+    assert "at step 291, checkpoint saved; " in message
+    resumed = resume(tmp_path / "part", hooks=False)
     with pytest.raises(AssertionError):
-        assert_same(final(part), final(whole))
+        assert_same(final(resumed), final(expected))
 
 
-def test_environments_whose_state_is_saved_go_on_as_they_are(tmp_path: Path) -> None:
+def test_does_not_affect_environments_with_saved_state(tmp_path: Path) -> None:
     runs = [
         train(TINY, f"{ENVS}:Chain", {**OPTIONS, "resume_exact": exact}, out=tmp_path, name=f"{exact}", hooks=False)
         for exact in (False, True)
@@ -72,6 +72,6 @@ def test_environments_whose_state_is_saved_go_on_as_they_are(tmp_path: Path) -> 
     assert_same(*map(final, runs))
 
 
-def test_it_is_refused_where_it_could_do_nothing(tmp_path: Path) -> None:
+def test_async_runner_raises(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--resume-exact makes new environments, which needs --runner sync"):
         train(TINY, ENV, {**OPTIONS, "resume_exact": True, "runner": "async"}, out=tmp_path, hooks=False)

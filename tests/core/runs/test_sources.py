@@ -1,4 +1,4 @@
-"""A run keeps copies of the files that were named: later edits change what a new run does, and no old one."""
+"""A run keeps copies of the files it names; later edits do not change it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write(folder: Path, text: str = MINE, name: str = "mine.py") -> str:
     return f"{folder / name}:Mine"
 
 
-def trained(out: Path, algorithm: str, env: str = CHAIN, **options: Any) -> Run:
+def train_run(out: Path, algorithm: str, env: str = CHAIN, **options: Any) -> Run:
     return train(algorithm, env, {**OPTIONS, **options}, out=out, name="run", hooks=False)
 
 
@@ -38,8 +38,8 @@ def learner(run: Run) -> Any:
     return Checkpoints(run.directory.checkpoints_path).load(["final"])[1]["learner"]
 
 
-def test_a_run_has_a_copy_of_its_file_and_its_hash(tmp_path: Path) -> None:
-    run = trained(tmp_path / "runs", write(tmp_path))
+def test_run_keeps_copy_and_hash_of_its_file(tmp_path: Path) -> None:
+    run = train_run(tmp_path / "runs", write(tmp_path))
     source = run.config["sources"]["algorithm"]
     assert source["file"] == str(tmp_path / "mine.py")
     assert source["sha256"] == hashlib.sha256(MINE.encode()).hexdigest()
@@ -48,23 +48,23 @@ def test_a_run_has_a_copy_of_its_file_and_its_hash(tmp_path: Path) -> None:
 
 
 def test_installed_sources_are_not_copied(tmp_path: Path) -> None:
-    run = trained(tmp_path / "runs", "tests.core.fakes:Tiny")
+    run = train_run(tmp_path / "runs", "tests.core.fakes:Tiny")
     assert run.config["sources"] == {}
     assert not (run.path / "sources").exists()
 
 
-def test_a_later_edit_does_not_change_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_later_edit_does_not_change_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = []
-    for name in ("one", "other"):
+    for name in ("same", "edited"):
         target = write(tmp_path / name)
-        runs.append(trained(tmp_path / name / "runs", target))
-        if name == "other":
+        runs.append(train_run(tmp_path / name / "runs", target))
+        if name == "edited":
             write(tmp_path / name, "raise SystemExit('edited')\n")
         resume(runs[-1], total_timesteps=160, hooks=False)
     assert_same(learner(runs[0]), learner(runs[1]))
-    said = capsys.readouterr().err
-    assert said == (
-        f"rlplug: {tmp_path}/other/mine.py has changed since the run started; this uses the run's copy, "
+    message = capsys.readouterr().err
+    assert message == (
+        f"rlplug: {tmp_path}/edited/mine.py has changed since the run started; this uses the run's copy, "
         f"{runs[1].path / runs[1].config['sources']['algorithm']['copy']}\n"
     )
     assert runs[1].evaluate(episodes=2).episodes == 2
@@ -72,36 +72,32 @@ def test_a_later_edit_does_not_change_a_run(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().err.count("mine.py has changed since the run started") == 2
 
 
-def test_a_run_whose_file_imports_what_lay_beside_it_says_where_that_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = write(tmp_path / "project", f"import beside_mine\n{MINE}")
-    (tmp_path / "project" / "beside_mine.py").touch()
-    trained(tmp_path / "project" / "runs", target)
+def test_missing_neighbor_module_names_its_old_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = write(tmp_path / "project", f"import neighbor_of_mine\n{MINE}")
+    (tmp_path / "project" / "neighbor_of_mine.py").touch()
+    train_run(tmp_path / "project" / "runs", target)
     moved = (tmp_path / "project").rename(tmp_path / "moved")
-    monkeypatch.delitem(sys.modules, "beside_mine")
+    monkeypatch.delitem(sys.modules, "neighbor_of_mine")
     with pytest.raises(MissingPackage) as caught:
         load(moved / "runs" / "run")
     copy = next((moved / "runs" / "run" / "sources").glob("mine-*.py"))
-    said = str(caught.value)
-    assert said.startswith(f"'{copy}:Mine' needs the module 'beside_mine', which is not installed (looked in ")
-    assert f"{tmp_path}/project, which is gone; {copy.parent}); install it, or say where it is: PYTHONPATH=" in said
+    message = str(caught.value)
+    assert message.startswith(f"'{copy}:Mine' needs the module 'neighbor_of_mine', which is not installed (looked in ")
+    assert f"{tmp_path}/project, which is gone; {copy.parent}); install it, or say where it is: PYTHONPATH=" in message
     monkeypatch.syspath_prepend(moved)
     assert load(moved / "runs" / "run") is not None
 
 
-def test_a_run_needs_the_original_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = trained(tmp_path / "runs", write(tmp_path))
+def test_run_does_not_need_the_original_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train_run(tmp_path / "runs", write(tmp_path))
     (tmp_path / "mine.py").unlink()
     run.path.rename(tmp_path / "elsewhere")
     assert resume(tmp_path / "elsewhere", total_timesteps=160, hooks=False).status == "finished"
     assert without_notices(capsys.readouterr().err) == ""
 
 
-def test_a_copy_that_was_edited_is_named_and_used_if_it_is_trusted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = trained(tmp_path / "runs", write(tmp_path))
+def test_edited_copy_needs_trust(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train_run(tmp_path / "runs", write(tmp_path))
     copy = run.path / run.config["sources"]["algorithm"]["copy"]
     copy.write_text(f"{MINE}# repaired\n", encoding="utf-8")
     with pytest.raises(Untrusted, match=rf"would execute {copy} \(algorithm\), which has changed since .*--trust"):
@@ -113,15 +109,15 @@ def test_a_copy_that_was_edited_is_named_and_used_if_it_is_trusted(
     )
 
 
-def test_workers_of_a_resumed_run_use_the_copy(tmp_path: Path) -> None:
-    run = trained(tmp_path / "runs", write(tmp_path), runner="async", workers=2)
+def test_workers_of_resumed_run_use_the_copy(tmp_path: Path) -> None:
+    run = train_run(tmp_path / "runs", write(tmp_path), runner="async", workers=2)
     write(tmp_path, "raise SystemExit('edited')\n")
     assert resume(run, total_timesteps=160, hooks=False).status == "finished"
 
 
-def test_an_environment_is_copied_too_and_one_file_once(tmp_path: Path) -> None:
+def test_copies_environment_file_once(tmp_path: Path) -> None:
     target = write(tmp_path)
-    run = trained(tmp_path / "runs", target, target.replace(":Mine", ":Chain"))
+    run = train_run(tmp_path / "runs", target, target.replace(":Mine", ":Chain"))
     sources = run.config["sources"]
     assert sources["algorithm"] == sources["env"]
     assert len(list((run.path / "sources").iterdir())) == 1
@@ -129,18 +125,18 @@ def test_an_environment_is_copied_too_and_one_file_once(tmp_path: Path) -> None:
     assert run.evaluate(episodes=2).episodes == 2
 
 
-def test_wrappers_are_copied_too(tmp_path: Path) -> None:
+def test_copies_wrappers(tmp_path: Path) -> None:
     code, tiny, tenfold = (
         "from rlplug_core import Transform as Mine\n",
         "tests.core.fakes:Tiny",
         "tests.core.wraps:Tenfold",
     )
-    run = trained(tmp_path / "runs", tiny, wrap=[tenfold, write(tmp_path, code, "wrap.py")])
+    run = train_run(tmp_path / "runs", tiny, wrap=[tenfold, write(tmp_path, code, "wrap.py")])
     assert list(run.config["sources"]) == ["wrap.1"]
     (tmp_path / "wrap.py").unlink()
     assert run.evaluate(episodes=2).episodes == 2
     assert resume(run, total_timesteps=160, hooks=False).status == "finished"
-    other = trained(tmp_path / "other", tiny, wrap=[tenfold, write(tmp_path, code)])
+    other = train_run(tmp_path / "other", tiny, wrap=[tenfold, write(tmp_path, code)])
     assert other.config["group"] == run.config["group"]
 
 
@@ -156,9 +152,9 @@ def network(folder: Path, text: str = NET) -> str:
 
 
 @pytest.mark.parametrize("runner", [{}, {"runner": "async", "workers": 2}])
-def test_a_network_is_copied_too(tmp_path: Path, runner: dict[str, Any]) -> None:
+def test_copies_network_factory(tmp_path: Path, runner: dict[str, Any]) -> None:
     options = {"net.factory": network(tmp_path), "workers": 2, **runner}
-    run = trained(tmp_path / "runs", "tests.core.fakes:Tiny", **options)
+    run = train_run(tmp_path / "runs", "tests.core.fakes:Tiny", **options)
     source = run.config["sources"]["net.factory"]
     assert list(run.config["sources"]) == ["net.factory"]
     assert source["sha256"] == hashlib.sha256(NET.encode()).hexdigest()
@@ -173,38 +169,34 @@ def test_a_network_is_copied_too(tmp_path: Path, runner: dict[str, Any]) -> None
     assert learner(Run(RunDirectory.open(tmp_path / "elsewhere")))["policy.encoder.1.weight"].shape == (4, 5)
 
 
-def test_a_network_is_found_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_absolute_path_of_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network(tmp_path)
     monkeypatch.chdir(tmp_path)
-    run = trained(tmp_path / "runs", "tests.core.fakes:Tiny", **{"net.factory": "./my_net.py:make"})
+    run = train_run(tmp_path / "runs", "tests.core.fakes:Tiny", **{"net.factory": "./my_net.py:make"})
     assert run.config["options"]["net.factory"] == f"{tmp_path}/my_net.py:make"
 
 
-def test_errors_of_a_network_leave_no_run(tmp_path: Path) -> None:
+def test_network_error_leaves_no_run(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match="turns 2 observations into"):
-        trained(tmp_path / "runs", "tests.core.fakes:Tiny", **{"net.factory": network(tmp_path, NET[:-3] + "5\n")})
+        train_run(tmp_path / "runs", "tests.core.fakes:Tiny", **{"net.factory": network(tmp_path, NET[:-3] + "5\n")})
     assert not (tmp_path / "runs").exists()
 
 
-def test_networks_make_a_group_by_what_they_hold(tmp_path: Path) -> None:
-    groups = []
-    for name, text in (("one", NET), ("same", NET), ("edited", f"{NET}# another thought\n")):
-        options = {"net.factory": network(tmp_path / name, text)}
-        groups.append(trained(tmp_path / name / "runs", "tests.core.fakes:Tiny", **options).config["group"])
-    assert groups[0] == groups[1] != groups[2]
-
-
-def test_two_files_of_one_name_are_two_copies(tmp_path: Path) -> None:
-    env = write(tmp_path / "envs", f"{MINE}# the other one\n").replace(":Mine", ":Chain")
-    run = trained(tmp_path / "runs", write(tmp_path), env)
+def test_copies_both_files_of_one_name(tmp_path: Path) -> None:
+    env = write(tmp_path / "envs", f"{MINE}# another file\n").replace(":Mine", ":Chain")
+    run = train_run(tmp_path / "runs", write(tmp_path), env)
     assert len(list((run.path / "sources").iterdir())) == 2
 
 
-def test_runs_are_of_one_group_where_their_files_hold_the_same(tmp_path: Path) -> None:
-    groups = []
-    for name, text in (("one", MINE), ("same", MINE), ("edited", f"{MINE}# another thought\n")):
-        groups.append(trained(tmp_path / name / "runs", write(tmp_path / name, text)).config["group"])
-    assert groups[0] == groups[1] != groups[2]
+def test_group_depends_on_content_of_files(tmp_path: Path) -> None:
+    algorithms, networks = [], []
+    for name, comment in (("first", ""), ("same", ""), ("edited", "# edited\n")):
+        folder = tmp_path / name
+        algorithms.append(train_run(folder / "algorithm", write(folder, MINE + comment)).config["group"])
+        options = {"net.factory": network(folder, NET + comment)}
+        networks.append(train_run(folder / "network", "tests.core.fakes:Tiny", **options).config["group"])
+    assert algorithms[0] == algorithms[1] != algorithms[2]
+    assert networks[0] == networks[1] != networks[2]
 
 
 LOGGER = """from rlplug_core import hookimpl
@@ -224,9 +216,7 @@ class Failing:
 
 
 @pytest.mark.usefixtures("no_mlflow")
-def test_a_logger_may_be_a_file_of_ones_own_and_a_resume_has_it_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_uses_copy_of_logger_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, LOGGER, "logger.py")
     monkeypatch.chdir(tmp_path)
     run = train("tests.core.fakes:Tiny", CHAIN, {**OPTIONS, "log": ("./logger.py:Log",)}, out=tmp_path, name="run")
@@ -238,7 +228,7 @@ def test_a_logger_may_be_a_file_of_ones_own_and_a_resume_has_it_too(
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "said"),
+    ("name", "error", "message"),
     [
         (
             "Silent",
@@ -249,10 +239,8 @@ def test_a_logger_may_be_a_file_of_ones_own_and_a_resume_has_it_too(
         ("Lag", PluginError, "has no 'Lag'; did you mean 'Log'"),
     ],
 )
-def test_a_file_that_is_no_logger_is_refused_before_anything_is_written(
-    tmp_path: Path, name: str, error: type[Exception], said: str
-) -> None:
-    place = write(tmp_path, LOGGER, "logger.py").replace("Mine", name)
-    with pytest.raises(error, match=said):
-        train("tests.core.fakes:Tiny", CHAIN, {**OPTIONS, "log": (place,)}, out=tmp_path / "runs")
+def test_invalid_logger_leaves_no_run(tmp_path: Path, name: str, error: type[Exception], message: str) -> None:
+    target = write(tmp_path, LOGGER, "logger.py").replace("Mine", name)
+    with pytest.raises(error, match=message):
+        train("tests.core.fakes:Tiny", CHAIN, {**OPTIONS, "log": (target,)}, out=tmp_path / "runs")
     assert not (tmp_path / "runs").exists()

@@ -1,4 +1,4 @@
-"""Code that came with a run is executed only if this account has written the run, or its user says so."""
+"""Code that comes with a run is executed only if this account wrote the run, or with `trust`."""
 
 from __future__ import annotations
 
@@ -39,39 +39,39 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture
-def copied(mine: Run, tmp_path: Path) -> Path:
-    """A copy of it that may be spoiled."""
-    return Path(shutil.copytree(mine.path, tmp_path / "copied"))
+def run_copy(mine: Run, tmp_path: Path) -> Path:
+    """A copy of the run that a test may change."""
+    return Path(shutil.copytree(mine.path, tmp_path / "copy"))
 
 
-def edited(run: Path, **changes: Any) -> None:
+def edit_config(run: Path, **changes: Any) -> None:
     config = json.loads((run / "config.json").read_bytes())
     (run / "config.json").write_text(json.dumps({**config, **changes}))
 
 
-def ran(run: Path) -> bool:
+def code_ran(run: Path) -> bool:
     return bool(list((run / "sources").glob("*.ran")))
 
 
-def test_own_files_run_from_any_directory(copied: Path) -> None:
-    assert USES["evaluate"](copied, False).episodes == 1
+def test_own_files_run_from_any_directory(run_copy: Path) -> None:
+    assert USES["evaluate"](run_copy, False).episodes == 1
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_files_of_another_account_are_refused_unless_trusted(copied: Path, use: Callable[..., Any]) -> None:
-    edited(copied, seal="0" * 64)
+def test_files_of_another_account_need_trust(run_copy: Path, use: Callable[..., Any]) -> None:
+    edit_config(run_copy, seal="0" * 64)
     with pytest.raises(Untrusted, match=r"sources/mine-\w+\.py \(algorithm\), which this account did not write here"):
-        use(copied, False)
-    assert not ran(copied)
-    use(copied, True)
-    assert ran(copied)
+        use(run_copy, False)
+    assert not code_ran(run_copy)
+    use(run_copy, True)
+    assert code_ran(run_copy)
 
 
-def test_a_copy_that_was_edited_is_refused(copied: Path) -> None:
-    next((copied / "sources").glob("*.py")).write_text(RAN + MINE)
+def test_edited_copy_is_not_executed(run_copy: Path) -> None:
+    next((run_copy / "sources").glob("*.py")).write_text(RAN + MINE)
     with pytest.raises(Untrusted, match="which has changed since the run started"):
-        load(copied)
-    assert not ran(copied)
+        load(run_copy)
+    assert not code_ran(run_copy)
 
 
 ROLES: dict[str, dict[str, Any]] = {
@@ -91,17 +91,17 @@ ROLES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", ROLES.values(), ids=ROLES)
-def test_every_part_that_may_name_code_is_looked_at(copied: Path, changes: dict[str, Any]) -> None:
+def test_checks_each_part_that_may_name_code(run_copy: Path, changes: dict[str, Any]) -> None:
     base = {"algorithm": "a2c", "env": "CartPole-v1", "sources": {}, "modules": {}, "options": {"seed": 1}}
-    edited(copied, **{**base, **changes})
+    edit_config(run_copy, **{**base, **changes})
     with pytest.raises(Untrusted, match="did not write here"):
-        load(copied)
+        load(run_copy)
 
 
 @pytest.mark.parametrize("changes", [{"env": "{}"}, {"options": {"eval_env": "{}"}}], ids=["env", "eval_env"])
 @pytest.mark.parametrize("id", ["pettingzoo/runs.stranger.evil", "pettingzoo/evil", "other/evil.deep"])
-def test_a_strangers_id_does_not_reach_modules_of_the_working_directory(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], id: str
+def test_foreign_id_does_not_import_from_working_directory(
+    run_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], id: str
 ) -> None:
     """A provider imports the part of an id after the slash; on the import path or not, `evil` is not installed."""
     monkeypatch.chdir(tmp_path)
@@ -111,64 +111,62 @@ def test_a_strangers_id_does_not_reach_modules_of_the_working_directory(
     for place in (tmp_path, folder):
         (place / "evil.py").write_text(RAN)
     base = {"algorithm": "a2c", "env": "CartPole-v1", "sources": {}, "modules": {}, "options": {"seed": 1}}
-    edited(copied, **{**base, **json.loads(json.dumps(changes).replace("{}", id))})
+    edit_config(run_copy, **{**base, **json.loads(json.dumps(changes).replace("{}", id))})
     with pytest.raises(Untrusted, match=f"would execute {id} "):
-        load(copied)
+        load(run_copy)
     assert not list(tmp_path.rglob("*.ran"))
 
 
-def test_an_id_of_an_installed_module_needs_no_trust(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_id_of_installed_module_needs_no_trust(run_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "json").mkdir()  # the standard library has this name, so imports find that one
+    (tmp_path / "json").mkdir()  # imports find the module of the standard library first
     assert not trust.names_code("pettingzoo/json.tool")
     assert not trust.names_code("pettingzoo/classic.connect_four_v3")
 
 
-def test_a_strangers_run_of_installed_plugins_alone_needs_no_trust(copied: Path) -> None:
+def test_foreign_run_of_installed_plugins_needs_no_trust(run_copy: Path) -> None:
     base = {"algorithm": "a2c", "env": "CartPole-v1", "sources": {}, "modules": {}}
-    edited(copied, **base, options={"device": "cuda:1", "seed": 1})
-    assert trust.doubts(copied, open_run(copied).config) == []
+    edit_config(run_copy, **base, options={"device": "cuda:1", "seed": 1})
+    assert trust.doubts(run_copy, open_run(run_copy).config) == []
 
 
-def test_a_strangers_run_does_not_fetch_weights(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`reproduce` starts from the source of `--init` again, and the record would choose the server."""
+def test_foreign_run_does_not_fetch_weights(run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`reproduce` starts from the source of `--init` again, so the record would choose the server."""
     fetched: list[str] = []
-    monkeypatch.setattr("rlplug_core.runs.warm_start.find", lambda word: fetched.append(word) or copied)
-    for start, asked in (("https://host/agent", True), ("hub:owner/agent", True), ("zoo:ppo/CartPole-v1", False)):
-        config = json.loads((copied / "config.json").read_bytes())
+    monkeypatch.setattr("rlplug_core.runs.warm_start.find", lambda word: fetched.append(word) or run_copy)
+    for start, needs_trust in (("https://host/agent", True), ("hub:owner/agent", True), ("zoo:ppo/CartPole-v1", False)):
+        config = json.loads((run_copy / "config.json").read_bytes())
         config = {**config, "options": {**config["options"], "init": start}, "seal": "0"}
-        edited(copied, **config)
-        refused = pytest.raises(Untrusted, match=f"would fetch its first weights from {start}, .* say --trust")
-        with refused if asked else pytest.raises(Untrusted, match="would execute"):
-            reproduce(copied)
+        edit_config(run_copy, **config)
+        refusal = pytest.raises(Untrusted, match=f"would fetch its first weights from {start}, .* say --trust")
+        with refusal if needs_trust else pytest.raises(Untrusted, match="would execute"):
+            reproduce(run_copy)
         assert fetched == []
-        trust.require_known_start(copied, trust.add_seal(config))  # type: ignore[arg-type]
+        trust.require_known_start(run_copy, trust.add_seal(config))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("copy", ["../evil.py", "/evil.py", "sources/../../evil.py", "evil.py", "sources"])
-def test_a_copy_outside_the_run_is_refused_whoever_is_trusted(copied: Path, copy: str) -> None:
-    edited(copied, sources={"algorithm": {"file": "x", "copy": copy, "sha256": "0"}})
+def test_copy_outside_the_run_is_refused_even_with_trust(run_copy: Path, copy: str) -> None:
+    edit_config(run_copy, sources={"algorithm": {"file": "x", "copy": copy, "sha256": "0"}})
     with pytest.raises(BadFile, match="is not in the run's sources/"):
-        load(copied, trust=True)
+        load(run_copy, trust=True)
 
 
-def test_links_in_place_of_sources_are_refused(copied: Path, tmp_path: Path) -> None:
-    (copied / "sources").rename(tmp_path / "elsewhere")
-    (copied / "sources").symlink_to(tmp_path / "elsewhere")
+def test_links_in_place_of_sources_are_refused(run_copy: Path, tmp_path: Path) -> None:
+    (run_copy / "sources").rename(tmp_path / "elsewhere")
+    (run_copy / "sources").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(BadFile, match="is not in the run's sources/"):
-        load(copied, trust=True)
-    (copied / "sources").unlink()
-    (copied / "sources").mkdir()
+        load(run_copy, trust=True)
+    (run_copy / "sources").unlink()
+    (run_copy / "sources").mkdir()
     name = next((tmp_path / "elsewhere").glob("*.py")).name
-    (copied / "sources" / name).symlink_to(tmp_path / "elsewhere" / name)
+    (run_copy / "sources" / name).symlink_to(tmp_path / "elsewhere" / name)
     with pytest.raises(BadFile, match="not a regular file"):
-        load(copied, trust=True)
-    assert not ran(tmp_path)
+        load(run_copy, trust=True)
+    assert not code_ran(tmp_path)
 
 
-def test_the_key_is_the_accounts_alone(mine: Run) -> None:
+def test_only_the_account_can_read_the_key(mine: Run) -> None:
     path = Path(os.environ["XDG_STATE_HOME"]) / "rlplug" / "key"
     assert path.stat().st_mode & 0o777 == 0o600
     assert len(path.read_bytes()) == 32
@@ -178,7 +176,7 @@ def test_the_key_is_the_accounts_alone(mine: Run) -> None:
 @pytest.mark.parametrize(
     ("path", "mode"), [("rlplug/key", 0o620), ("rlplug/key", 0o604), ("rlplug", 0o770), ("rlplug", 0o707)]
 )
-def test_a_key_that_others_may_change_vouches_for_nothing(
+def test_ignores_key_that_others_may_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], path: str, mode: int
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -193,7 +191,7 @@ def test_a_key_that_others_may_change_vouches_for_nothing(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 @pytest.mark.parametrize("path", ["rlplug/key", "rlplug"])
-def test_a_key_of_another_account_vouches_for_nothing(
+def test_ignores_key_of_another_account(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], path: str
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -205,9 +203,7 @@ def test_a_key_of_another_account_vouches_for_nothing(
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o002])
-def test_the_folder_of_the_key_is_private_under_any_umask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
-) -> None:
+def test_key_folder_is_private_under_any_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     old = os.umask(umask)
     try:
@@ -217,9 +213,7 @@ def test_the_folder_of_the_key_is_private_under_any_umask(
     assert (tmp_path / "rlplug").stat().st_mode & 0o777 == 0o700
 
 
-def test_without_a_place_for_a_key_nothing_is_vouched_for(
-    mine: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trusts_nothing_without_a_key(mine: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     assert trust.add_seal({"name": "x"}) == {"name": "x", "seal": ""}
@@ -228,12 +222,12 @@ def test_without_a_place_for_a_key_nothing_is_vouched_for(
         mine.evaluate(episodes=1)
 
 
-def test_an_export_runs_no_wrapper_from_a_file(tmp_path: Path) -> None:
+def test_export_refuses_wrapper_from_file(tmp_path: Path) -> None:
     with pytest.raises(Untrusted, match=r"would execute the wrapper \./evil\.py:Wrap"):
         trust.require_plugins(tmp_path, ["frame-stack:frames=2", "./evil.py:Wrap"])
 
 
-def test_an_export_may_repeat_the_wrapper_of_its_provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_may_repeat_wrapper_of_its_provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only that of its environment, and only from an installed module."""
     tiles = "minigrid.wrappers:OneHotPartialObsWrapper"
     assert trust.unusual([tiles, "other:Wrap"], "MiniGrid-Empty-5x5-v0") == ["other:Wrap"]
@@ -244,10 +238,9 @@ def test_an_export_may_repeat_the_wrapper_of_its_provider(tmp_path: Path, monkey
     assert trust.unusual([tiles], "MiniGrid-Empty-5x5-v0") == [tiles]
 
 
-def test_tiny_is_a_target(tmp_path: Path) -> None:
-    """A module's algorithm is sealed like a file's."""
+def test_algorithm_of_a_module_is_sealed(tmp_path: Path) -> None:
     run = train(TINY, CHAIN, OPTIONS, out=tmp_path, name="tiny", hooks=False)
     assert run.evaluate(episodes=1).episodes == 1
-    edited(run.path, created=0)
+    edit_config(run.path, created=0)
     with pytest.raises(Untrusted, match=r"tests.core.fakes:Tiny|fakes\.py:Tiny|\(algorithm\)"):
         run.evaluate(episodes=1)
