@@ -1,4 +1,4 @@
-"""Algorithms for the kit that ask for signals or a data set, rightly and wrongly."""
+"""Algorithms for the conformance kit that ask for signals or a data set, correctly or not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.core.demonstrations import Imitates
 from tests.core.fakes import Tiny
 
 
-class Prices(Tiny):
+class SubtractsCost(Tiny):
     """Learns from reward minus cost, and from a signal with two numbers and a default."""
 
     signals: ClassVar[Any] = {"cost": None, "pair": (0.0, 0.0)}
@@ -22,40 +22,40 @@ class Prices(Tiny):
         return super().learn(replace(batch, reward=batch.reward - cost * (batch.weight > 0)), now, clock)
 
 
-class Unread(Tiny):
+class UnusedSignal(Tiny):
     """Names a signal and does not use it."""
 
     signals: ClassVar[Any] = ("cost",)
 
 
-class Endless(Tiny):
+class NanDefault(Tiny):
     """Has a default that is not a number."""
 
     signals: ClassVar[Any] = {"cost": float("nan")}
 
 
-class Undrawn(Tiny):
+class UnusedDataset(Tiny):
     """Asks for a data set and does not use it."""
 
     dataset_use: ClassVar[Any] = "optional"
 
 
-class Misspelt(Tiny):
+class UnknownDatasetUse(Tiny):
     """Does not say how it uses a data set."""
 
     dataset_use: ClassVar[Any] = "always"
 
 
-class Insists(Imitates):
-    """Loads no state without a data set."""
+class LoadsOnlyWithDataset(Imitates):
+    """Cannot load its state without a data set."""
 
     def set_extra_state(self, state: State) -> None:
         assert self.dataset is not None, "no data"
         super().set_extra_state(state)
 
 
-class Forgets(Imitates):
-    """Leaves the state of the data set out of its own."""
+class LosesDatasetState(Imitates):
+    """Does not save the state of its data set."""
 
     def get_extra_state(self) -> State:
-        return {name: one for name, one in super().get_extra_state().items() if name != "dataset"}
+        return {name: value for name, value in super().get_extra_state().items() if name != "dataset"}

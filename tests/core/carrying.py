@@ -1,4 +1,4 @@
-"""Agents whose acting state is a dataclass of tensors with a tuple inside, and learners that check and extend it."""
+"""Agents with a dataclass of tensors and a tuple as their acting state, and learners that check and extend it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ HERE = __file__
 
 @dataclass(frozen=True)
 class Carried:
-    """What an agent saw last, [N, D], and how many steps it made in this episode and in all, [N] each."""
+    """The last observations [N, D], and the numbers of steps [N] in this episode and in total."""
 
     last: Tensor
     steps: tuple[Tensor, Array]
 
 
 class CarryingAgent:
-    """Acts as another agent; its extras tell the state it held, so that a learner can compare."""
+    """Acts as another agent; its extras hold its state, so that a learner can compare."""
 
     def __init__(self, agent: Agent, width: int) -> None:
         self.agent = agent
@@ -53,9 +53,9 @@ class CarryingAgent:
         assert isinstance(recurrent_state.steps[0], Tensor)
         assert isinstance(recurrent_state.steps[1], np.ndarray)
         act = self.agent.act(obs, is_first, None, clock, explore)
-        opens = torch.from_numpy(is_first)
-        last = recurrent_state.last.masked_fill(opens[:, None], 0.0)
-        age = recurrent_state.steps[0].masked_fill(opens, 0)
+        first = torch.from_numpy(is_first)
+        last = recurrent_state.last.masked_fill(first[:, None], 0.0)
+        age = recurrent_state.steps[0].masked_fill(first, 0)
         extras = {**act.extras, "last": last.numpy(), "age": age.numpy()}
         total = np.where(is_first, 0, recurrent_state.steps[1])
         return Act(act.action, Carried(torch.tensor(obs), (age + 1, total + 1)), extras)
@@ -68,13 +68,13 @@ class CarryingAgent:
 
 
 def check(agent: CarryingAgent, state: RecurrentState, is_first: Any, extras: dict[str, Any]) -> None:
-    """Hold the state of some rows against what the agent said of it in the same step."""
+    """Compare the state of some rows with the extras of the same step."""
     carried = from_dicts(state, agent.initial(1))
-    opens = torch.as_tensor(is_first)
+    first = torch.as_tensor(is_first)
     last, age = (torch.as_tensor(extras[name]) for name in ("last", "age"))
-    assert torch.equal(carried.last.masked_fill(opens[:, None], 0.0), last)
-    assert torch.equal(carried.steps[0].masked_fill(opens, 0), age)
-    assert torch.equal(torch.as_tensor(carried.steps[1]).masked_fill(opens, 0), age)
+    assert torch.equal(carried.last.masked_fill(first[:, None], 0.0), last)
+    assert torch.equal(carried.steps[0].masked_fill(first, 0), age)
+    assert torch.equal(torch.as_tensor(carried.steps[1]).masked_fill(first, 0), age)
 
 
 class Carrying(Tiny):
@@ -90,7 +90,7 @@ class Carrying(Tiny):
 
 
 class CarryingQ(TinyQ):
-    """Q-learning on sequences; it counts for every step how often it trained on it, and writes a latent of that."""
+    """Q-learning on sequences; counts how often it trained on each step, and writes a latent made from the count."""
 
     def build(self) -> None:
         if len(self.spec.obs.shape or ()) != 1:
@@ -120,20 +120,20 @@ class CarryingQ(TinyQ):
 
 
 class NeighborsReplay(ReplayBuffer):
-    """Stores what the learner writes at the steps that follow."""
+    """Stores the learner's extras one step too late."""
 
     def feedback(self, batch: Transitions, result: Result) -> None:
         super().feedback(replace(batch, index=batch.index + 1, share=None), result)
 
 
-class DeafReplay(ReplayBuffer):
-    """Forgets what the learner writes."""
+class NoExtrasReplay(ReplayBuffer):
+    """Drops the learner's extras."""
 
     def feedback(self, batch: Transitions, result: Result) -> None: ...
 
 
-class Counts(TinyQ):
-    """Counts for every step how often it trained on it."""
+class CountsUses(TinyQ):
+    """Counts how often it trained on each step."""
 
     Replay: ClassVar[type[ReplayBuffer]] = ReplayBuffer
     declared = True
@@ -148,21 +148,21 @@ class Counts(TinyQ):
         return Result(super().learn(batch, now, clock).metrics, extras={"uses": uses + 1})
 
 
-class Misplaces(Counts):
+class MisplacesExtras(CountsUses):
     Replay: ClassVar[type[ReplayBuffer]] = NeighborsReplay
 
 
-class Loses(Counts):
-    Replay: ClassVar[type[ReplayBuffer]] = DeafReplay
+class LosesExtras(CountsUses):
+    Replay: ClassVar[type[ReplayBuffer]] = NoExtrasReplay
     declared = False
 
 
-class Undeclared(Counts):
+class UndeclaredExtras(CountsUses):
     declared = False
 
 
 class Summing(nn.Module):
-    """Acts by a network on the sum of the observations of the episode; `begins` says when it forgets them."""
+    """Applies a network to the sum of the observations of the episode, which the first step of an episode resets."""
 
     def __init__(self, network: nn.Module, width: int, forgets: bool, faithful: bool) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class Summing(nn.Module):
 
 
 class SummingAgent(CarryingAgent):
-    """Acts on the sum of observations, which is its state in a tuple."""
+    """Acts on the sum of observations; its state is a tuple with that sum."""
 
     def __init__(self, agent: Any, width: int, learner: Exports) -> None:
         super().__init__(agent, width)
@@ -203,7 +203,7 @@ class SummingAgent(CarryingAgent):
         return Summing(self.learner.online, self.width, self.learner.forgets, self.learner.faithful)
 
 
-class Exports(Counts):
+class Exports(CountsUses):
     """Exports its agent with a memory."""
 
     forgets = True

@@ -1,4 +1,4 @@
-"""What holds for all tests of the core."""
+"""Fixtures for all tests of the core."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import settings
 
 from rlplug_core import plugins
 
-# An example that takes long on a busy machine is no failure.
+# A slow example on a busy machine is not a failure.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> Iterator[None]:
-    """As in a run: more threads than that only wait for each other on networks as small as these."""
+    """Use one thread, as a run does: with more, small networks spend their time waiting."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -31,7 +31,7 @@ def cell(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def seeded() -> Iterator[None]:
-    """Torch's random numbers, the same for each test."""
+    """Give each test the same random numbers of torch."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
@@ -39,7 +39,7 @@ def seeded() -> Iterator[None]:
 
 @pytest.fixture
 def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Leave the mirror out of runs with hooks: it would start a process for each."""
+    """Disable the MLflow hook, which starts a process for each run."""
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     plugins.refresh()
     yield

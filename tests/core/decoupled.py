@@ -1,4 +1,4 @@
-"""An actor and a learner in two processes, by the `Link` protocol over a pipe: what crosses is plain arrays."""
+"""An actor and a learner in two processes, connected by a `Link` over a pipe that carries plain arrays."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from rlplug_core.types import Chunk, State
 
 
 class PipeLink:
-    """Both ends of a link over one pipe; every message is checked to hold nothing but numbers, names and arrays."""
+    """Both ends of a link over one pipe; checks that messages hold only numbers, names and arrays."""
 
     def __init__(self, pipe: Connection) -> None:
         self.pipe, self.version, self.clock = pipe, 0, Clock(1)
 
     def publish(self, weights: State) -> None:
-        """A new version of the weights, with the time it was made at."""
+        """Send a new version of the weights with its clock."""
         self.version += 1
         plain = {name: tensor.detach().numpy().copy() for name, tensor in weights.items()}
         self._send({"version": self.version, "weights": plain, "clock": self.clock.state_dict()})
 
     def pull(self, agent: Agent, seen: int) -> tuple[int, Clock]:
-        """Wait for a version after `seen`, put it into the agent's weights, say which it is and what time it is."""
+        """Wait for a version after `seen`, copy it to the agent, and return its number and clock."""
         message = self.pipe.recv()
         assert message["version"] > seen
         views = agent.weights()
@@ -54,7 +54,7 @@ class PipeLink:
 
 
 def check_plain(tree: Any) -> None:
-    """Nothing but dictionaries, arrays of numbers, numbers and strings."""
+    """Assert that a tree holds only dictionaries, arrays of numbers, numbers and strings."""
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             assert isinstance(key, str)
@@ -66,7 +66,7 @@ def check_plain(tree: Any) -> None:
 
 
 def plain(rollout: Rollout) -> State:
-    """A rollout as a tree of arrays."""
+    """Return a rollout as a tree of arrays."""
     names = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras", "recurrent_state")
     used, cuts = rollout.truncations.count, rollout.truncations
     return {
@@ -76,19 +76,19 @@ def plain(rollout: Rollout) -> State:
 
 
 def rollout_of(data: State) -> Rollout:
-    """The inverse of `plain`."""
+    """Invert `plain`."""
     cuts = data.pop("cuts")
     return Rollout(**data, truncations=Truncations(cuts["obs"], cuts["index"], len(cuts["index"])))
 
 
 def act(pipe: Connection, algorithm: str, env: str, options: dict[str, Any]) -> None:
-    """The actor's process: pulls weights, steps, sends whole rollouts; a learner is there to build the agent from."""
+    """Run an actor: pull weights, step, send rollouts. A learner is built only for its agent."""
     torch.set_num_threads(1)
     plan, link = Plan.make(algorithm, env, options), PipeLink(pipe)
-    made = plan.make_env(plan.options.num_envs)
-    learner = plan.make_learner(made.spec)
+    env_of_actor = plan.make_env(plan.options.num_envs)
+    learner = plan.make_learner(env_of_actor.spec)
     agent, buffer = learner.agent(), learner.buffer()
-    actor = Actor(made, learner, agent, buffer, Clock(plan.options.total_timesteps))
+    actor = Actor(env_of_actor, learner, agent, buffer, Clock(plan.options.total_timesteps))
     actor.reset(plan.seeds().child("env").integer())
     version, clock = link.pull(agent, 0)
     while not clock.done:

@@ -1,4 +1,4 @@
-"""A learner that imitates the data set of its run, and such a data set of the chain."""
+"""A learner that imitates the data set of its run, and a data set of the chain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HERE = __file__
 
 
 class Imitates(Tiny):
-    """An actor-critic that also imitates four transitions of its data set per update, and names them in its metrics."""
+    """An actor-critic that also imitates four transitions of its data set per update; a metric names the first."""
 
     dataset_use: ClassVar[Any] = "optional"
 
@@ -30,37 +30,37 @@ class Imitates(Tiny):
         result = super().learn(batch, now, clock)
         if self.dataset is None:
             return result
-        shown = self.dataset.batch(4)
-        log_prob, _ = self.policy.head.log_prob_and_entropy(self.policy(shown.obs), shown.action)
-        self.optim.minimize(-shown.mean(log_prob), clock)
-        return Result({**result.metrics, "data/first": shown.index[0].float()})
+        demonstrations = self.dataset.batch(4)
+        log_prob, _ = self.policy.head.log_prob_and_entropy(self.policy(demonstrations.obs), demonstrations.action)
+        self.optim.minimize(-demonstrations.mean(log_prob), clock)
+        return Result({**result.metrics, "data/first": demonstrations.index[0].float()})
 
 
-class Needs(Imitates):
-    """Cannot do without."""
+class NeedsDataset(Imitates):
+    """Requires a data set."""
 
     dataset_use: ClassVar[Any] = "required"
 
 
-class Mixes(Tiny):
-    """Takes one step for its own samples and shown ones."""
+class MixesDataset(Tiny):
+    """Takes one gradient step on its own samples and demonstrations together."""
 
     dataset_use: ClassVar[Any] = "required"
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         assert self.dataset is not None
-        shown = self.dataset.batch(4)
-        log_prob, _ = self.policy.head.log_prob_and_entropy(self.policy(shown.obs), shown.action)
+        demonstrations = self.dataset.batch(4)
+        log_prob, _ = self.policy.head.log_prob_and_entropy(self.policy(demonstrations.obs), demonstrations.action)
         loss, metrics = self.loss(self.samples(batch))
-        self.optim.minimize(loss - shown.mean(log_prob), clock)
+        self.optim.minimize(loss - demonstrations.mean(log_prob), clock)
         return Result(metrics)
 
 
-IMITATES, NEEDS = f"{HERE}:Imitates", f"{HERE}:Needs"
+IMITATES, NEEDS_DATASET = f"{HERE}:Imitates", f"{HERE}:NeedsDataset"
 
 
 def write_chain(path: Path, count: int = 30) -> Path:
-    """Write transitions of the chain of five places that always go right."""
+    """Write transitions of a policy that always goes right in the chain of five places."""
     places = np.arange(count) % 5
     obs = np.eye(5, dtype=np.float32)[places]
     after = np.where((places == 4)[:, None], 0, np.eye(5, dtype=np.float32)[(places + 1) % 5]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Small real parts for tests: learners on the public base class, and helpers to build and to compare.
+"""Small learners on the public base class, and helpers to build and compare.
 
 Workers and fresh processes reach the learners by path: `TINY` is `…/fakes.py:Tiny`.
 """
@@ -47,29 +47,29 @@ from rlplug_core.types import Array, Result, Spec, State
 HERE = Path(__file__).resolve()
 TINY, TINY_EPOCHS, TINY_Q = (f"{HERE}:{name}" for name in ("Tiny", "TinyEpochs", "TinyQ"))
 ENVS = "rlplug_core.testing.envs"
-#: Each way to train in several processes.
+#: Every way to train in several processes.
 RUNNERS: dict[str, dict[str, Any]] = {
     "async": {"runner": "async", "workers": 2},
     "decoupled": {"runner": "decoupled", "actors": 2},
     "learners": {"runner": "sync", "learners": 2},
 }
-#: A script with this line has a second thread, and is not forked.
-BESIDE = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
+#: A script with this line has a second thread, so rlplug does not fork it.
+SECOND_THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
 
 
-#: After how many more updates this process sends itself an interrupt; below 1 never.
+#: The number of updates until this process interrupts itself; below 1 it does not.
 countdown = [0]
 
 
-def stop_if_told() -> None:
-    """A signal between two batches, at a moment that a test chose."""
+def interrupt_at_zero() -> None:
+    """Interrupt the process between two batches when the countdown ends."""
     countdown[0] -= 1
     if countdown[0] == 0:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-class Dicey(Chain):
-    """Foreign code that draws from the process's own generators, in training and evaluation alike."""
+class GlobalRandomness(Chain):
+    """Draws from the process's global generators, in training and in evaluation."""
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         reward, terminated, truncated = super().move(action)
@@ -121,7 +121,7 @@ class Tiny(Algorithm[Rollout]):
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         loss, metrics = self.loss(self.samples(batch))
         metrics["loss/gradient_norm"] = self.optim.minimize(loss, clock)
-        stop_if_told()
+        interrupt_at_zero()
         return Result(metrics)
 
     def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:
@@ -132,13 +132,13 @@ class Tiny(Algorithm[Rollout]):
 
 
 class TinySync(Tiny):
-    """One that is not sound with a lag."""
+    """Unsound with a lag."""
 
     runners: ClassVar[tuple[str, ...]] = ("sync",)
 
 
-class Forgetful(Tiny):
-    """Turns its policy round when training ends."""
+class NegatesPolicy(Tiny):
+    """Negates its policy when training ends."""
 
     def finish(self, clock: Clock) -> None:
         with torch.no_grad():
@@ -146,8 +146,8 @@ class Forgetful(Tiny):
                 parameter.neg_()
 
 
-class Slow(Running):
-    """Counts batches, and takes its time between reading and writing."""
+class SlowCounter(Running):
+    """Counts batches; waits between reading and writing."""
 
     count: Tensor
 
@@ -157,7 +157,7 @@ class Slow(Running):
 
     def update_stats(self, batch: Any, clock: Clock) -> None:
         seen = float(self.count)
-        time.sleep(0.005)  # nothing is waited for: another worker may come between
+        time.sleep(0.005)  # lets another worker write in between
         self.count.fill_(seen + 1)
 
 
@@ -166,11 +166,11 @@ class Counting(Tiny):
 
     def build(self) -> None:
         super().build()
-        self.slow = Slow()
+        self.slow = SlowCounter()
 
 
 class Drifting(Tiny):
-    """Says that several learners may share its steps, and moves weights beside them by what its own batch shows."""
+    """Claims to be data parallel, but also changes weights by its own batch, without the optimizer."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         result = super().learn(batch, now, clock)
@@ -180,7 +180,7 @@ class Drifting(Tiny):
 
 
 class OwnOptimizer(Tiny):
-    """Trains one parameter by an optimizer of torch's, which no runner knows of."""
+    """Trains one parameter with an optimizer of torch, which no runner knows."""
 
     def build(self) -> None:
         super().build()
@@ -189,7 +189,7 @@ class OwnOptimizer(Tiny):
 
 
 class Uneven(Tiny):
-    """Says so as well, and takes one more gradient step in the first learner."""
+    """Claims to be data parallel, but takes one more gradient step in the first learner."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         for _ in range(2 - self.context.rank):
@@ -209,7 +209,7 @@ class TinyEpochs(Tiny):
             for minibatch in self.samples(batch).minibatches(3, self.generator):
                 loss, metrics = self.loss(minibatch)
                 self.optim.minimize(loss, clock)
-        stop_if_told()
+        interrupt_at_zero()
         return Result(metrics)
 
 
@@ -257,7 +257,7 @@ class TinyQ(Algorithm[Transitions]):
         self.optim.minimize(loss, clock)
         if due(clock.updates, clock.updates + 1, self.config.target_update_interval):
             self.target.load_state_dict(self.online.state_dict())
-        stop_if_told()
+        interrupt_at_zero()
         return Result(metrics)
 
     def loss(self, batch: Transitions) -> tuple[Tensor, dict[str, Tensor]]:
@@ -269,13 +269,13 @@ class TinyQ(Algorithm[Transitions]):
 
 
 class TinyQAsync(TinyQ):
-    """Under asynchronous workers, to have several batches due at once there."""
+    """With asynchronous workers, which then get several batches at once."""
 
     runners: ClassVar[tuple[str, ...]] = ("async",)
 
 
-class Seamless:
-    """A learner that is its own, so that its gradients cannot be shared."""
+class OwnLearner:
+    """A learner that does not inherit `Algorithm`, so its gradients cannot be shared."""
 
     Config = TinyConfig
     runners: ClassVar[tuple[str, ...]] = ("async",)
@@ -299,13 +299,13 @@ class Seamless:
 
 
 def make_runner(algorithm: str = TINY, env: str = f"{ENVS}:Chain", **options: Any) -> Any:
-    """A runner, as a session builds it."""
+    """Build a runner as a session does."""
     plan = Plan.make(algorithm, env, {"seed": 3, "num_envs": 2, "total_timesteps": 200, **options})
     return build(plan, Clock(plan.options.total_timesteps))
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """The leaves of nested dictionaries, lists and tuples, in order."""
+    """Yield the leaves of nested dictionaries, lists and tuples in order."""
     if isinstance(tree, Mapping):
         for key in sorted(tree, key=str):
             yield from leaves(tree[key])
@@ -317,7 +317,7 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 
 def flat(tree: Any, path: str = "") -> dict[str, Any]:
-    """The leaves of a tree by path, tensors as arrays."""
+    """Return the leaves of a tree by path, tensors as arrays."""
     if isinstance(tree, Mapping):
         return {k: v for key, value in tree.items() for k, v in flat(value, f"{path}/{key}").items()}
     if isinstance(tree, list | tuple):
@@ -325,9 +325,9 @@ def flat(tree: Any, path: str = "") -> dict[str, Any]:
     return {path: tree.detach().numpy() if isinstance(tree, Tensor) else tree}
 
 
-def assert_same(one: Any, other: Any) -> None:
-    """Two trees are equal to the bit, types of arrays included."""
-    ours, theirs = flat(one), flat(other)
+def assert_same(actual: Any, expected: Any) -> None:
+    """Assert that two trees are equal exactly, including dtypes."""
+    ours, theirs = flat(actual), flat(expected)
     assert ours.keys() == theirs.keys()
     for path, value in ours.items():
         if isinstance(value, np.ndarray):
@@ -337,9 +337,9 @@ def assert_same(one: Any, other: Any) -> None:
             assert value == theirs[path], path
 
 
-def stored(state: State) -> State:
-    """A state after it went through a file."""
-    with tempfile.TemporaryDirectory() as place:
-        checkpoints = Checkpoints(Path(place))
+def save_and_load(state: State) -> State:
+    """Save a state to a file and load it again."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = Checkpoints(Path(folder))
         checkpoints.save("step", 1, {"state": state}, {})
         return checkpoints.load(["step"])[1]["state"]

@@ -1,4 +1,4 @@
-"""Environments that fail in worker processes in ways of their own; in the parent they are chains."""
+"""Environments that each fail in another way in worker processes; in the parent they are chains."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def in_worker() -> bool:
 
 
 class Threaded(Chain):
-    """Does no harm alone; its threads would be in the way of other processes."""
+    """Uses two threads, which would slow other processes down."""
 
     threads = 2
 
 
 class Killed(Faulty):
-    """As the kernel does when memory runs out."""
+    """Dies as if the kernel had run out of memory."""
 
     def fail(self) -> None:
         if in_worker():
@@ -33,7 +33,7 @@ class Killed(Faulty):
 
 
 def fork_simulator(seconds: float) -> None:
-    """A process that lives while there is who could notice, but not for ever."""
+    """Start a process that lives as long as the run, but at most `seconds`."""
     run = os.pidfd_open(os.getppid())
     if os.fork() == 0:
         select.select([run], [], [], seconds)
@@ -42,7 +42,7 @@ def fork_simulator(seconds: float) -> None:
 
 
 class KilledWithChild(Faulty):
-    """A simulator of its own outlives it, and with it a copy of its pipe to the parent."""
+    """Its simulator process outlives it, and holds a copy of its pipe to the parent."""
 
     def fail(self) -> None:
         if in_worker():
@@ -50,8 +50,8 @@ class KilledWithChild(Faulty):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class KilledBesideChild(Killed):
-    """The same, with a simulator that was there before anything else."""
+class KilledAfterChild(Killed):
+    """Starts its simulator before the pipe."""
 
     def __init__(self, num_envs: int) -> None:
         super().__init__(num_envs)
@@ -59,8 +59,8 @@ class KilledBesideChild(Killed):
             fork_simulator(10)
 
 
-class Resting(Chain):
-    """Every fifth step, its first row holds no transition, as that of an environment which resets in a step."""
+class SometimesAbsent(Chain):
+    """Every fifth step, its first row holds no transition, as if it reset in a step of its own."""
 
     def step(self, action: Array) -> Timestep:
         now = super().step(action)
@@ -70,24 +70,24 @@ class Resting(Chain):
         return replace(now, count=self.num_envs - 1)
 
 
-class LosesItsPipe(Faulty):
-    """The pipe to a simulator breaks, which is not the pipe to the parent."""
+class SimulatorGone(Faulty):
+    """The pipe to its simulator breaks, not the pipe to the parent."""
 
     def fail(self) -> None:
         if in_worker():
             raise EOFError("a simulator went away")
 
 
-class Leaves(Faulty):
-    """Foreign code that thinks it is the program."""
+class Exits(Faulty):
+    """Exits the process, as only a program should."""
 
     def fail(self) -> None:
         if in_worker():
             sys.exit(5)
 
 
-class Talks(Faulty):
-    """Says why in two lines."""
+class TwoLineError(Faulty):
+    """Raises an error of two lines."""
 
     def fail(self) -> None:
         if in_worker():
@@ -95,7 +95,7 @@ class Talks(Faulty):
 
 
 class FailsToBuild(Chain):
-    """Cannot be made where it is needed."""
+    """Cannot be built in a worker."""
 
     def __init__(self, num_envs: int) -> None:
         if in_worker():
@@ -104,7 +104,7 @@ class FailsToBuild(Chain):
 
 
 class SlowToBuild(Chain):
-    """The second worker takes three seconds to make it."""
+    """The second worker needs three seconds to build it."""
 
     def __init__(self, num_envs: int) -> None:
         if in_worker() and current_process().name.endswith("2"):
@@ -112,8 +112,8 @@ class SlowToBuild(Chain):
         super().__init__(num_envs)
 
 
-class NeverBuilt(Chain):
-    """A worker waits for ever as it makes it."""
+class NeverBuilds(Chain):
+    """A worker waits forever while it builds it."""
 
     def __init__(self, num_envs: int) -> None:
         if in_worker():

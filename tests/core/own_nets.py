@@ -1,4 +1,4 @@
-"""Networks of a user's own, as `--net ./own_nets.py:make` names them: good ones, and each kind of wrong one."""
+"""Networks of a user for `--net ./own_nets.py:make`: good ones, and one for each mistake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HERE = __file__
 
 
 class Own(nn.Module):
-    """Two layers, the second without a bias; a dictionary is read part by part, Discrete as a number."""
+    """Two layers, the second without a bias; concatenates the parts of a dictionary."""
 
     def __init__(self, space: spaces.Space[Any], features: int = 6) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ def linear(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
 
 
 class Partly(nn.Module):
-    """One layer that is not trained, one that nothing is given to, and one that is used twice for every row."""
+    """One frozen layer, one unused layer, and one layer that is applied twice to every row."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()

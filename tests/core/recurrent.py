@@ -1,4 +1,4 @@
-"""A recurrent actor-critic with an action mask on a dictionary of observations: what the protocols must carry."""
+"""A recurrent actor-critic with an action mask and a dictionary of observations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.core.fakes import TinyConfig
 
 
 class MaskedRecall(Recall):
-    """`Recall` with a third action, which is forbidden and ends in an error."""
+    """`Recall` with a third, forbidden action, which raises."""
 
     action = spaces.Discrete(3)
     obs = spaces.Dict({**Recall.obs.spaces, "action_mask": spaces.MultiBinary(3)})
@@ -45,13 +45,13 @@ class Memory(nn.Module):
         self.cell, self.policy, self.value = nn.GRUCell(2, size), nn.Linear(size, 3), nn.Linear(size, 1)
 
     def step(self, obs: Any, is_first: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits [N, 3], values [N] and the new memory [N, H]; a row that opens an episode forgets."""
+        """Return logits [N, 3], values [N] and the new memory [N, H]; the first step of an episode resets a row."""
         memory = memory * ~is_first.unsqueeze(1)
         memory = self.cell(torch.cat([obs["cue"], obs["asked"]], 1), memory)
         return masked(self.policy(memory), obs), self.value(memory).squeeze(1), memory
 
     def unroll(self, obs: Any, is_first: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same for [T, N]; the memory is that before the first step."""
+        """Return the same for [T, N], starting from `memory`."""
         logits, values = [], []
         for t in range(len(is_first)):
             at: Any = tree_map(lambda tensor, t=t: tensor[t], obs)
@@ -78,9 +78,9 @@ class MemoryAgent:
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
     ) -> Act:
         with torch.no_grad():
-            seen = tree_map(torch.from_numpy, obs)
+            tensors = tree_map(torch.from_numpy, obs)
             logits, _, memory = self.learner.memory.step(
-                seen, torch.from_numpy(is_first), torch.from_numpy(recurrent_state["h"])
+                tensors, torch.from_numpy(is_first), torch.from_numpy(recurrent_state["h"])
             )
         after = {"h": memory.numpy()}
         if not explore:
@@ -96,7 +96,7 @@ class MemoryAgent:
 
 
 class RecurrentA2C(Algorithm[Rollout]):
-    """Unrolls each rollout from the memory with which it began."""
+    """Unrolls each rollout from its first memory."""
 
     Config = TinyConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async")
@@ -115,8 +115,8 @@ class RecurrentA2C(Algorithm[Rollout]):
     def buffer(self) -> RolloutBuffer:
         return RolloutBuffer(self.config.n_steps)
 
-    def unrolled(self, batch: Rollout) -> tuple[Tensor, Tensor, Array]:
-        """Log-probabilities of what was done, entropies and values [T, N], and V of what came after the last step."""
+    def unroll(self, batch: Rollout) -> tuple[Tensor, Tensor, Array]:
+        """Return logits and values [T, N], and the values after the last step."""
         steps = len(batch.reward)
         obs: Any = tree_map(torch.from_numpy, batch.obs)
         first = torch.from_numpy(batch.is_first)
@@ -128,11 +128,11 @@ class RecurrentA2C(Algorithm[Rollout]):
         return logits, values, after.numpy()
 
     def log_probs(self, batch: Rollout) -> Tensor:
-        logits, _, _ = self.unrolled(batch)
+        logits, _, _ = self.unroll(batch)
         return Categorical(3).log_prob(logits, torch.from_numpy(batch.action))
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
-        logits, values, after = self.unrolled(batch)
+        logits, values, after = self.unroll(batch)
         host = values.detach().numpy()
         advantage, target = gae(batch, host, np.concatenate([host[1:], after[None]]), 0.99, 0.95)
         log_prob, entropy = Categorical(3).log_prob_and_entropy(logits, torch.from_numpy(batch.action))

@@ -1,4 +1,4 @@
-"""Right algorithms of many kinds, none of which the conformance kit may refuse: tables, models, phases, ensembles."""
+"""Right algorithms of many kinds, all of which the conformance kit must accept: tables, models, phases, ensembles."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.core.wrong_algorithms import Tiny
 class TableConfig(Config):
     """Options of tables."""
 
-    step_size: Positive = 0.5  # how far a number moves towards its target
-    planning: Count = 8  # imagined steps for each real one, with a model
+    step_size: Positive = 0.5  # step size towards the target
+    planning: Count = 8  # imagined steps for each real step
 
 
 class TableAgent:
-    """Takes the best action of the place it sees; one time in five another one."""
+    """Takes the best action of the place, or one time in five a random one."""
 
     def __init__(self, table: Array, generator: np.random.Generator) -> None:
         self.table, self.generator = table, generator
@@ -50,8 +50,8 @@ class TableAgent:
         best = self.table[obs.argmax(1)].argmax(1)
         if not explore:
             return Act(best)
-        chance, other = self.generator.random(len(best)), self.generator.integers(0, self.table.shape[1], len(best))
-        return Act(np.where(chance < 0.2, other, best))
+        chance, random = self.generator.random(len(best)), self.generator.integers(0, self.table.shape[1], len(best))
+        return Act(np.where(chance < 0.2, random, best))
 
     def state_dict(self) -> State:
         return {"generator": self.generator.bit_generator.state}
@@ -61,7 +61,7 @@ class TableAgent:
 
 
 class ZeroTable:
-    """Tabular Q-learning from zeros, in numpy, which inherits nothing (Watkins, 1989)."""
+    """Tabular Q-learning from zeros in numpy, without a base class (Watkins, 1989)."""
 
     Config, runners, actions = TableConfig, ("sync",), ("Discrete",)
 
@@ -82,11 +82,11 @@ class ZeroTable:
     def update(self, batch: Rollout, clock: Clock) -> Result:
         if not np.isfinite(batch.reward[batch.weight > 0]).all():
             raise NonFinite("a reward is not finite")
-        errors = [self.moved(*seen) for seen in self.seen(batch)]
+        errors = [self.learn_one(*transition) for transition in self.transitions(batch)]
         return Result({"loss/error": float(np.mean(errors)) if errors else 0.0})
 
-    def seen(self, batch: Rollout) -> Iterator[tuple[Any, ...]]:
-        """Place, action, reward, discount, next place and weight of every transition that is one."""
+    def transitions(self, batch: Rollout) -> Iterator[tuple[Any, ...]]:
+        """Yield place, action, reward, discount, next place and weight of every valid transition."""
         _, successor = batch.values(lambda obs: obs.argmax(1).astype(np.float32))
         for t, n in np.argwhere(batch.weight > 0):
             end = batch.terminated[t, n] or batch.truncated[t, n]
@@ -100,7 +100,7 @@ class ZeroTable:
                 0.9 * (1 - batch.terminated[t, n]), int(after), float(batch.weight[t, n]),
             )  # fmt: skip
 
-    def moved(self, place: int, action: int, reward: float, discount: float, after: int, weight: float) -> float:
+    def learn_one(self, place: int, action: int, reward: float, discount: float, after: int, weight: float) -> float:
         error = reward + discount * self.table[after].max() - self.table[place, action]
         self.table[place, action] += self.config.step_size * weight * error
         return abs(error)
@@ -113,7 +113,7 @@ class ZeroTable:
 
 
 class Dyna(ZeroTable):
-    """Dyna-Q: remembers what every action led to and learns from that again (Sutton, 1990)."""
+    """Dyna-Q: stores the outcome of every action and learns from it again (Sutton, 1990)."""
 
     def __init__(self, spec: Spec, config: TableConfig, context: Context) -> None:
         super().__init__(spec, config, context)
@@ -122,12 +122,12 @@ class Dyna(ZeroTable):
 
     def update(self, batch: Rollout, clock: Clock) -> Result:
         result = super().update(batch, clock)
-        for place, action, *rest in self.seen(batch):
+        for place, action, *rest in self.transitions(batch):
             self.model[f"{place} {action}"] = [float(number) for number in rest]
             for key in self.generator.choice(sorted(self.model), self.config.planning):
-                where, what = map(int, str(key).split())
+                from_place, with_action = map(int, str(key).split())
                 reward, discount, after, weight = self.model[str(key)]
-                self.moved(where, what, reward, discount, int(after), weight)
+                self.learn_one(from_place, with_action, reward, discount, int(after), weight)
         return result
 
     def state_dict(self) -> State:
@@ -140,8 +140,8 @@ class Dyna(ZeroTable):
         self.generator.bit_generator.state = state["generator"]
 
 
-class Keeps(Tiny):
-    """Keeps whole rollouts, rows without a transition too, and learns values from them again every other update.
+class KeepsRollouts(Tiny):
+    """Stores rollouts, including rows without a transition, and learns values from them again every other update.
 
     As phasic policy gradients do (Cobbe et al., 2021, arXiv:2009.04416).
     """
@@ -163,7 +163,7 @@ class Keeps(Tiny):
         return Result({"loss/gradient_norm": norm})
 
     def auxiliary(self, clock: Clock) -> None:
-        """Fit values to the targets that were kept."""
+        """Fit values to the stored targets."""
         for rollout in self.kept:
             obs, target, weight = (
                 torch.from_numpy(rollout[name]).flatten(0, 1) for name in ("obs", "target", "weight")
@@ -181,7 +181,7 @@ class Keeps(Tiny):
 
 
 class WorldModel(TinyQ):
-    """Keeps transitions, weight 0 included, and fits a model of what comes next to those that count, beside Q."""
+    """Stores transitions, including weight 0, and fits a model of the next observation to the valid ones."""
 
     def build(self) -> None:
         super().build()
@@ -193,33 +193,33 @@ class WorldModel(TinyQ):
     def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:
         self.seen.append({"obs": batch.obs, "next_obs": batch.next_obs, "weight": batch.weight * (batch.discount > 0)})
         del self.seen[:-4]
-        for one in self.seen:
-            error = (self.model(one["obs"]) - one["next_obs"]).square().mean(1)
-            weight = one["weight"]
+        for previous in self.seen:
+            error = (self.model(previous["obs"]) - previous["next_obs"]).square().mean(1)
+            weight = previous["weight"]
             self.model_optim.minimize((weight * torch.where(weight > 0, error, 0.0)).sum() / len(weight), clock)
         return super().learn(batch, now, clock)
 
     def get_extra_state(self) -> State:
-        return {**super().get_extra_state(), "seen": [dict(one) for one in self.seen]}
+        return {**super().get_extra_state(), "seen": [dict(batch) for batch in self.seen]}
 
     def set_extra_state(self, state: State) -> None:
         super().set_extra_state(state)
-        self.seen = [dict(one) for one in state["seen"]]
+        self.seen = [dict(batch) for batch in state["seen"]]
 
 
-class Delayed(ListReplay):
-    """Hands out what is at least five vector steps old."""
+class OldStepsReplay(ListReplay):
+    """Samples steps that are at least five vector steps old."""
 
-    def newest(self) -> int:
+    def num_starts(self) -> int:
         return len(self.steps) - self.config.n_step - 4
 
     def batches(self, clock: Clock) -> Iterator[Transitions]:
-        return super().batches(clock) if self.newest() > 0 else iter(())
+        return super().batches(clock) if self.num_starts() > 0 else iter(())
 
 
-class DelayedReplay(TinyQ):
+class LearnsFromOldSteps(TinyQ):
     def buffer(self) -> ListReplay:
-        return Delayed(self.config, self.seeds)
+        return OldStepsReplay(self.config, self.seeds)
 
 
 class PaddingReplay(ListReplay):
@@ -238,7 +238,7 @@ class Padded(TinyQ):
 
 
 class Ensemble(TinyQ):
-    """Three networks, each on its own random two thirds of every batch; the mean decides (Osband et al., 2016)."""
+    """Three networks, each trained on a random two thirds of every batch; acts by their mean (Osband et al., 2016)."""
 
     def build(self) -> None:
         super().build()
@@ -280,7 +280,7 @@ class SoftmaxAgent(TableAgent):
 
 
 class NumpyOnly(ZeroTable):
-    """Linear REINFORCE with returns to go, in numpy alone (Williams, 1992)."""
+    """Linear REINFORCE with returns to go, only in numpy (Williams, 1992)."""
 
     def __init__(self, spec: Spec, config: TableConfig, context: Context) -> None:
         super().__init__(spec, config, context)
@@ -290,27 +290,27 @@ class NumpyOnly(ZeroTable):
         return SoftmaxAgent(self.table, self.seeds.child("agent", rank).generator())
 
     def update(self, batch: Rollout, clock: Clock) -> Result:
-        there = batch.weight > 0
-        if not np.isfinite(batch.reward[there]).all():
+        valid = batch.weight > 0
+        if not np.isfinite(batch.reward[valid]).all():
             raise NonFinite("a reward is not finite")
         running, gradient = np.zeros(batch.reward.shape[1]), np.zeros_like(self.table)
         for t in range(len(batch.reward) - 1, -1, -1):
             over = batch.terminated[t] | batch.truncated[t]
-            running = np.where(there[t], batch.reward[t] + 0.9 * ~over * running, running)
-            for n in np.flatnonzero(there[t]):
+            running = np.where(valid[t], batch.reward[t] + 0.9 * ~over * running, running)
+            for n in np.flatnonzero(valid[t]):
                 exponentials = np.exp(batch.obs[t, n] @ self.table)
                 score = np.eye(self.table.shape[1])[batch.action[t, n]] - exponentials / exponentials.sum()
                 gradient += batch.weight[t, n] * running[n] * np.outer(batch.obs[t, n], score)
-        self.table += 0.05 * gradient / max(1, there.sum())
+        self.table += 0.05 * gradient / max(1, valid.sum())
         return Result({"loss/gradient": float(np.abs(gradient).sum())})
 
 
 class WholeReturns(Tiny):
-    """REINFORCE as first written: each action gets the return of its whole episode, what came before it too."""
+    """The first REINFORCE: each action gets the return of its whole episode, including earlier rewards."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
-        there = to_host(batch.weight) > 0
-        reward = np.where(there, to_host(batch.reward), 0)
+        valid = to_host(batch.weight) > 0
+        reward = np.where(valid, to_host(batch.reward), 0)
         ends = to_host(batch.terminated) | to_host(batch.truncated)
         sums = np.zeros_like(reward)
         for n in range(reward.shape[1]):
@@ -319,13 +319,13 @@ class WholeReturns(Tiny):
                 if ends[t, n] or t + 1 == len(reward):
                     sums[start : t + 1, n] = reward[start : t + 1, n].sum()
                     start = t + 1
-        advantage = like_inputs(torch.from_numpy(sums * there), batch.reward)
+        advantage = like_inputs(torch.from_numpy(sums * valid), batch.reward)
         loss = self.loss(batch.samples(advantage, advantage, self.device))[0]
         return Result({"loss/gradient_norm": self.optim.minimize(loss, clock)})
 
 
 class ScaledRewards(Tiny):
-    """Divides rewards by their running deviation, which its state carries."""
+    """Divides rewards by their running deviation, which is part of its state."""
 
     def build(self) -> None:
         super().build()
@@ -333,10 +333,10 @@ class ScaledRewards(Tiny):
         self.register_buffer("rewards", torch.ones(()))
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
-        there = to_host(batch.weight) > 0
-        reward = np.where(there, to_host(batch.reward), 0)
+        valid = to_host(batch.weight) > 0
+        reward = np.where(valid, to_host(batch.reward), 0)
         scaled = torch.from_numpy((reward / float((self.square / self.rewards).sqrt())).astype(np.float32))
         result = super().learn(replace(batch, reward=like_inputs(scaled, batch.reward), views=None), now, clock)
         self.square += float(np.square(reward).sum())
-        self.rewards += int(there.sum())
+        self.rewards += int(valid.sum())
         return result

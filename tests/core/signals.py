@@ -1,4 +1,4 @@
-"""An environment with signals in its info, and learners that hold every signal against the step it came with."""
+"""An environment with signals in its info, and learners that compare each signal with its step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = __file__
 
 
 def cost_of(obs: Any, action: Any) -> Any:
-    """The signal of a step: it says in which place which action was taken."""
+    """Return a signal that identifies the place and the action of a step."""
     return (obs * np.arange(1, 6, dtype=np.float32)).sum(-1) + 10 * action
 
 
@@ -26,32 +26,32 @@ class Costly(Chain):
 
     def __init__(self, num_envs: int) -> None:
         super().__init__(num_envs)
-        self.told: dict[str, list[Any]] = {}
+        self.latest: dict[str, list[Any]] = {}
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         cost = cost_of(self.observe(), action)
-        self.told = {
+        self.latest = {
             "cost": cost.tolist(),
-            "pair": [np.array([one, -one]) if act else None for one, act in zip(cost, action, strict=True)],
+            "pair": [np.array([number, -number]) if act else None for number, act in zip(cost, action, strict=True)],
         }
         return super().move(action)
 
     def info(self, key: str) -> list[Any]:
-        return self.told.get(key, [None] * self.num_envs)
+        return self.latest.get(key, [None] * self.num_envs)
 
     def info_names(self) -> list[str]:
-        return sorted(self.told)
+        return sorted(self.latest)
 
 
-class Unasked(Costly):
-    """Fails when its info is read."""
+class UnreadInfo(Costly):
+    """Raises when its info is read."""
 
     def info(self, key: str) -> list[Any]:
         raise AssertionError(f"no learner named {key}")
 
 
 def check(obs: Any, action: Any, extras: dict[str, Any]) -> None:
-    obs, action, cost, pair = (np.asarray(one) for one in (obs, action, extras["cost"], extras["pair"]))
+    obs, action, cost, pair = (np.asarray(array) for array in (obs, action, extras["cost"], extras["pair"]))
     expected = cost_of(obs, action)
     assert np.array_equal(cost, expected.astype(np.float32)), (cost, expected)
     assert np.array_equal(pair, np.stack([expected * action, -expected * action], -1)), pair
@@ -63,7 +63,7 @@ class CheckedSteps(RolloutBuffer):
         super().add(step, source)
 
 
-class Watchful(Tiny):
+class ChecksSignals(Tiny):
     """An actor-critic with both signals."""
 
     signals: ClassVar[Any] = {"cost": None, "pair": np.zeros(2)}
@@ -76,35 +76,35 @@ class Watchful(Tiny):
         return super().learn(batch, now, clock)
 
 
-class WatchfulQ(TinyQ):
+class ChecksSignalsQ(TinyQ):
     """Q-learning with both signals."""
 
-    signals: ClassVar[Any] = Watchful.signals
+    signals: ClassVar[Any] = ChecksSignals.signals
 
     def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:
         check(batch.obs, batch.action, batch.extras)
         return super().learn(batch, now, clock)
 
 
-class Wants(Tiny):
+class NeedsDanger(Tiny):
     """Names a signal that no environment gives."""
 
     signals: ClassVar[Any] = ("danger",)
 
 
-class WantsPair(Tiny):
-    """Demands at every step what some steps lack."""
+class NeedsPair(Tiny):
+    """Needs a signal at every step that some steps lack."""
 
     signals: ClassVar[Any] = ("pair",)
 
 
-class Clashes(Tiny):
-    """Names what its agent writes."""
+class ClashesWithExtras(Tiny):
+    """Names a signal as its agent names an extra."""
 
     signals: ClassVar[Any] = {"log_prob": 0.0}
 
 
-WATCHFUL, WATCHFUL_Q, WANTS, WANTS_PAIR, CLASHES = (
-    f"{HERE}:{name}" for name in ("Watchful", "WatchfulQ", "Wants", "WantsPair", "Clashes")
+CHECKS_SIGNALS, CHECKS_SIGNALS_Q, NEEDS_DANGER, NEEDS_PAIR, CLASHES_WITH_EXTRAS = (
+    f"{HERE}:{name}" for name in ("ChecksSignals", "ChecksSignalsQ", "NeedsDanger", "NeedsPair", "ClashesWithExtras")
 )
-COSTLY, UNASKED = f"{HERE}:Costly", f"{HERE}:Unasked"
+COSTLY, UNREAD_INFO = f"{HERE}:Costly", f"{HERE}:UnreadInfo"

@@ -1,6 +1,6 @@
-"""Wrong algorithms that train, resume and repeat, two at least for each class of bug that only shows on a close look.
+"""Wrong algorithms that train, resume and repeat, at least two for each kind of bug that is hard to see.
 
-Each differs from a right one (`Tiny`, `TinyQ`) in one defect.
+Each differs from a right algorithm (`Tiny`, `TinyQ`) in one defect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.core.wrong_algorithms import Tiny
 
 
 class Estimates(Tiny):
-    """Tiny with an estimator of its own."""
+    """Tiny with its own estimator."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         value, successor = batch.values(self.values)
@@ -33,13 +33,13 @@ class Estimates(Tiny):
         return gae(batch, value, successor, 0.99, 0.95)
 
 
-def recursed(batch: Rollout, value: Array, successor: Array, goes_on: Array) -> tuple[Array, Array]:
-    """Advantages whose recursion goes on where it is told to."""
+def advantages(batch: Rollout, value: Array, successor: Array, continues: Array) -> tuple[Array, Array]:
+    """Compute advantages; the recursion continues over steps with `continues`."""
     delta = batch.reward + 0.99 * successor * ~batch.terminated - value
     advantage = np.zeros_like(delta)
     running = np.zeros_like(delta[0])
     for t in range(len(delta) - 1, -1, -1):
-        running = delta[t] + 0.99 * 0.95 * goes_on[t] * running
+        running = delta[t] + 0.99 * 0.95 * continues[t] * running
         advantage[t] = running
     advantage = advantage.astype(np.float32)
     return advantage, advantage + value
@@ -48,25 +48,25 @@ def recursed(batch: Rollout, value: Array, successor: Array, goes_on: Array) -> 
 # Recursing across episodes
 
 
-class RunsOn(Estimates):
-    """Its recursion of advantages knows no end."""
+class AdvantagesAcrossEpisodes(Estimates):
+    """Its recursion of advantages continues across episodes."""
 
     def estimate(self, batch: Rollout, value: Array, successor: Array) -> tuple[Array, Array]:
-        return recursed(batch, value, successor, np.ones_like(batch.terminated))
+        return advantages(batch, value, successor, np.ones_like(batch.terminated))
 
 
-class RunsOnPastCuts(Estimates):
-    """Its recursion of advantages ends at terminations alone."""
+class AdvantagesAcrossTruncations(Estimates):
+    """Its recursion of advantages ends only at terminations."""
 
     def estimate(self, batch: Rollout, value: Array, successor: Array) -> tuple[Array, Array]:
-        return recursed(batch, value, successor, ~batch.terminated)
+        return advantages(batch, value, successor, ~batch.terminated)
 
 
 # One step off
 
 
 class LateAdvantages(Estimates):
-    """Each action gets the advantage of the one before."""
+    """Each action gets the advantage of the previous action."""
 
     def estimate(self, batch: Rollout, value: Array, successor: Array) -> tuple[Array, Array]:
         advantage, target = super().estimate(batch, value, successor)
@@ -74,7 +74,7 @@ class LateAdvantages(Estimates):
 
 
 class EarlyAdvantages(Estimates):
-    """Each action, and each value, gets what belongs to the next one."""
+    """Each action and value gets the advantage and target of the next."""
 
     def estimate(self, batch: Rollout, value: Array, successor: Array) -> tuple[Array, Array]:
         advantage, target = super().estimate(batch, value, successor)
@@ -82,14 +82,14 @@ class EarlyAdvantages(Estimates):
 
 
 class EarlyDeltas(Estimates):
-    """Its errors take the reward of the step before."""
+    """Its errors use the reward of the previous step."""
 
     def estimate(self, batch: Rollout, value: Array, successor: Array) -> tuple[Array, Array]:
         return super().estimate(replace(batch, reward=np.roll(batch.reward, 1, axis=0)), value, successor)
 
 
 class OwnValue(Estimates):
-    """Takes the value of a step's own observation for that of its successor."""
+    """Uses the value of an observation as the value of its successor."""
 
     def estimate(self, batch: Rollout, value: Array, successor: Array) -> tuple[Array, Array]:
         return super().estimate(batch, value, value)
@@ -102,7 +102,7 @@ class LateSums(ListReplay):
 
 
 class NStepLate(TinyQ):
-    """Its n-step sums begin a step late."""
+    """Its n-step sums start a step late."""
 
     def buffer(self) -> ListReplay:
         return LateSums(self.config, self.seeds)
@@ -111,35 +111,35 @@ class NStepLate(TinyQ):
 # Sums across episodes
 
 
-class Endless(ListReplay):
+class NoEndsReplay(ListReplay):
     def ends(self, step: dict[str, Array], n: int) -> bool:
         return False
 
 
-class SumsOn(TinyQ):
-    """Its n-step sums know no end."""
+class NStepAcrossEpisodes(TinyQ):
+    """Its n-step sums continue across episodes."""
 
     def buffer(self) -> ListReplay:
-        return Endless(self.config, self.seeds)
+        return NoEndsReplay(self.config, self.seeds)
 
 
-class PastCuts(ListReplay):
+class TerminationsReplay(ListReplay):
     def ends(self, step: dict[str, Array], n: int) -> bool:
         return bool(step["terminated"][n])
 
 
-class SumsOnPastCuts(TinyQ):
-    """Its n-step sums end at terminations alone."""
+class NStepAcrossTruncations(TinyQ):
+    """Its n-step sums end only at terminations."""
 
     def buffer(self) -> ListReplay:
-        return PastCuts(self.config, self.seeds)
+        return TerminationsReplay(self.config, self.seeds)
 
 
 # Successors from the reset
 
 
-class Following(ListReplay):
-    """Keeps no successors: what a row sees next will do."""
+class NextRowReplay(ListReplay):
+    """Uses the next observation of a row as the successor."""
 
     def successor(self, k: int, n: int) -> Array:
         return self.steps[k + 1]["obs"][n] if k + 1 < len(self.steps) else super().successor(k, n)  # type: ignore[no-any-return]
@@ -147,26 +147,26 @@ class Following(ListReplay):
 
 class ResetSuccessors(TinyQ):
     def buffer(self) -> ListReplay:
-        return Following(self.config, self.seeds)
+        return NextRowReplay(self.config, self.seeds)
 
 
-class FollowingValid(ListReplay):
-    """Keeps no successors: what a row sees when it is next there will do."""
+class NextValidRowReplay(ListReplay):
+    """Uses the next valid observation of a row as the successor."""
 
     def successor(self, k: int, n: int) -> Array:
         later = [step["obs"][n] for step in self.steps[k + 1 :] if step["valid"][n]]
         return later[0] if later else super().successor(k, n)
 
 
-class ResetSuccessorsWhenThere(TinyQ):
+class ResetSuccessorsOfValidRows(TinyQ):
     def buffer(self) -> ListReplay:
-        return FollowingValid(self.config, self.seeds)
+        return NextValidRowReplay(self.config, self.seeds)
 
 
-# Writing into what it is given
+# Writing into arguments
 
 
-class CentringAgent(Epsilon):
+class CenteringAgent(Epsilon):
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
     ) -> Act:
@@ -176,10 +176,10 @@ class CentringAgent(Epsilon):
 
 class WritesObs(TinyQ):
     def agent(self, rank: int = 0, ranks: int = 1) -> Epsilon:
-        return CentringAgent(self.net, self.agent_seeds(rank), self.outputs)
+        return CenteringAgent(self.net, self.agent_seeds(rank), self.outputs)
 
 
-class ForgetfulAgent(Epsilon):
+class ClearsFirstAgent(Epsilon):
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
     ) -> Act:
@@ -189,7 +189,7 @@ class ForgetfulAgent(Epsilon):
 
 class WritesFirst(TinyQ):
     def agent(self, rank: int = 0, ranks: int = 1) -> Epsilon:
-        return ForgetfulAgent(self.net, self.agent_seeds(rank), self.outputs)
+        return ClearsFirstAgent(self.net, self.agent_seeds(rank), self.outputs)
 
 
 class ScalingReplay(ListReplay):
@@ -207,7 +207,7 @@ class WritesRewards(TinyQ):
 
 
 class CountsUpdates(TinyQ):
-    """Halves its targets from the thousandth update on, by a count of its own."""
+    """Halves its targets from update 1000 on, by its own counter."""
 
     count = 0
 
@@ -218,24 +218,24 @@ class CountsUpdates(TinyQ):
         )
 
 
-class TiringAgent(Epsilon):
-    """Explores no more after ten thousand answers, which it counts itself."""
+class StopsExploringAgent(Epsilon):
+    """Stops exploring after ten thousand acts, by its own counter."""
 
-    answers = 0
+    acts = 0
 
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
     ) -> Act:
-        self.answers += explore
-        return super().act(obs, is_first, recurrent_state, clock, explore and self.answers < 10_000)
+        self.acts += explore
+        return super().act(obs, is_first, recurrent_state, clock, explore and self.acts < 10_000)
 
 
-class CountsAnswers(TinyQ):
+class CountsActs(TinyQ):
     def agent(self, rank: int = 0, ranks: int = 1) -> Epsilon:
-        return TiringAgent(self.net, self.agent_seeds(rank), self.outputs)
+        return StopsExploringAgent(self.net, self.agent_seeds(rank), self.outputs)
 
 
-# The process's generators
+# Global generators
 
 
 class ReseedsNumpy(TinyQ):
@@ -250,19 +250,19 @@ class ReseedsTorch(Tiny):
         return super().learn(batch, now, clock)
 
 
-# Not a number
+# NaN
 
 
-class CoversUp(Tiny):
-    """Rewards that are NaN are 0 to it."""
+class ReplacesNan(Tiny):
+    """Treats rewards of NaN as 0."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         np.nan_to_num(batch.reward, copy=False)
         return super().learn(batch, now, clock)
 
 
-class SkipsOver(TinyQ):
-    """Leaves out updates whose targets are not finite."""
+class SkipsNan(TinyQ):
+    """Skips updates with targets that are not finite."""
 
     def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:
         if not self.target(batch).isfinite().all():
@@ -270,32 +270,32 @@ class SkipsOver(TinyQ):
         return super().learn(batch, now, clock)
 
 
-# Exploring when it should not
+# Exploration in evaluations
 
 
-class DiceAgent(PolicyAgent):
+class SamplingAgent(PolicyAgent):
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
     ) -> Act:
         return super().act(obs, is_first, recurrent_state, clock)
 
 
-class Dice(Tiny):
-    """Its agents draw in evaluations too."""
+class SamplesInEvaluation(Tiny):
+    """Its agents sample in evaluations, too."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return DiceAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+        return SamplingAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
-class WillfulAgent(Epsilon):
+class ExploringAgent(Epsilon):
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
     ) -> Act:
         return super().act(obs, is_first, recurrent_state, clock)
 
 
-class Willful(TinyQ):
-    """Its agents explore in evaluations too, now and then."""
+class ExploresInEvaluation(TinyQ):
+    """Its agents sometimes explore in evaluations."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> Epsilon:
-        return WillfulAgent(self.net, self.agent_seeds(rank), self.outputs)
+        return ExploringAgent(self.net, self.agent_seeds(rank), self.outputs)

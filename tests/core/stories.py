@@ -1,7 +1,7 @@
-"""Random stories: what one row of an environment after the other goes through, as steps and as the truth about them.
+"""Random stories of the rows of an environment, as steps and as the truth about them.
 
-Every observation has a number of its own, so that a test can say which observation a buffer handed out. The arrays of a
-step are overwritten two steps later, as an environment that reuses its memory would do.
+Every observation has its own number, so that a test can tell which observation a buffer returned. The arrays of a
+step are overwritten two steps later, as in an environment that reuses its memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import ReplayBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.types import Array, Step
-from tests.core.fakes import assert_same, stored
+from tests.core.fakes import assert_same, save_and_load
 from tests.reference.returns import Moment
 
 B = TypeVar("B", bound=ReplayBuffer)
@@ -28,7 +28,7 @@ KINDS = st.sampled_from([GO, GO, GO, GO, TERMINATE, TRUNCATE, ABSENT])
 
 @dataclass(frozen=True)
 class Story:
-    """`moments[row][time]`, and the numbers of the observations before and after the last step."""
+    """The steps of each row: `moments[row][time]`."""
 
     moments: list[list[Moment]]
 
@@ -40,13 +40,13 @@ class Story:
         return len(self.moments[0])
 
     def steps(self) -> Iterator[Step]:
-        """The story as an environment would tell it, in memory that it reuses."""
-        handed: list[Step] = []
+        """Yield the steps; the memory of each is overwritten two steps later."""
+        steps: list[Step] = []
         for time in range(len(self)):
-            handed.append(self._step(time))
-            if len(handed) > 2:
-                scribble(handed.pop(0))
-            yield handed[-1]
+            steps.append(self._step(time))
+            if len(steps) > 2:
+                overwrite(steps.pop(0))
+            yield steps[-1]
 
     def _step(self, time: int) -> Step:
         now = [row[time] for row in self.moments]
@@ -67,8 +67,8 @@ class Story:
         )
 
 
-def scribble(step: Step) -> None:
-    """Overwrite everything that a step holds."""
+def overwrite(step: Step) -> None:
+    """Overwrite all arrays of a step."""
     for array in (step.obs, step.next_obs, step.reward, step.extras["log_prob"]):
         array.fill(np.nan)
     for flags in (step.terminated, step.truncated, step.is_first, step.valid):
@@ -80,7 +80,7 @@ def scribble(step: Step) -> None:
 def stories(
     draw: st.DrawFn, length: st.SearchStrategy[int], absent: bool = True, next_step: bool | None = None
 ) -> Story:
-    """Stories of 1 to 3 rows; with `next_step`, a row that holds no transition follows the end of every episode."""
+    """Draw stories of 1 to 3 rows; with `next_step`, a row without a transition follows the end of every episode."""
     times, rows = draw(length), draw(st.integers(1, 3))
     resets = draw(st.booleans()) if next_step is None else next_step
     kinds = draw(st.lists(st.lists(KINDS, min_size=times, max_size=times), min_size=rows, max_size=rows))
@@ -107,12 +107,12 @@ def _row(
             row.append(Moment(now, reward, after, kind == TERMINATE, kind == TRUNCATE, True))
             resetting = over and resets
             if over and not resets:
-                after = next(numbers)  # SAME_STEP: the next observation opens an episode
+                after = next(numbers)  # SAME_STEP: the next observation starts an episode
         now = after
     return row
 
 
-#: What two rows that hold no transition may say: their observation, reward, end and successor.
+#: Values that two rows without a transition may have: observation, reward, ends and successor.
 GARBAGE = [
     (50, 1e30, False, False, 60),
     (2, 0.0, True, False, 60),
@@ -124,31 +124,33 @@ GARBAGE = [
 def absent_between(
     cut: bool, obs: int = 2, reward: float = 0.0, terminated: bool = False, truncated: bool = False, next_obs: int = 3
 ) -> Story:
-    """Two rows without a transition after the end of an episode, or with `cut` False in the middle of one."""
+    """Return a story with two rows without a transition, after an episode or, with `cut` False, inside one."""
     absent = [Moment(obs + n, reward, next_obs + n, terminated, truncated, False) for n in range(2)]
     return Story([[Moment(1, 0.5, 2, False, cut, True), *absent, Moment(4, 0.25, 5, False, False, True)]])
 
 
-def side_by_side(story: Story, move: int, make: Callable[[], B]) -> Iterator[tuple[B, B, Transitions, Transitions]]:
-    """Two buffers through a story, the second stored and read before step `move`, and each pair of their batches.
+def compare_after_load(
+    story: Story, move: int, make: Callable[[], B]
+) -> Iterator[tuple[B, B, Transitions, Transitions]]:
+    """Yield two buffers and their batches during a story; the second is saved and loaded before step `move`.
 
-    In the end their states have to be the same.
+    Asserts at the end that their states are equal.
     """
     stay, moved, clock = make(), make(), Clock(1)
     for time, step in enumerate(story.steps()):
         if time == move:
-            state = stored(moved.state_dict())
+            state = save_and_load(moved.state_dict())
             moved = make()
             moved.load_state_dict(state)
         for buffer in (stay, moved):
             buffer.add(step)
-        for one, other in zip(stay.batches(clock), moved.batches(clock), strict=True):
-            yield stay, moved, one, other
+        for expected, actual in zip(stay.batches(clock), moved.batches(clock), strict=True):
+            yield stay, moved, expected, actual
     assert_same(stay.state_dict(), moved.state_dict())
 
 
 def dictionary_step(time: int, num_envs: int = 2) -> Step:
-    """A step of nested observations with a memory, truncated in row 0 at time 1."""
+    """Return a step with nested observations and a memory, truncated in row 0 at time 1."""
     obs = {"image": np.full((num_envs, 2, 2), time, np.uint8), "inner": {"place": np.arange(num_envs) + 10 * time}}
     after = {
         "image": np.full((num_envs, 2, 2), 100 + time, np.uint8),
@@ -162,10 +164,10 @@ def dictionary_step(time: int, num_envs: int = 2) -> Step:
 
 
 def value(number: float | Array) -> Array:
-    """A value for every observation, as far from regular as can be."""
+    """Return an irregular value for each observation."""
     return np.sin(np.asarray(number, dtype=np.float64) * 12.9898) * 3
 
 
 def critic(obs: Array) -> Array:
-    """`value` as a critic sees it: [B, 1] to [B]."""
+    """Return `value` of observations [B, 1] as [B]."""
     return value(obs[:, 0]).astype(np.float32)

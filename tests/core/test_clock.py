@@ -12,7 +12,7 @@ from rlplug_core.clock import AgentClock, Clock, SharedClock, Steering, due
 from rlplug_core.config.schedules import constant, cosine, linear, piecewise
 from rlplug_core.loop.controllers import TargetReturn, TargetReturnConfig
 from rlplug_core.loop.evaluate import Evaluation
-from tests.core.fakes import stored
+from tests.core.fakes import save_and_load
 
 STEPS = st.integers(0, 10**7)
 UNIT = st.floats(0, 1)
@@ -60,7 +60,7 @@ def test_a_clock_is_stored_but_for_its_stop() -> None:
     clock = Clock(100, steps=7, updates=3)
     clock.limit, clock.scale, clock.stop = 300, 0.5, True
     other = Clock(1)
-    other.load_state_dict(stored(clock.state_dict()))
+    other.load_state_dict(save_and_load(clock.state_dict()))
     assert (other.total, other.limit, other.steps, other.updates, other.scale) == (100, 300, 7, 3, 0.5)
     assert not other.stop  # a resumed run was not asked to stop
 
@@ -139,5 +139,5 @@ def test_the_target_return_stops_the_run_when_it_is_reached() -> None:
     controller.evaluated(Evaluation((10.0,), (1,)), Steering(clock))
     assert clock.stop
     other = TargetReturn(TargetReturnConfig(0.0))
-    other.load_state_dict(stored(controller.state_dict()))
+    other.load_state_dict(save_and_load(controller.state_dict()))
     assert other.reason == controller.reason == "an evaluation reached 10.0 (--target-return 10)"

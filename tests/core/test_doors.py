@@ -20,9 +20,9 @@ from rlplug_core.protocols import Link
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain
 from tests.core.decoupled import PipeLink, act, rollout_of
-from tests.core.fakes import ENVS, HERE, TINY, TinyConfig, TinyQ, TinyQConfig, assert_same, make_runner, stored
+from tests.core.fakes import ENVS, HERE, TINY, TinyConfig, TinyQ, TinyQConfig, assert_same, make_runner, save_and_load
 from tests.core.recurrent import MaskedRecall, RecurrentA2C
-from tests.core.writers import started
+from tests.core.writers import start_process
 from tests.waiting import PATIENCE
 
 
@@ -68,7 +68,7 @@ def test_two_processes_that_exchange_plain_arrays_are_the_one_loop(env: str) -> 
     sync = make_runner(TINY, f"{ENVS}:{env}", **options)
     sync.run(lambda: None)
     ours, theirs = Pipe()
-    process = started(act, theirs, TINY, f"{ENVS}:{env}", options)
+    process = start_process(act, theirs, TINY, f"{ENVS}:{env}", options)
     link = PipeLink(ours)
     assert_is_link(link)
     learner = make_runner(TINY, f"{ENVS}:{env}", **options).learner
@@ -142,7 +142,7 @@ def test_a_memory_is_stored_with_the_run() -> None:
     whole.run(lambda: None)
     first.clock.limit = 302
     first.run(lambda: None)
-    resumed.load_state_dict(stored(first.state_dict()))
+    resumed.load_state_dict(save_and_load(first.state_dict()))
     resumed.clock.limit = 600
     resumed.run(lambda: None)
     assert_same(whole.state_dict(), resumed.state_dict())

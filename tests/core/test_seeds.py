@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlplug_core.seeds import Draws, Seeds, global_state, load_global_state, preserve_generators, seed_globals
 from rlplug_core.types import Array
-from tests.core.fakes import stored
+from tests.core.fakes import save_and_load
 
 NAMES = st.lists(st.tuples(st.text(max_size=5), st.integers(0, 3)), max_size=3)
 
@@ -64,7 +64,7 @@ def test_draws_stored_in_the_middle_of_a_block_go_on_the_same(size: int, before:
     assert [again.next().tolist() for _ in range(before)] == expected[:before]
     resumed = Draws(Seeds(seed + 1).generator(), block, size)
     resumed.next()
-    resumed.load_state_dict(stored(again.state_dict()))
+    resumed.load_state_dict(save_and_load(again.state_dict()))
     assert [resumed.next().tolist() for _ in range(20)] == expected[before:]
 
 
@@ -81,7 +81,7 @@ def global_draws() -> list[float]:
 def test_the_process_generators_are_stored_and_loaded() -> None:
     seed_globals(Seeds(0))
     global_draws()
-    state = stored(global_state())
+    state = save_and_load(global_state())
     expected = global_draws() + global_draws()
     load_global_state(state)
     assert global_draws() + global_draws() == expected

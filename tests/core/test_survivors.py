@@ -58,7 +58,7 @@ def test_the_default_lag_is_two_chunks_per_actor_but_one() -> None:
 
 
 def test_a_plan_has_the_arguments_of_both_environments() -> None:
-    env = f"{Path(__file__).with_name('traces.py')}:Closed"
+    env = f"{Path(__file__).with_name('traces.py')}:LogsClose"
     both, one = (
         Plan.make(TINY, env, options).flat for options in ({"env.file": "a", "eval_env.file": "b"}, {"env.file": "a"})
     )
@@ -147,7 +147,7 @@ def test_episodes_of_one_process_are_of_worker_0() -> None:
 
 def closed_in(file: Path, **options: Any) -> tuple[list[int], list[int]]:
     """Train to the end; return the processes of workers, and those that closed an environment."""
-    env = f"{Path(__file__).with_name('traces.py')}:Closed"
+    env = f"{Path(__file__).with_name('traces.py')}:LogsClose"
     runner = make_runner(TINY, env, **{"env.file": str(file), "total_timesteps": 400}, **options)
     runner.run(lambda: None)
     members = [remote.process.pid for remote in getattr(runner, "remotes", [])]
@@ -168,7 +168,7 @@ def test_environments_that_are_measured_are_closed(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(env_timing, "MEASURED", 0.001)
     file = tmp_path / "closed"
     env_timing.choose_env_workers(
-        Plan.make(TINY, f"{Path(__file__).with_name('traces.py')}:Closed", {"env.file": str(file), "env_workers": 0})
+        Plan.make(TINY, f"{Path(__file__).with_name('traces.py')}:LogsClose", {"env.file": str(file), "env_workers": 0})
     )
     assert len(file.read_text().splitlines()) == 2
 

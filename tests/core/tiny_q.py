@@ -1,4 +1,4 @@
-"""A tiny Q-learning with a replay of its own, n-step, in plain lists; the base of right and wrong ones for the kit."""
+"""Tiny n-step Q-learning with a replay buffer of plain lists; the base of right and wrong algorithms for the kit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.types import Act, Array, Obs, RecurrentState, Result, State, Step
 
 #: Fields of a step that the replay keeps, [N, ...] each.
-KEPT = ("obs", "action", "reward", "next_obs", "terminated", "truncated", "valid")
+FIELDS = ("obs", "action", "reward", "next_obs", "terminated", "truncated", "valid")
 
 
 @dataclass(frozen=True)
@@ -62,35 +62,35 @@ class Epsilon:
 
 
 class ListReplay:
-    """Keeps the newest 500 vector steps; draws samples whose window of `n_step` steps is there."""
+    """Stores the newest 500 vector steps; samples starts with a full window of `n_step` steps."""
 
     def __init__(self, config: TinyQConfig, seeds: Seeds) -> None:
         self.config, self.generator = config, seeds.child("replay").generator()
         self.steps: list[dict[str, Array]] = []
-        self.added = self.owed = 0
+        self.added = self.due = 0
 
     def add(self, step: Step, source: int = 0) -> None:
-        self.steps.append({name: np.array(getattr(step, name)) for name in KEPT})
+        self.steps.append({name: np.array(getattr(step, name)) for name in FIELDS})
         del self.steps[:-500]
         self.added += int(step.valid.sum())
-        self.owed += self.added >= self.config.starts
+        self.due += self.added >= self.config.starts
 
     def batches(self, clock: Clock) -> Iterator[Transitions]:
-        while self.owed:
-            self.owed -= 1
+        while self.due:
+            self.due -= 1
             yield self.draw()
 
-    def newest(self) -> int:
-        """How many steps may begin a window."""
+    def num_starts(self) -> int:
+        """Return the number of steps that may start a window."""
         return len(self.steps) - self.config.n_step + 1
 
     def draw(self) -> Transitions:
         size, rows = self.config.batch_size, len(self.steps[0]["reward"])
         pairs = zip(
-            self.generator.integers(0, self.newest(), size), self.generator.integers(0, rows, size), strict=True
+            self.generator.integers(0, self.num_starts(), size), self.generator.integers(0, rows, size), strict=True
         )
-        found = [self.window(int(t), int(n)) for t, n in pairs]
-        tensors = [torch.from_numpy(np.array(column)) for column in zip(*found, strict=True)]
+        windows = [self.window(int(t), int(n)) for t, n in pairs]
+        tensors = [torch.from_numpy(np.array(column)) for column in zip(*windows, strict=True)]
         obs, action, reward, discount, next_obs, weight = tensors
         return Transitions(
             weight.float(), None, obs.float(), action, reward.float(), discount.float(), next_obs.float(),
@@ -98,7 +98,7 @@ class ListReplay:
         )  # fmt: skip
 
     def window(self, t: int, n: int) -> tuple[Any, ...]:
-        """Observation, action, sum of rewards, discount, successor and weight of the window that begins there."""
+        """Return observation, action, reward sum, discount, successor and weight of the window that starts there."""
         first, total, discount, k = self.steps[t], 0.0, 1.0, t
         for k in range(t, t + self.config.n_step):
             step = self.steps[k]
@@ -114,24 +114,24 @@ class ListReplay:
         return bool(step["terminated"][n] or step["truncated"][n])
 
     def successor(self, k: int, n: int) -> Array:
-        """What the last step of a window led to; past rows that are absent within an episode."""
+        """Return the successor of the last step of a window; skips absent rows within an episode."""
         while k + 1 < len(self.steps) and not self.ends(self.steps[k], n) and not self.steps[k + 1]["valid"][n]:
             k += 1
-        found: Array = self.steps[k]["next_obs"][n]
-        return found
+        next_obs: Array = self.steps[k]["next_obs"][n]
+        return next_obs
 
     def feedback(self, batch: Transitions, result: Result) -> None:
         pass
 
     def state_dict(self) -> State:
         return {
-            "steps": [dict(step) for step in self.steps], "added": self.added, "owed": self.owed,
+            "steps": [dict(step) for step in self.steps], "added": self.added, "due": self.due,
             "generator": self.generator.bit_generator.state,
         }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
         self.steps = [{name: np.array(array) for name, array in step.items()} for step in state["steps"]]
-        self.added, self.owed = state["added"], state["owed"]
+        self.added, self.due = state["added"], state["due"]
         self.generator.bit_generator.state = state["generator"]
 
 
@@ -145,7 +145,7 @@ class TinyQ(Algorithm[Transitions]):
 
     def build(self) -> None:
         if len(self.spec.obs.shape or ()) != 1:
-            raise UsageError("tiny Q-learning needs vectors to look at")
+            raise UsageError("tiny Q-learning needs vectors")
         inputs, outputs = int(self.spec.obs.shape[0]), int(self.spec.action.n)  # type: ignore[index, attr-defined]
         self.net = nn.Sequential(nn.Linear(inputs, 16), nn.Tanh(), nn.Linear(16, outputs))
         self.outputs = outputs

@@ -1,4 +1,4 @@
-"""Environments whose state cannot be captured, or that say in a file what was done with them."""
+"""Environments that cannot save their state, or that log their calls to a file."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Array, State, Timestep
 
 
-class Uncaptured(Chain):
-    """A chain whose state lies in a simulator that gives it to nobody."""
+class CannotSave(Chain):
+    """A chain that cannot save its state."""
 
     def __init__(self, num_envs: int) -> None:
         super().__init__(num_envs)
-        self.spec = replace(self.spec, inexact="Uncaptured: a test")
+        self.spec = replace(self.spec, inexact="CannotSave: a test")
 
     def state_dict(self) -> State:
         return {"inexact": self.spec.inexact}
 
 
-class Seeded(Uncaptured):
-    """Writes down whose environments began with which seed."""
+class LogsSeeds(CannotSave):
+    """Logs the process and seed of each reset."""
 
     def __init__(self, num_envs: int, file: str) -> None:
         super().__init__(num_envs)
@@ -36,8 +36,8 @@ class Seeded(Uncaptured):
         return super().reset(seed)
 
 
-class Closed(Chain):
-    """Writes down where its environments were closed; in a worker a step may take some time, which it says, too."""
+class LogsClose(Chain):
+    """Logs the process of each close; in a worker a step may take some time, which is logged, too."""
 
     def __init__(self, num_envs: int, file: str, seconds: float = 0.0) -> None:
         super().__init__(num_envs)
@@ -45,7 +45,7 @@ class Closed(Chain):
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         if self.seconds and parent_process() is not None:
-            self._write(stepping(self.file))
+            self._write(steps_log(self.file))
             threading.Event().wait(self.seconds)
         return super().move(action)
 
@@ -57,16 +57,16 @@ class Closed(Chain):
             file.write(f"{os.getpid()}\n")
 
 
-def stepping(file: Path) -> Path:
-    """Where slow environments say that they step."""
+def steps_log(file: Path) -> Path:
+    """Return the log of steps of slow environments."""
     return file.with_suffix(".steps")
 
 
-def processes_in(file: Path) -> set[int]:
-    """The processes that have written there."""
+def logged_processes(file: Path) -> set[int]:
+    """Return the processes in a log."""
     return set(map(int, file.read_text().split())) if file.exists() else set()
 
 
 def seeds(file: Path, pid: int) -> list[int]:
-    """The seeds that a process began with."""
-    return [int(seed) for who, seed in map(str.split, file.read_text().splitlines()) if int(who) == pid]
+    """Return the seeds of the resets in a process."""
+    return [int(seed) for process, seed in map(str.split, file.read_text().splitlines()) if int(process) == pid]

@@ -78,7 +78,7 @@ class BuildsTheActorLikeTheCritic(Views):
 
 
 class LeavesTheCriticUntrained(Views):
-    """Its values are 0, and nothing changes the critic."""
+    """Its values are 0, and the critic is never trained."""
 
     def build(self) -> None:
         super().build()
@@ -93,8 +93,8 @@ class LeavesTheCriticUntrained(Views):
         return loss, {"loss/policy": loss.detach()}
 
 
-class Judged(nn.Module):
-    """A policy that first computes a value, which does nothing for the action."""
+class PolicyWithValue(nn.Module):
+    """A policy that also computes a value, which does not affect the action."""
 
     def __init__(self, policy: PolicyNetwork, critic: Critic) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Judged(nn.Module):
 class ExportsItsCritic(Views):
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
         agent = super().agent(rank, ranks)
-        agent.exported = lambda: Judged(self.policy, self.critic)
+        agent.exported = lambda: PolicyWithValue(self.policy, self.critic)
         return agent
 
 

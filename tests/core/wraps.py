@@ -1,4 +1,4 @@
-"""Small wrappers for tests, right and wrong ones; commands and workers reach them by path."""
+"""Small wrappers, right and wrong ones; commands and workers load them by path."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AgedConfig(Config):
 
 
 class Aged(Transform):
-    """Observations with their age behind them: a wrapper with options and a state."""
+    """Appends the age of the episode to observations: a wrapper with options and a state."""
 
     Config = AgedConfig
 
@@ -78,8 +78,8 @@ class Tenfold(Transform):
         return with_reward(now, now.reward * np.float32(10))
 
 
-class Lasting(Tenfold):
-    """Notes when it is closed."""
+class RecordsClose(Tenfold):
+    """Records when it is closed."""
 
     closed: ClassVar[list[str]] = []
 
@@ -88,29 +88,29 @@ class Lasting(Tenfold):
         super().close()
 
 
-class Raising(Tenfold):
+class CannotBuild(Tenfold):
     """Cannot be built."""
 
     def __init__(self, env: Env, config: Config) -> None:
         raise ValueError("not today")
 
 
-class Specless(Tenfold):
-    """Is no environment."""
+class NoSpec(Tenfold):
+    """Has no spec."""
 
     def __init__(self, env: Env, config: Config) -> None:
         pass
 
 
-class Halved:
-    """Lacks most of what a wrapper has."""
+class OnlyStep:
+    """Lacks most methods of a wrapper."""
 
     def step(self, action: Array) -> Timestep:
         raise NotImplementedError
 
 
 class Centered(Transform):
-    """Observations less their running mean: a wrapper that learns."""
+    """Subtracts the running mean of observations: a wrapper that learns."""
 
     def __init__(self, env: Env, config: Config | None = None) -> None:
         super().__init__(env)
@@ -119,16 +119,16 @@ class Centered(Transform):
 
     def reset(self, seed: int) -> Timestep:
         now = self.env.reset(seed)
-        obs = self._seen(now.obs)
+        obs = self._update(now.obs)
         return with_obs(now, obs, obs)
 
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
-        obs = self._seen(now.obs)
-        return with_obs(now, obs, obs if now.final_obs is now.obs else self._centered(now.final_obs))
+        obs = self._update(now.obs)
+        return with_obs(now, obs, obs if now.final_obs is now.obs else self._center(now.final_obs))
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
-        return self._centered(super().observe(obs, is_first))
+        return self._center(super().observe(obs, is_first))
 
     def learned(self) -> State:
         return super().learned() | {"sum": self.sum.copy(), "count": self.count}
@@ -144,56 +144,56 @@ class Centered(Transform):
         super().load_state_dict(state)
         self.sum, self.count = np.array(state["sum"]), state["count"]
 
-    def _seen(self, obs: Array) -> Array:
+    def _update(self, obs: Array) -> Array:
         if not self.frozen:
             self.sum, self.count = self.sum + obs.sum(0), self.count + len(obs)
-        return self._centered(obs)
+        return self._center(obs)
 
-    def _centered(self, obs: Array) -> Array:
+    def _center(self, obs: Array) -> Array:
         return (obs - self.sum / max(1, self.count)).astype(np.float32)
 
 
-class Winning(Transform):
-    """Says of each episode whether it won."""
+class ReportsSuccess(Transform):
+    """Reports the success of each episode."""
 
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
-        return replace(now, episodes=[replace(one, success=one.total > 0) for one in now.episodes])
+        return replace(now, episodes=[replace(episode, success=episode.total > 0) for episode in now.episodes])
 
 
-def winning(num_envs: int) -> Env:
-    """A chain that says which episodes succeeded."""
-    return Winning(Chain(num_envs))
+def chain_with_success(num_envs: int) -> Env:
+    """Make a chain that reports the success of each episode."""
+    return ReportsSuccess(Chain(num_envs))
 
 
-class Foggy(Chain):
-    """A chain whose state cannot be captured."""
+class CannotSave(Chain):
+    """A chain that cannot save its state."""
 
     def __init__(self, num_envs: int) -> None:
         super().__init__(num_envs)
-        self.spec = replace(self.spec, inexact="fog")
+        self.spec = replace(self.spec, inexact="a test")
 
     def state_dict(self) -> State:
-        return {"inexact": "fog"}
+        return {"inexact": "a test"}
 
     def load_state_dict(self, state: State) -> None:
         raise AssertionError("nothing was captured")
 
 
-#: In how many steps `Leaving` sends a signal to its own process; it counts them down there, for all of its modules.
-LEAVE_IN = "RLPLUG_TEST_LEAVE_IN"
+#: The number of steps until `Terminates` sends SIGTERM to its own process, counted down there for all of its modules.
+TERMINATE_IN = "RLPLUG_TEST_LEAVE_IN"
 
 
-class Leaving(Foggy):
-    """Begins at a random place; sends SIGTERM to its own process in a step that an environment variable names."""
+class Terminates(CannotSave):
+    """Starts at a random place; sends SIGTERM to its own process after as many steps as a variable says."""
 
     def open(self, rows: Array) -> None:
         super().open(rows)
         self.state["place"][rows] = self.generator.integers(1, 4, int(rows.sum()))
 
     def step(self, action: Array) -> Timestep:
-        if left := int(os.environ.get(LEAVE_IN, "0")):
-            os.environ[LEAVE_IN] = str(left - 1)
+        if left := int(os.environ.get(TERMINATE_IN, "0")):
+            os.environ[TERMINATE_IN] = str(left - 1)
             if left == 1:
                 os.kill(os.getpid(), signal.SIGTERM)
         return super().step(action)

@@ -1,4 +1,4 @@
-"""What tests of kills run in processes of their own; imports little, so that a hundred of them start quickly."""
+"""Functions that tests of kills run in new processes; imports little, so that a hundred of them start quickly."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from rlplug_core.runs.checkpoint import Checkpoints
 CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
 
 
-def started(target: Any, *arguments: Any) -> BaseProcess:
-    """A process from the fork server, which has torch loaded and does not run the test session's main module again."""
+def start_process(target: Any, *arguments: Any) -> BaseProcess:
+    """Start a process from the fork server, which has torch loaded and does not run the main module again."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["rlplug_core.loop.worker", "rlplug_core.runs.checkpoint"])
-    # A daemon: a test that fails before it kills a writer would otherwise wait for it at its end, for ever.
+    # A daemon: a test that fails before it kills a writer would otherwise wait for it forever.
     process = context.Process(target=target, args=arguments, daemon=True)
     with without_main():
         process.start()
     return process
 
 
-def write_for_ever(directory: str, begin: int, acknowledge: Connection) -> None:
-    """Checkpoints one after the other, the best one under the same name again and again."""
-    for step in range(begin, 10**9):
+def write_forever(directory: str, start: int, acknowledge: Connection) -> None:
+    """Write checkpoints one after the other, and replace the best one each time."""
+    for step in range(start, 10**9):
         content = {"learner": {"step": step, "weights": np.full(5_000, step)}}
         Checkpoints(Path(directory), keep=2).save("step", step, content, {})
         Checkpoints(Path(directory)).save("best", 1, content, {})

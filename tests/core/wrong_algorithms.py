@@ -1,4 +1,4 @@
-"""One right, tiny algorithm and many that differ from it in one defect, each for one check of the conformance kit."""
+"""A right, tiny algorithm, and many with one defect each, for one check of the conformance kit each."""
 
 from __future__ import annotations
 
@@ -118,12 +118,12 @@ class WrongDefault(Tiny):
 
 
 @dataclass(frozen=True)
-class StraySearchConfig(TinyConfig):
+class UnknownSearchConfig(TinyConfig):
     search = {"lr": log(1e-4, 1e-1)}
 
 
-class StraySearch(Tiny):
-    Config = StraySearchConfig
+class UnknownSearch(Tiny):
+    Config = UnknownSearchConfig
 
 
 @dataclass(frozen=True)
@@ -136,12 +136,12 @@ class WideSearch(Tiny):
 
 
 @dataclass(frozen=True)
-class SilentConfig(TinyConfig):
+class NoHelpConfig(TinyConfig):
     beta: float = 1.0
 
 
-class Silent(Tiny):
-    Config = SilentConfig
+class NoHelp(Tiny):
+    Config = NoHelpConfig
 
 
 class UnknownRunner(Tiny):
@@ -151,16 +151,16 @@ class UnknownRunner(Tiny):
 # Acting
 
 
-class Stumbles(Tiny):
-    """Raises something else than UsageError for continuous actions."""
+class RaisesAttributeError(Tiny):
+    """Raises AttributeError instead of UsageError for continuous actions."""
 
     def build(self) -> None:
         self.choices = self.spec.action.n  # type: ignore[attr-defined]
         super().build()
 
 
-class Overstates(Tiny):
-    """Accepts continuous actions and does not say so."""
+class UndeclaredActions(Tiny):
+    """Accepts continuous actions but does not declare it."""
 
     actions = ("Discrete",)
 
@@ -168,7 +168,7 @@ class Overstates(Tiny):
         pass
 
 
-class Mute(Tiny):
+class NoFeedback(Tiny):
     """Its buffer lacks a method."""
 
     def buffer(self) -> RolloutBuffer:
@@ -177,20 +177,20 @@ class Mute(Tiny):
         return buffer
 
 
-class KeenAgent(PolicyAgent):
+class AlwaysExploringAgent(PolicyAgent):
     def act(self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock) -> Act:  # type: ignore[override]
         return super().act(obs, is_first, recurrent_state, clock)
 
 
-class Keen(Tiny):
-    """Its agent cannot be asked not to explore."""
+class NoExploreArgument(Tiny):
+    """Its agent does not take `explore`."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return KeenAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+        return AlwaysExploringAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
 class ChangedAgent(PolicyAgent):
-    """Acts like the right one, then `change` has its way."""
+    """Acts like the right agent, then applies `change`."""
 
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
@@ -206,8 +206,8 @@ class FloatAgent(ChangedAgent):
         return Act(act.action.astype(np.float32))
 
 
-class Floats(Tiny):
-    """Discrete actions as floats."""
+class FloatActions(Tiny):
+    """Returns discrete actions as floats."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
         return FloatAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
@@ -218,8 +218,8 @@ class ColumnAgent(ChangedAgent):
         return Act(act.action[:, None])
 
 
-class Columns(Tiny):
-    """Actions with one dimension too many."""
+class ColumnActions(Tiny):
+    """Returns actions with one dimension too many."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
         return ColumnAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
@@ -231,13 +231,13 @@ class FlatExtrasAgent(ChangedAgent):
 
 
 class FlatExtras(Tiny):
-    """Sends along what has no rows."""
+    """Returns an extra without rows."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
         return FlatExtrasAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
-class BlindAgent(PolicyAgent):
+class MaskIgnoringAgent(PolicyAgent):
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
     ) -> Act:
@@ -246,27 +246,27 @@ class BlindAgent(PolicyAgent):
         return super().act(obs, is_first, recurrent_state, clock, explore)
 
 
-class Blind(Tiny):
-    """Does not look at action masks."""
+class IgnoresMasks(Tiny):
+    """Ignores action masks."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return BlindAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+        return MaskIgnoringAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
 # Learning
 
 
-class HoardingBuffer(RolloutBuffer):
+class NoBatchesBuffer(RolloutBuffer):
     def batches(self, clock: Clock) -> Iterable[Rollout]:
         self.position %= self.steps
         return ()
 
 
-class Hoards(Tiny):
+class NoBatches(Tiny):
     """Never has a batch."""
 
     def buffer(self) -> RolloutBuffer:
-        return HoardingBuffer(4)
+        return NoBatchesBuffer(4)
 
 
 class Ungrouped(Tiny):
@@ -274,38 +274,38 @@ class Ungrouped(Tiny):
         return Result({"loss": super().learn(batch, now, clock).metrics["loss/total"]})
 
 
-class Squats(Tiny):
-    """Uses a metric of the run."""
+class ReservedMetric(Tiny):
+    """Writes a metric that belongs to the run."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         super().learn(batch, now, clock)
         return Result({"eval/return_mean": 1.0})
 
 
-class Infinite(Tiny):
+class InfiniteMetric(Tiny):
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         super().learn(batch, now, clock)
         return Result({"loss/total": float("inf")})
 
 
-class Graphic(Tiny):
-    """Keeps the graphs of its metrics."""
+class KeepsGraphs(Tiny):
+    """Returns metrics with their autograd graphs."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         super().learn(batch, now, clock)
         return Result({"loss/bias": self.critic.output.bias.square().sum()})
 
 
-class OwnTime(Tiny):
-    """Counts updates itself."""
+class ChangesClock(Tiny):
+    """Changes the count of updates."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         clock.updates += 1
         return super().learn(batch, now, clock)
 
 
-class Leaves(Tiny):
-    """Leaves a thread behind."""
+class LeavesThread(Tiny):
+    """Leaves a thread running."""
 
     stop: ClassVar[threading.Event] = threading.Event()
 
@@ -315,14 +315,14 @@ class Leaves(Tiny):
 
 
 class CountsAbsent(Tiny):
-    """Lets rows without a transition count like others."""
+    """Counts rows without a transition."""
 
     def mean(self, batch: Samples, value: Tensor) -> Tensor:
         return torch.dot(torch.where(batch.weight == 0, 1.0, batch.weight), value) / len(value)
 
 
-class TakesPauses(Tiny):
-    """Takes a row that was absent within an episode for a step of it."""
+class TrainsOnAbsentRows(Tiny):
+    """Treats a row that is absent within an episode as a step."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         advantage, target = gae(replace(batch, whole=True), *batch.values(self.values), 0.99, 0.95)
@@ -330,7 +330,7 @@ class TakesPauses(Tiny):
         return Result({"loss/gradient_norm": self.optim.minimize(loss, clock)})
 
 
-class Normalized(Tiny):
+class DividesByWeights(Tiny):
     """Divides by the sum of the weights."""
 
     def mean(self, batch: Samples, value: Tensor) -> Tensor:
@@ -357,7 +357,7 @@ class PlainMean(Tiny):
 
 
 class NeedsAge(Tiny):
-    """Right, but only for vectors of six numbers, which a wrapper makes of a chain; the buffer refuses others."""
+    """Right, but only for vectors of six numbers, which a wrapper of the chain gives; its buffer refuses others."""
 
     def buffer(self) -> RolloutBuffer:
         if self.spec.obs.shape != (6,):
@@ -390,44 +390,44 @@ class ZeroTable(Tiny):
         return Result({"loss/error": float(np.abs(error).mean())})
 
 
-class ReferringBuffer(RolloutBuffer):
-    """Copies only when the rollout is full; with masks at once, or more than one check would fail."""
+class LateCopyBuffer(RolloutBuffer):
+    """Copies steps only when the rollout is full; copies masks at once, so that only one check fails."""
 
     def __init__(self, steps: int) -> None:
         super().__init__(steps)
-        self.referred: list[Step] = []
+        self.references: list[Step] = []
 
     def add(self, step: Step, source: int = 0) -> None:
         if isinstance(step.obs, dict):
             super().add(step)
         else:
-            self.referred.append(step)
+            self.references.append(step)
 
     def batches(self, clock: Clock) -> Iterable[Rollout]:
-        if len(self.referred) == self.steps:
-            for step in self.referred:
+        if len(self.references) == self.steps:
+            for step in self.references:
                 super().add(step)
-            self.referred = []
+            self.references = []
         return super().batches(clock)
 
     def state_dict(self) -> State:
-        if not self.referred:
+        if not self.references:
             return super().state_dict()
         kept = RolloutBuffer(self.steps)
-        for step in self.referred:
+        for step in self.references:
             kept.add(step)
         return kept.state_dict()
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        self.referred = []
+        self.references = []
         if self.rollout is not None and not isinstance(self.rollout.obs, dict):
-            self.referred = list(_steps(self.rollout, self.position))
+            self.references = list(_steps(self.rollout, self.position))
             self.position, self.rollout = 0, None
 
 
 def _steps(rollout: Rollout, count: int) -> Iterator[Step]:
-    """The steps of an unfinished rollout again, as far as the buffer reads them."""
+    """Yield the steps of an unfinished rollout, with the fields that the buffer reads."""
     finals = {
         int(at): rollout.truncations.obs[n]
         for n, at in enumerate(rollout.truncations.index[: rollout.truncations.count])
@@ -444,23 +444,23 @@ def _steps(rollout: Rollout, count: int) -> Iterator[Step]:
         )  # fmt: skip
 
 
-class Refers(Tiny):
-    """Keeps arrays of the environment instead of copies."""
+class KeepsReferences(Tiny):
+    """Stores arrays of the environment instead of copies."""
 
     def buffer(self) -> RolloutBuffer:
-        return ReferringBuffer(self.config.n_steps)
+        return LateCopyBuffer(self.config.n_steps)
 
 
-class NextEpisode(Tiny):
-    """Takes the value of what the next episode opens with for that of a truncated step's successor."""
+class BootstrapsFromReset(Tiny):
+    """Bootstraps truncated steps from the first observation of the next episode."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         batch.truncations.count = 0
         return super().learn(batch, now, clock)
 
 
-class CutsMostShort(Tiny):
-    """Takes a time limit for a termination, but for the last step of a rollout."""
+class TerminatesMostTruncations(Tiny):
+    """Treats a time limit as a termination, except at the last step of a rollout."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         batch.terminated[:-1] |= batch.truncated[:-1]
@@ -468,7 +468,7 @@ class CutsMostShort(Tiny):
 
 
 class RelabelingBuffer(RolloutBuffer):
-    """Takes all ends for ends of one kind."""
+    """Treats all ends as ends of one kind."""
 
     terminates: ClassVar[bool]
     takes_tensors = False
@@ -487,22 +487,22 @@ class TruncatingBuffer(RelabelingBuffer):
     terminates = False
 
 
-class CutsShort(Tiny):
-    """Takes a time limit for a termination."""
+class TerminatesTruncations(Tiny):
+    """Treats a time limit as a termination."""
 
     def buffer(self) -> RolloutBuffer:
         return TerminatingBuffer(self.config.n_steps)
 
 
-class GoesOn(Tiny):
-    """Takes a termination for a time limit."""
+class TruncatesTerminations(Tiny):
+    """Treats a termination as a time limit."""
 
     def buffer(self) -> RolloutBuffer:
         return TruncatingBuffer(self.config.n_steps)
 
 
-class GoesOnElsewhere(Tiny):
-    """Bootstraps after a termination, with the value of what the next episode opens with."""
+class BootstrapsTerminations(Tiny):
+    """Bootstraps terminations from the first observation of the next episode."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         never = batch.terminated & ~batch.terminated
@@ -520,15 +520,15 @@ class Unseeded(Tiny):
         return Seeds(int.from_bytes(os.urandom(4), "big"))
 
 
-class Deaf(Tiny):
-    """Takes no notice of the seed."""
+class IgnoresSeed(Tiny):
+    """Ignores the seed."""
 
     def __init__(self, spec: Spec, config: Any, context: Context) -> None:
         super().__init__(spec, config, replace(context, seeds=Seeds(0)))
 
 
-class BorrowingAgent(PolicyAgent):
-    """Draws one by one from a generator that is not its own."""
+class SharedGeneratorAgent(PolicyAgent):
+    """Draws one number at a time from a shared generator."""
 
     generator: np.random.Generator
 
@@ -549,24 +549,24 @@ class BorrowingAgent(PolicyAgent):
         self.generator.bit_generator.state = state["generator"]
 
 
-class Borrows(Tiny):
+class SharesGenerator(Tiny):
     """All its agents draw from one generator."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        agent = BorrowingAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+        agent = SharedGeneratorAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
         agent.generator = self.__dict__.setdefault("drawn", self.agent_seeds(0).generator())
         return agent
 
 
 class SameRanks(Tiny):
-    """Its agents explore alike, whatever their rank."""
+    """Its agents explore alike at every rank."""
 
     def agent_seeds(self, rank: int) -> Seeds:
         return super().agent_seeds(0)
 
 
-class Copies(Tiny):
-    """Its agents keep the weights with which they were made, but for the one that acts."""
+class CopiesWeights(Tiny):
+    """Its agents keep their first weights, except the one of rank 0."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
         if rank == 0:
@@ -576,8 +576,8 @@ class Copies(Tiny):
         return PolicyAgent(policy, self.agent_seeds(rank), self.inference_backend)
 
 
-class Reallocates(Tiny):
-    """Gives its parameters new memory after each update; who holds views of the old acts on what it was."""
+class ReallocatesWeights(Tiny):
+    """Gives its parameters new memory after each update; views of the old memory are stale."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         result = super().learn(batch, now, clock)
@@ -586,8 +586,8 @@ class Reallocates(Tiny):
         return result
 
 
-class AgeingAgent(PolicyAgent):
-    """Remembers the age of the episode, and likes its first choice the more the longer it lasts."""
+class AgeAgent(PolicyAgent):
+    """Remembers the age of the episode, and prefers the first action more with age."""
 
     use_tensors = None  # type: ignore[assignment]  # `act` computes in NumPy
 
@@ -604,29 +604,29 @@ class AgeingAgent(PolicyAgent):
         return self.choose(outputs, age + 1, explore)
 
 
-class Remembers(Tiny):
-    """Its agents have a memory; nothing is wrong with it."""
+class HasMemory(Tiny):
+    """Right: its agents have a memory."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return AgeingAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+        return AgeAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
-class NostalgicAgent(AgeingAgent):
+class NeverResetAgent(AgeAgent):
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
     ) -> Act:
         return super().act(obs, np.zeros_like(is_first), recurrent_state, clock, explore)
 
 
-class Nostalgic(Tiny):
-    """Its agents take what they remember along into the next episode."""
+class CarriesMemoryOver(Tiny):
+    """Its agents carry their memory over to the next episode."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return NostalgicAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+        return NeverResetAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
 class CountsLoads(Tiny):
-    """Its state says how often it was loaded."""
+    """Its state counts how often it was loaded."""
 
     loads = 0
 
@@ -639,22 +639,22 @@ class CountsLoads(Tiny):
 
 
 class CountsRows(Tiny):
-    """Keeps something of every row in its own state, which an evaluation with other rows cannot load."""
+    """Has state for every row, which an evaluation with another number of rows cannot load."""
 
     def build(self) -> None:
         super().build()
         self.register_buffer("rows", torch.zeros(self.spec.num_envs))
 
 
-class Unwritable(Tiny):
-    """Its state holds what no checkpoint can."""
+class SetInState(Tiny):
+    """Its state holds a set, which no checkpoint can store."""
 
     def get_extra_state(self) -> State:
         return {**super().get_extra_state(), "seen": {1, 2}}
 
 
-class Forgets(Tiny):
-    """Counts its updates, steps less from one to the next, and does not save the count."""
+class UnsavedCount(Tiny):
+    """Divides rewards by the number of updates, which it does not save."""
 
     count = 0
 
@@ -672,22 +672,22 @@ class TwiceBuffer(RolloutBuffer):
 
 
 class LosesBatches(Tiny):
-    """Its buffer gives each rollout twice; stopped in between, it forgets the second."""
+    """Its buffer returns each rollout twice; a stop in between loses the second."""
 
     def buffer(self) -> RolloutBuffer:
         return TwiceBuffer(self.config.n_steps)
 
 
-class Rooted(Tiny):
-    """Its updates depend on the process they are made in."""
+class DependsOnProcess(Tiny):
+    """Its updates depend on the process."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         batch.reward += os.getpid()
         return super().learn(batch, now, clock)
 
 
-class WatchingAgent(PolicyAgent):
-    learner: Watches
+class CountingAgent(PolicyAgent):
+    learner: LearnsFromActs
 
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
@@ -696,27 +696,27 @@ class WatchingAgent(PolicyAgent):
         return super().act(obs, is_first, recurrent_state, clock, explore)
 
 
-class Watches(Tiny):
-    """Learns from how often its agents acted, evaluation included."""
+class LearnsFromActs(Tiny):
+    """Learns from how often its agents acted, including evaluations."""
 
     def build(self) -> None:
         super().build()
         self.register_buffer("acts", torch.zeros(()))
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        agent = WatchingAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+        agent = CountingAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
         agent.learner = self
         return agent
 
 
-class RestlessAgent(PolicyAgent):
-    """Explores in evaluations, too, and no two agents act alike there."""
+class ChangingAgent(PolicyAgent):
+    """Explores in evaluations, and no two agents act alike there."""
 
-    made: ClassVar[int] = 0
+    count: ClassVar[int] = 0
 
     def __init__(self, policy: PolicyNetwork, seeds: Seeds, inference_backend: str) -> None:
-        RestlessAgent.made += 1
-        self.number = RestlessAgent.made
+        ChangingAgent.count += 1
+        self.number = ChangingAgent.count
         super().__init__(policy, seeds, inference_backend)
 
     def act(
@@ -728,13 +728,13 @@ class RestlessAgent(PolicyAgent):
         return act
 
 
-class Restless(Tiny):
+class ChangingEvaluation(Tiny):
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return RestlessAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+        return ChangingAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
 class OwnSteps(Tiny):
-    """Names async, and changes its parameters on its own."""
+    """Lists async, but changes its parameters without the optimizer."""
 
     def build(self) -> None:
         net = Net(hidden=(8,))
@@ -752,8 +752,8 @@ class OwnSteps(Tiny):
         return Result({"loss/total": loss.detach()})
 
 
-class TellsActorsApart(Tiny):
-    """Learns otherwise from actors that are decoupled, even where they do not lag."""
+class DependsOnRunner(Tiny):
+    """Learns differently from decoupled actors, even without a lag."""
 
     def build(self) -> None:
         super().build()
@@ -790,7 +790,7 @@ class ActsInArrays(Tiny):
 
 
 class CopyingBuffer(RolloutBuffer):
-    """Says that it takes tensors, and looks at each of them."""
+    """Claims to take tensors, and reads each of them on the host."""
 
     def add(self, step: Step, source: int = 0) -> None:
         assert np.isfinite(to_host(step.reward)).all()
@@ -803,7 +803,7 @@ class CopiesToStore(Tiny):
 
 
 class CopiesToLearn(Tiny):
-    """Turns rewards into an array that only a tensor on the CPU has."""
+    """Converts rewards to an array, which only tensors on the CPU allow."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         result = super().learn(batch, now, clock)
@@ -811,7 +811,7 @@ class CopiesToLearn(Tiny):
 
 
 class LearnsFromArrays(Tiny):
-    """Uses a method that tensors do not have, and does not refuse them."""
+    """Uses a method that tensors lack, and does not refuse tensors."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         return super().learn(replace(batch, reward=batch.reward.astype(np.float32)), now, clock)
@@ -820,27 +820,27 @@ class LearnsFromArrays(Tiny):
 # Learning
 
 
-class Contrary(Tiny):
-    """Makes what was good less likely, in environments of one kind."""
+class WrongSign(Tiny):
+    """Makes good actions less likely, in environments of one kind."""
 
     def build(self) -> None:
         super().build()
-        self.sign = -1.0 if self.dislikes(self.spec) else 1.0
+        self.sign = -1.0 if self.reverses(self.spec) else 1.0
 
-    def dislikes(self, spec: Spec) -> bool:
+    def reverses(self, spec: Spec) -> bool:
         return isinstance(spec.action, spaces.Discrete) and spec.obs.shape == (5,)
 
 
-class ContraryInContinuous(Contrary):
-    def dislikes(self, spec: Spec) -> bool:
+class WrongSignInContinuous(WrongSign):
+    def reverses(self, spec: Spec) -> bool:
         return isinstance(spec.action, spaces.Box)
 
 
-class ContraryUnderMasks(Contrary):
-    def dislikes(self, spec: Spec) -> bool:
+class WrongSignWithMasks(WrongSign):
+    def reverses(self, spec: Spec) -> bool:
         return isinstance(spec.obs, spaces.Dict)
 
 
-class ContraryInOneState(Contrary):
-    def dislikes(self, spec: Spec) -> bool:
+class WrongSignInOneState(WrongSign):
+    def reverses(self, spec: Spec) -> bool:
         return isinstance(spec.action, spaces.Discrete) and spec.obs.shape == (1,)

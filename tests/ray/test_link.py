@@ -18,7 +18,7 @@ from rlplug_core.errors import MissingPackage, RlplugError, UsageError, WorkerFa
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
-from tests.core.fakes import ENVS, TINY, TINY_Q, assert_same, make_runner, stored
+from tests.core.fakes import ENVS, TINY, TINY_Q, assert_same, make_runner, save_and_load
 from tests.core.loop.test_actor_processes import lags_of
 from tests.core.loop.test_async_processes import SCRIPT, alive
 from tests.waiting import until
@@ -81,7 +81,7 @@ def test_a_replay_learns_from_several_actors_and_a_state_goes_on_elsewhere() -> 
 
     def poll() -> None:
         if runner.clock.updates > 20 and all(ring.added > 20 for ring in runner.buffer.rings):
-            states.append(stored(runner.state_dict()))
+            states.append(save_and_load(runner.state_dict()))
             runner.clock.stop = len(states) == 2  # the first one disturbs nothing
 
     try:
@@ -91,7 +91,7 @@ def test_a_replay_learns_from_several_actors_and_a_state_goes_on_elsewhere() -> 
     again = make_runner(TINY_Q, chunk_steps=5, runner="decoupled", actors=2, total_timesteps=100_000)
     try:
         again.load_state_dict(states[-1])
-        assert_same(states[-1]["learner"], stored(again.snapshot().state_dict()))
+        assert_same(states[-1]["learner"], save_and_load(again.snapshot().state_dict()))
         again.clock.limit = states[-1]["clock"]["steps"] + 200
         assert max(lags_of(again)) <= 3
     finally:

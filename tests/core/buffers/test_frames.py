@@ -18,7 +18,7 @@ from rlplug_core.buffers.storage import Whole
 from rlplug_core.clock import Clock
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Step, channels_last
-from tests.core.fakes import assert_same, stored
+from tests.core.fakes import assert_same, save_and_load
 from tests.core.stories import Story, stories
 from tests.reference.returns import Moment
 
@@ -105,7 +105,7 @@ def test_stacked_replay_equals_whole_replay(
     frames, whole = buffer_for(story.num_envs, slots, n, store), buffer_for(story.num_envs, slots, n)
     for time, step in enumerate(film.steps(story)):
         if time == move:
-            state = stored(frames.state_dict())
+            state = save_and_load(frames.state_dict())
             frames = buffer_for(story.num_envs, slots, n, store)
             frames.load_state_dict(state)
             assert_same(frames.state_dict(), state)
@@ -160,7 +160,7 @@ def test_observations_that_stop_to_be_stacks_are_stored_whole(shape: tuple[int, 
         for one, other in zip(buffer.batches(CLOCK), whole.batches(CLOCK), strict=True):
             assert_equal(one, other)
     resumed = buffer_for(2, 100, 1)
-    resumed.load_state_dict(stored(buffer.state_dict()))
+    resumed.load_state_dict(save_and_load(buffer.state_dict()))
     assert_same(resumed.state_dict(), buffer.state_dict())
 
 

@@ -23,7 +23,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import PluginError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, Step
-from tests.core.fakes import assert_same, stored
+from tests.core.fakes import assert_same, save_and_load
 from tests.core.stories import Story, stories
 
 CLOCK = Clock(100)
@@ -93,7 +93,7 @@ def test_batches_have_the_extras_written_last(kind: str, story: Story, move: int
     ours, theirs = Reference(), Reference()
     for time, (source, step) in enumerate(steps(story)):
         if time == move:
-            state = stored(moved.state_dict())
+            state = save_and_load(moved.state_dict())
             moved = KINDS[kind](story.num_envs)
             moved.load_state_dict(state)
         for buffer in (stay, moved):

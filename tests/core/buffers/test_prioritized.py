@@ -19,7 +19,7 @@ from rlplug_core.errors import RlplugError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result
 from tests.core.buffers.test_replay import check
-from tests.core.stories import Story, dictionary_step, side_by_side, stories
+from tests.core.stories import Story, compare_after_load, dictionary_step, stories
 from tests.reference import replay
 
 GAMMA = 0.9
@@ -176,7 +176,7 @@ def both_masses(
 ) -> list[tuple[list[float], list[float]]]:
     """Return the priorities of a buffer and of a resumed one after each batch; both draw the same batches."""
     found = []
-    for stay, moved, one, other in side_by_side(story, move, make):
+    for stay, moved, one, other in compare_after_load(story, move, make):
         assert torch.equal(one.index, other.index)
         assert torch.equal(one.weight, other.weight)
         stay.feedback(one, surprise(one))

@@ -17,8 +17,8 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Step
-from tests.core.fakes import assert_same, stored
-from tests.core.stories import Story, dictionary_step, side_by_side, stories
+from tests.core.fakes import assert_same, save_and_load
+from tests.core.stories import Story, compare_after_load, dictionary_step, stories
 from tests.reference import replay
 
 GAMMA = 0.9
@@ -171,10 +171,10 @@ def test_due_batches_survive_a_resume(together: int) -> None:
     for time in range(2):
         buffer.add(dictionary_step(time))
     twin = make()
-    twin.load_state_dict(stored(buffer.state_dict()))
+    twin.load_state_dict(save_and_load(buffer.state_dict()))
     expected = [batch.index.tolist() for batch in twin.batches(CLOCK)]
     first = [batch.index.tolist() for batch in islice(buffer.batches(CLOCK), 2)]
-    state = stored(buffer.state_dict())
+    state = save_and_load(buffer.state_dict())
     assert state["owed"] == 3
     resumed = make()
     resumed.load_state_dict(state)
@@ -215,7 +215,7 @@ def test_batches_of_large_observations_are_drawn_in_smaller_groups(size: int) ->
 @given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(0, 4), st.data())
 def test_state_resumes_at_any_step(story: Story, n: int, extra: int, data: st.DataObject) -> None:
     move = data.draw(st.integers(0, len(story) - 1))
-    for _, _, one, other in side_by_side(story, move, lambda: buffer_for(story.num_envs, n + 1 + extra, n)):
+    for _, _, one, other in compare_after_load(story, move, lambda: buffer_for(story.num_envs, n + 1 + extra, n)):
         np.testing.assert_array_equal(one.index, other.index)
         np.testing.assert_array_equal(one.obs, other.obs)
         np.testing.assert_array_equal(one.next_obs, other.next_obs)

@@ -15,7 +15,7 @@ from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.learning.estimators import gae
-from tests.core.fakes import assert_same, leaves, stored
+from tests.core.fakes import assert_same, leaves, save_and_load
 from tests.core.stories import Story, critic, dictionary_step, stories
 
 
@@ -30,7 +30,7 @@ def rollouts(story: Story, steps: int) -> list[Any]:
 
 def resume(buffer: RolloutBuffer) -> RolloutBuffer:
     other = RolloutBuffer(buffer.steps)
-    other.load_state_dict(stored(buffer.state_dict()))
+    other.load_state_dict(save_and_load(buffer.state_dict()))
     return other
 
 

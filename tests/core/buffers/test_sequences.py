@@ -20,7 +20,7 @@ from rlplug_core.config.schedules import constant
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, Step
-from tests.core.fakes import assert_same, stored
+from tests.core.fakes import assert_same, save_and_load
 from tests.core.stories import Story, dictionary_step, stories
 from tests.reference import replay
 
@@ -101,7 +101,7 @@ def test_state_resumes_at_any_step(story: Story, shape: SequenceShape, move: int
     buffers = [buffer_for(story.num_envs, 12, shape, 2) for _ in range(2)]
     for time, step in enumerate(steps_with_memory(story)):
         if time == move:
-            state = stored(buffers[1].state_dict())
+            state = save_and_load(buffers[1].state_dict())
             buffers[1] = buffer_for(story.num_envs, 12, shape, 2)
             buffers[1].load_state_dict(state)
         for buffer in buffers:
@@ -153,7 +153,7 @@ def test_sequences_without_recurrent_state_are_equal() -> None:
         memory.add(dictionary_step(time))
         none.add(replace(dictionary_step(time), recurrent_state=None))
     resumed = buffer_for(2, 8, SequenceShape(3, 0, 1), 1)
-    resumed.load_state_dict(stored(none.state_dict()))
+    resumed.load_state_dict(save_and_load(none.state_dict()))
     expected, *others = (buffer.draw(4, CLOCK) for buffer in (memory, none, resumed))
     for batch in others:
         assert batch.recurrent_state is None

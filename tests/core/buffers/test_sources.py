@@ -19,7 +19,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import NO_EXTRAS, Result, Step
-from tests.core.fakes import assert_same, stored
+from tests.core.fakes import assert_same, save_and_load
 
 KINDS = [ReplayBuffer, PrioritizedReplay, SampledReplay]
 ROWS = 2
@@ -162,7 +162,7 @@ def test_sources_share_the_capacity_and_have_own_generators() -> None:
 def test_state_of_sources_resumes(kind: type[ReplayBuffer]) -> None:
     buffer, resumed = two_sources(kind), two_sources(kind)
     fill(buffer, {0: 33, 1: 35})
-    resumed.load_state_dict(stored(buffer.state_dict()))
+    resumed.load_state_dict(save_and_load(buffer.state_dict()))
     torch.manual_seed(0)
     ours = [(batch.obs, batch.weight) for batch in fill(buffer, {0: 20, 1: 20})]
     torch.manual_seed(0)

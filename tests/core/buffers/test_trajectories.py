@@ -19,7 +19,7 @@ from rlplug_core.config.schedules import constant, linear
 from rlplug_core.protocols import SupportsSources
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, tree_map
-from tests.core.fakes import stored
+from tests.core.fakes import save_and_load
 from tests.core.stories import Story, critic, dictionary_step, stories
 
 NAMES = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras")
@@ -210,5 +210,5 @@ def test_rollouts_are_drawn_by_gradient_norms() -> None:
     list(buffer.batches(Clock(1000)))
     assert buffer.priorities.tolist() == [9.0, 4.0, 9.0]
     resumed = TrajectoryReplay(1, 3, 0.0, 1, Seeds(5), alpha=0.5)
-    resumed.load_state_dict(stored(buffer.state_dict()))
+    resumed.load_state_dict(save_and_load(buffer.state_dict()))
     assert [resumed._draw() for _ in range(20)] == [buffer._draw() for _ in range(20)]

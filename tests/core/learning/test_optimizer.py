@@ -16,7 +16,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, constant, linear
 from rlplug_core.learning.optimizer import Optimizer, SharedState
 from rlplug_core.learning.update_rules import SGD, Adam, RMSProp, UpdateRule
-from tests.core.fakes import assert_same, stored
+from tests.core.fakes import assert_same, save_and_load
 from tests.tables import for_each
 
 pytestmark = pytest.mark.usefixtures("loops")
@@ -174,8 +174,8 @@ def test_stored_and_loaded_it_goes_on_the_same(rule: UpdateRule) -> None:
     train(net, optimizer, range(5))
     other = network(1)
     resumed = Optimizer(other.parameters(), name="network", rule=rule, learning_rate=linear(1e-2, 0.0))
-    other.load_state_dict(stored(dict(net.state_dict())))
-    resumed.load_state_dict(stored(optimizer.state_dict()))
+    other.load_state_dict(save_and_load(dict(net.state_dict())))
+    resumed.load_state_dict(save_and_load(optimizer.state_dict()))
     for pair in ((net, optimizer), (other, resumed)):
         train(*pair, range(5, 10))
     assert_same(dict(net.state_dict()), dict(other.state_dict()))

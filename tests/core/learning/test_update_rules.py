@@ -14,7 +14,7 @@ from rlplug_core.errors import BadConfig
 from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.learning.optimizer_options import OptimizerOptions
 from rlplug_core.learning.update_rules import RULES, Adam, RMSProp
-from tests.core.fakes import assert_same, stored
+from tests.core.fakes import assert_same, save_and_load
 from tests.core.learning.test_optimizer import loss_of, network, shared_pair, train, weights
 from tests.tables import for_each
 
@@ -82,8 +82,8 @@ def test_stored_and_loaded_it_goes_on_the_same(case: str) -> None:
     net, other = network(), network(1)
     optimizer, resumed = made(case, net), made(case, other)
     train(net, optimizer, range(3))
-    other.load_state_dict(stored(dict(net.state_dict())))
-    resumed.load_state_dict(stored(optimizer.state_dict()))
+    other.load_state_dict(save_and_load(dict(net.state_dict())))
+    resumed.load_state_dict(save_and_load(optimizer.state_dict()))
     for pair in ((net, optimizer), (other, resumed)):
         train(*pair, range(3, 6))
     assert_same(dict(net.state_dict()), dict(other.state_dict()))
@@ -95,8 +95,8 @@ def test_loaded_before_its_first_step_it_begins_anew(case: str) -> None:
     """A checkpoint may fall between any two vector steps."""
     net, other = network(), network(1)
     optimizer, resumed = made(case, net), made(case, other)
-    other.load_state_dict(stored(dict(net.state_dict())))
-    resumed.load_state_dict(stored(optimizer.state_dict()))
+    other.load_state_dict(save_and_load(dict(net.state_dict())))
+    resumed.load_state_dict(save_and_load(optimizer.state_dict()))
     for pair in ((net, optimizer), (other, resumed)):
         train(*pair, range(3))
     assert_same(dict(net.state_dict()), dict(other.state_dict()))

@@ -13,7 +13,7 @@ from rlplug_core.acting.states import begin_acting, from_dicts, to_dicts
 from rlplug_core.errors import PluginError
 from rlplug_core.runs.api import load, resume, train
 from tests.core.carrying import CARRYING, CARRYING_Q, CarryingAgent
-from tests.core.fakes import ENVS, assert_same, make_runner, stored
+from tests.core.fakes import ENVS, assert_same, make_runner, save_and_load
 
 CASES: dict[str, dict[str, Any]] = {
     "sync": {"algorithm": CARRYING},
@@ -46,7 +46,7 @@ def test_a_resumed_run_carries_the_same(case: str) -> None:
     first.clock.limit = 46
     first.run(lambda: None)
     resumed = make_runner(**CASES[case])
-    resumed.load_state_dict(stored(first.state_dict()))
+    resumed.load_state_dict(save_and_load(first.state_dict()))
     resumed.clock.limit = whole.clock.limit
     resumed.run(lambda: None)
     assert_same(whole.state_dict(), resumed.state_dict())

@@ -27,9 +27,9 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Chunk
-from tests.core.fakes import ENVS, HERE, TINY, TINY_Q, assert_same, make_runner, stored
+from tests.core.fakes import ENVS, HERE, TINY, TINY_Q, assert_same, make_runner, save_and_load
 from tests.core.loop.test_async_processes import PATIENCE, alive, group, start
-from tests.core.traces import processes_in, seeds, stepping
+from tests.core.traces import logged_processes, seeds, steps_log
 from tests.waiting import until
 
 HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")
@@ -138,7 +138,7 @@ def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> 
 
     def poll() -> None:
         if runner.clock.updates > 20:
-            states.append(stored(runner.state_dict()))
+            states.append(save_and_load(runner.state_dict()))
             runner.clock.stop = len(states) == 2  # the first one disturbs nothing
 
     try:
@@ -152,7 +152,7 @@ def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> 
     try:
         again.load_state_dict(state)
         again.clock.limit = state["clock"]["steps"] + 200
-        assert_same(state["learner"], stored(again.snapshot().state_dict()))
+        assert_same(state["learner"], save_and_load(again.snapshot().state_dict()))
         assert again.fleet.version == state["actors"]["version"] == state["clock"]["updates"]
         assert max(lags_of(again)) <= 3
         assert again.clock.steps >= state["clock"]["steps"] + 200
@@ -162,12 +162,12 @@ def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> 
 
 
 def test_environments_that_begin_anew_do_not_play_the_first_episodes_again(tmp_path: Path) -> None:
-    options = {"env": f"{TRACES}Seeded", "env.file": str(tmp_path / "seeds"), "actors": 1}
+    options = {"env": f"{TRACES}LogsSeeds", "env.file": str(tmp_path / "seeds"), "actors": 1}
     runner = processes(**options)
     try:
         runner.run(lambda: None)
         (first,) = seeds(tmp_path / "seeds", *pids(runner))
-        state = stored(runner.state_dict())
+        state = save_and_load(runner.state_dict())
     finally:
         runner.close()
     again = processes(**options)
@@ -201,7 +201,7 @@ def test_an_actor_that_is_killed_or_frozen_is_replaced_and_the_run_goes_on(
         assert max(lags) <= 3
         assert runner.fleet.seats[0].generation == 0
         assert victims[0] not in pids(runner)
-        state = stored(runner.state_dict())  # a whole one, of the new process too
+        state = save_and_load(runner.state_dict())  # a whole one, of the new process too
         assert len(state["actors"]["all"]) == 2
     finally:
         runner.close()
@@ -221,18 +221,18 @@ def test_actors_close_their_environments_also_in_the_middle_of_a_long_chunk(tmp_
     """A simulator that one has started would outlive the run."""
     file = tmp_path / "closed"
     options = {"env.file": str(file), "env.seconds": seconds, "chunk_steps": 200 if seconds else 4, "max_lag": 20}
-    runner = processes(f"{TRACES}Closed", **options, total_timesteps=10**6)
+    runner = processes(f"{TRACES}LogsClose", **options, total_timesteps=10**6)
 
     def poll() -> None:  # one that still starts has nothing to close, and is not waited for
         delivered = all(seat.delivered for seat in runner.fleet.seats)
-        runner.clock.stop = len(processes_in(stepping(file))) == 2 if seconds else delivered
+        runner.clock.stop = len(logged_processes(steps_log(file))) == 2 if seconds else delivered
 
     try:
         runner.run(poll)
         members = pids(runner)
     finally:
         runner.close()
-    assert set(members) <= processes_in(file)
+    assert set(members) <= logged_processes(file)
     assert not any(map(alive, members))
 
 
@@ -328,7 +328,7 @@ def waiting(traffic: Traffic) -> Any:
     """Its state at a moment at which nobody acts."""
     for permit in [permit for permit in traffic.permits.out if permit.chunk is None]:
         traffic.permits.end(permit)
-    return stored(traffic.state_dict())
+    return save_and_load(traffic.state_dict())
 
 
 def test_actors_are_not_looked_through_while_no_permit_is_free() -> None:

@@ -21,8 +21,8 @@ from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
 from tests.cli.warm import Fork
-from tests.core.fakes import BESIDE, ENVS, HERE, TINY, assert_same, make_runner, stored
-from tests.core.traces import processes_in
+from tests.core.fakes import ENVS, HERE, SECOND_THREAD, TINY, assert_same, make_runner, save_and_load
+from tests.core.traces import logged_processes
 from tests.waiting import PATIENCE, until
 
 
@@ -83,7 +83,7 @@ def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> 
 
     def poll() -> None:
         if runner.clock.updates > 5:
-            states.append(stored(runner.state_dict()))
+            states.append(save_and_load(runner.state_dict()))
             runner.clock.stop = len(states) == 2  # the first one disturbs nothing
 
     try:
@@ -97,7 +97,7 @@ def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> 
     try:
         again.load_state_dict(state)
         again.clock.limit = state["clock"]["steps"] + 200
-        assert_same(state["learner"], stored(again.snapshot().state_dict()))
+        assert_same(state["learner"], save_and_load(again.snapshot().state_dict()))
         again.run(lambda: None)
         assert again.clock.steps >= state["clock"]["steps"] + 200
         assert again.clock.updates > state["clock"]["updates"]
@@ -114,7 +114,7 @@ def test_each_episode_and_each_metric_is_in_the_state_or_was_told_before(tmp_pat
         if runner.clock.updates > 20 and not states:
             told.extend(runner.episodes())
             runner.metrics()
-            states.append(stored(runner.state_dict()))
+            states.append(save_and_load(runner.state_dict()))
             runner.clock.stop = True
 
     try:
@@ -138,7 +138,7 @@ def test_workers_load_only_what_is_their_own() -> None:
     """A worker that starts late must not set back what the others have learned since."""
     runner = make_runner(TINY, runner="async", inline=True, workers=2, total_timesteps=100)
     runner.run(lambda: None)
-    state = stored(runner.workers[0].state_dict())
+    state = save_and_load(runner.workers[0].state_dict())
     assert state["learner"]["_extra_state"]["optimizers"] == [{}]
     for optimizer in runner.master.optimizers:
         optimizer.target.fill_(0.5)
@@ -156,7 +156,7 @@ def test_a_resumed_run_has_its_weights_from_the_master_however_the_workers_load(
     runner = processes_runner(total_timesteps=300)
     try:
         runner.run(lambda: None)
-        state = stored(runner.state_dict())
+        state = save_and_load(runner.state_dict())
     finally:
         runner.close()
     for worker in state["workers"]["all"]:  # what it held locally is of no account to the others
@@ -167,7 +167,7 @@ def test_a_resumed_run_has_its_weights_from_the_master_however_the_workers_load(
     try:
         again.load_state_dict(state)
         again.run(lambda: None)
-        assert_same(state["learner"], stored(again.state_dict()["learner"]))
+        assert_same(state["learner"], save_and_load(again.state_dict()["learner"]))
     finally:
         again.close()
 
@@ -180,10 +180,10 @@ FAULTS = {
     "Exiting": (r"worker [01] exited with code 7; its last message did not arrive", "exited with code 7"),
     "Killed": ("worker [01] was killed by SIGKILL", "SIGKILL"),
     "Hanging": (r"worker [01] sent no message for 2 s; .* \(--worker-timeout waits longer\)", "sent no message"),
-    "LosesItsPipe": ("worker [01] failed: EOFError: a simulator went away", "Traceback.*a simulator went away"),
-    "Leaves": ("worker [01] failed: SystemExit: 5", "Traceback"),
+    "SimulatorGone": ("worker [01] failed: EOFError: a simulator went away", "Traceback.*a simulator went away"),
+    "Exits": ("worker [01] failed: SystemExit: 5", "Traceback"),
     "FailsToBuild": (r"worker [01] failed: '\S+:FailsToBuild' cannot be made: ValueError: no display", "Traceback"),
-    "Talks": ("worker [01] failed: RuntimeError: first second", "Traceback.*second"),
+    "TwoLineError": ("worker [01] failed: RuntimeError: first second", "Traceback.*second"),
     "KilledWithChild": ("worker [01] was killed by SIGKILL", "SIGKILL"),
 }
 
@@ -254,7 +254,7 @@ def test_settings_for_a_worker_that_was_killed_just_now_end_in_the_usual_sentenc
 
 def test_workers_that_have_not_begun_close_their_environments(tmp_path: Path) -> None:
     """A stop may come while they start; what an environment has started would outlive the run."""
-    env = f"{HERE}:Closed".replace("fakes.py", "traces.py")
+    env = f"{HERE}:LogsClose".replace("fakes.py", "traces.py")
     runner = processes_runner(env, **{"env.file": str(tmp_path / "closed")})
     try:
         until(lambda: all(remote.connection.poll() for remote in runner.remotes))
@@ -263,14 +263,14 @@ def test_workers_that_have_not_begun_close_their_environments(tmp_path: Path) ->
         members = workers_of(runner)
     finally:
         runner.close()
-    assert processes_in(tmp_path / "closed") == {os.getpid(), *members}
+    assert logged_processes(tmp_path / "closed") == {os.getpid(), *members}
 
 
 def test_the_first_worker_to_fail_to_load_its_state_ends_all(tmp_path: Path) -> None:
     runner = processes_runner()
     try:
         runner.run(lambda: None)
-        state = stored(runner.state_dict())
+        state = save_and_load(runner.state_dict())
     finally:
         runner.close()
     state["workers"]["all"][1]["actor"]["env"] = {}
@@ -285,14 +285,14 @@ def test_the_first_worker_to_fail_to_load_its_state_ends_all(tmp_path: Path) -> 
 
 
 def test_a_learner_without_the_seam_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"Seamless must build on rlplug_core\.Algorithm to run under 'async'"):
-        make_runner(f"{HERE}:Seamless", inline=True)
+    with pytest.raises(UsageError, match=r"OwnLearner must build on rlplug_core\.Algorithm to run under 'async'"):
+        make_runner(f"{HERE}:OwnLearner", inline=True)
 
 
 # What goes wrong in the parent.
 
 #: A run is forked while nothing else is at work in it; with another thread its processes come from a server.
-ORIGINS = {"the run": "", "a server": f"{BESIDE}\n"}
+ORIGINS = {"the run": "", "a server": f"{SECOND_THREAD}\n"}
 
 SCRIPT = """
 import sys

@@ -34,7 +34,7 @@ from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.journal import read
 from rlplug_core.seeds import preserve_generators
 from rlplug_core.types import Episode
-from tests.core.fakes import ENVS, TINY, make_runner, stored
+from tests.core.fakes import ENVS, TINY, make_runner, save_and_load
 from tests.core.loop.test_events import Recorder, run
 
 HERE = Path(__file__).resolve()
@@ -133,7 +133,7 @@ def test_stored_in_the_middle_it_goes_on_the_same(make: Any) -> None:
     for middle in range(len(returns)):
         one, other, clock = make(), make(), Clock(100)
         seen = feed(one, returns[:middle], clock)
-        other.load_state_dict(stored(one.state_dict()))
+        other.load_state_dict(save_and_load(one.state_dict()))
         assert seen + feed(other, returns[middle:], clock) == expected
 
 

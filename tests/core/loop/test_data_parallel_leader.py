@@ -16,9 +16,9 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.directory import RunDirectory
 from tests.cli.warm import Fork
-from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
+from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, save_and_load
 from tests.core.loop.test_async_processes import SCRIPT, alive, group
-from tests.core.traces import processes_in
+from tests.core.traces import logged_processes
 from tests.waiting import PATIENCE, until
 
 HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")
@@ -65,10 +65,10 @@ def test_episodes_have_the_env_step_at_which_all_learners_stood_as_they_ended() 
 def ends_alike(whole: Any, stopped: Any, again: Any) -> None:
     """Go on in `again` with what was stopped; it ends as the run that never stopped."""
     whole.run(lambda: None)
-    again.load_state_dict(stored(stopped.state_dict()))
+    again.load_state_dict(save_and_load(stopped.state_dict()))
     again.clock.stop = False
     again.run(lambda: None)
-    assert_same(stored(whole.state_dict()), stored(again.state_dict()))
+    assert_same(save_and_load(whole.state_dict()), save_and_load(again.state_dict()))
 
 
 @pytest.mark.parametrize("algorithm", [TINY, TINY_Q])
@@ -119,11 +119,11 @@ def test_a_whole_run_is_trained_and_resumed(tmp_path: Path) -> None:
 
 
 def test_learners_whose_environments_cannot_be_captured_begin_and_say_so() -> None:
-    runner = two(env=f"{TRACES}Uncaptured")
+    runner = two(env=f"{TRACES}CannotSave")
     try:
         runner.run(lambda: None)
         assert runner.clock.steps == 200
-        assert runner.inexact == "Uncaptured: a test"
+        assert runner.inexact == "CannotSave: a test"
     finally:
         runner.close()
 
@@ -131,7 +131,7 @@ def test_learners_whose_environments_cannot_be_captured_begin_and_say_so() -> No
 @pytest.mark.parametrize("steps", [0, 200])
 def test_learners_close_their_environments(tmp_path: Path, steps: int) -> None:
     """A simulator that one has started would outlive the run; also where the run ends before they have begun."""
-    runner = two(env=f"{TRACES}Closed", **{"env.file": str(tmp_path / "closed")})
+    runner = two(env=f"{TRACES}LogsClose", **{"env.file": str(tmp_path / "closed")})
     try:
         if steps:
             runner.run(lambda: None)
@@ -140,7 +140,7 @@ def test_learners_close_their_environments(tmp_path: Path, steps: int) -> None:
         members = {os.getpid(), runner.remotes[0].process.pid}
     finally:
         runner.close()
-    assert processes_in(tmp_path / "closed") == members
+    assert logged_processes(tmp_path / "closed") == members
 
 
 REFUSED = {
@@ -166,7 +166,7 @@ def test_running_moments_which_each_would_have_of_its_own_are_refused() -> None:
 
 
 def test_rows_that_hold_no_transition_are_refused_at_the_first_one() -> None:
-    runner = two(env=f"{HARMFUL}Resting")
+    runner = two(env=f"{HARMFUL}SometimesAbsent")
     try:
         with pytest.raises(UsageError, match="several learners need a transition of every row"):
             runner.run(lambda: None)
@@ -213,7 +213,7 @@ def test_a_killed_learner_is_named_also_where_a_simulator_of_its_own_holds_its_p
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rlplug_core.loop.data_parallel_leader.CLOSING", 2.0)
-    runner = two(env=f"{HARMFUL}KilledBesideChild", total_timesteps=10**6)
+    runner = two(env=f"{HARMFUL}KilledAfterChild", total_timesteps=10**6)
     try:
         with pytest.raises(WorkerFailed, match=r"^learner 1 was killed by SIGKILL$"):
             runner.run(lambda: None)

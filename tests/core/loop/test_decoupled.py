@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlplug_core.errors import UsageError
-from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
+from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, save_and_load
 from tests.tables import for_each
 
 ALONE = {"runner": "decoupled", "inline": True, "actors": 1, "max_lag": 0}
@@ -100,7 +100,7 @@ def test_stopped_stored_and_resumed_it_is_the_run_that_never_stopped(case: str, 
     whole, first, resumed = decoupled(case), decoupled(case), decoupled(case)
     advance(whole)
     advance(first, stop)
-    resumed.load_state_dict(stored(first.state_dict()))
+    resumed.load_state_dict(save_and_load(first.state_dict()))
     advance(resumed, whole.clock.limit)
     expected, ours = whole.state_dict(), resumed.state_dict()
     assert expected["clock"].pop("limit") == ours["clock"].pop("limit")
@@ -138,6 +138,6 @@ def test_a_stop_between_two_batches_leaves_the_rest_owed(case: str, update: int)
     StopAt(first, update)
     advance(first)
     assert first.clock.updates == update  # not one batch more
-    resumed.load_state_dict(stored(first.state_dict()))
+    resumed.load_state_dict(save_and_load(first.state_dict()))
     advance(resumed)
     assert_same(whole.state_dict(), resumed.state_dict())

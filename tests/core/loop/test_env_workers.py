@@ -16,7 +16,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import legal
 from rlplug_core.protocols import Env
 from rlplug_core.runs.api import resume, train
-from tests.core.fakes import ENVS, HERE, TINY, assert_same, make_runner, stored
+from tests.core.fakes import ENVS, HERE, TINY, assert_same, make_runner, save_and_load
 
 HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")
 WORKERS = {"runner": "sync", "num_envs": 3, "env_workers": 2}
@@ -32,10 +32,10 @@ def test_a_run_stopped_stored_and_gone_on_with_in_new_processes_is_the_run_that_
         whole.run(lambda: None)
         first.run(lambda: setattr(first.clock, "stop", first.clock.steps >= 99))
         assert 99 <= first.clock.steps < 240
-        again.load_state_dict(stored(first.state_dict()))
+        again.load_state_dict(save_and_load(first.state_dict()))
         again.clock.stop = False
         again.run(lambda: None)
-        assert_same(stored(whole.state_dict()), stored(again.state_dict()))
+        assert_same(save_and_load(whole.state_dict()), save_and_load(again.state_dict()))
     finally:
         for runner in (whole, first, again):
             runner.close()
@@ -79,7 +79,7 @@ FAULTS = {
     f"{ENVS}:Hanging": r"in step 21 the worker of environment 0 gave no answer for 2 s \(--worker-timeout",
     f"{HARMFUL}Killed": "in step 21 the worker of environment 0 was killed by SIGKILL",
     f"{HARMFUL}KilledWithChild": "in step 21 the worker of environment 0 was killed by SIGKILL",
-    f"{HARMFUL}LosesItsPipe": "in step 21 the worker of environment 0 raised EOFError: a simulator went away",
+    f"{HARMFUL}SimulatorGone": "in step 21 the worker of environment 0 raised EOFError: a simulator went away",
 }
 
 
@@ -97,7 +97,7 @@ def test_a_fault_is_told_with_environment_and_step_and_nobody_is_left(env: str) 
 def test_a_hang_before_the_first_step_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlplug_core.loop.env_workers.STARTUP", 1.0)
     with pytest.raises(WorkerFailed, match=r"before the first step, .* environment 0 gave no answer for 2 s"):
-        env_of(f"{HARMFUL}NeverBuilt")
+        env_of(f"{HARMFUL}NeverBuilds")
     assert not multiprocessing.active_children()
 
 

@@ -19,7 +19,7 @@ from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.seeds import Seeds, global_state
 from rlplug_core.testing.envs import Chain, Masked, Truncated
 from rlplug_core.types import Act, Array, State, Timestep
-from tests.core.fakes import Dicey, Tiny, TinyConfig, assert_same
+from tests.core.fakes import GlobalRandomness, Tiny, TinyConfig, assert_same
 from tests.core.signals import Costly, cost_of
 
 
@@ -128,7 +128,7 @@ def test_without_a_near_time_limit_an_episode_is_no_longer_than_the_run(limit: i
 
 
 def test_it_touches_no_generator_and_repeats() -> None:
-    env = Dicey(3)
+    env = GlobalRandomness(3)
     learner = Tiny(env.spec, TinyConfig(), Context(Seeds(0)))
     training = learner.agent()
     training.initial(2)

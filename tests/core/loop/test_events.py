@@ -17,7 +17,7 @@ from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.events import TICK, Events, Progress
 from rlplug_core.loop.sync import Meter
 from rlplug_core.types import Episode, Result
-from tests.core.fakes import TINY, assert_same, make_runner, stored
+from tests.core.fakes import TINY, assert_same, make_runner, save_and_load
 from tests.tables import for_each
 
 
@@ -40,7 +40,7 @@ class Recorder:
         return Evaluation((value, value + 2), (3, 5))
 
     def checkpoint(self, kind: str, step: int, components: Mapping[str, Any], reason: str) -> None:
-        self.checkpoints.append((kind, step, stored(dict(components))))
+        self.checkpoints.append((kind, step, save_and_load(dict(components))))
 
     def watch(self, progress: Progress) -> None:
         self.progress.append(progress)
@@ -238,7 +238,7 @@ def test_a_resumed_run_counts_episodes_between_records(at: int) -> None:
     whole, first, second = Recorder(), Recorder(), Recorder()
     run(whole, **options)
     events = run(first, until=at, **options)
-    state = stored({**events.runner.state_dict(), "events": events.state_dict()})
+    state = save_and_load({**events.runner.state_dict(), "events": events.state_dict()})
     state["clock"]["limit"] = 200
     run(second, state=state, **options)
     assert first.steps("metrics") + second.steps("metrics") == whole.steps("metrics")
@@ -290,7 +290,7 @@ def test_a_resumed_run_tells_the_rest_and_nothing_twice(at: int) -> None:
     whole, first, second = Recorder([3.0, 1.0, 4.0, 1.0, 5.0]), Recorder([3.0, 1.0, 4.0, 1.0, 5.0]), Recorder()
     run(whole, **options)
     events = run(first, until=at, **options)
-    state = stored({**events.runner.state_dict(), "events": events.state_dict()})
+    state = save_and_load({**events.runner.state_dict(), "events": events.state_dict()})
     state["clock"]["limit"] = 200
     second.returns = first.returns
     run(second, state=state, **options)
@@ -352,7 +352,7 @@ def test_a_meter_averages_what_there_is() -> None:
         if number % 2:
             metrics["kl"] = number
         meter.add(Result(metrics))
-    state = stored(meter.state_dict())  # type: ignore[arg-type]
+    state = save_and_load(meter.state_dict())  # type: ignore[arg-type]
     assert state == {"loss": [[0, 1, 2], [2.0, 3.0, 4.0]], "kl": [[1], [3.0]]}
     other = Meter(recent=3)
     other.load_state_dict(state)

@@ -11,18 +11,26 @@ from rlplug_core.errors import BadEnv, PluginError, UsageError
 from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.plugins.env_base import EnvBase
 from rlplug_core.types import Spec
-from tests.core.fakes import TINY, assert_same, make_runner, stored
-from tests.core.signals import CLASHES, COSTLY, UNASKED, WANTS, WANTS_PAIR, WATCHFUL, WATCHFUL_Q
+from tests.core.fakes import TINY, assert_same, make_runner, save_and_load
+from tests.core.signals import (
+    CHECKS_SIGNALS,
+    CHECKS_SIGNALS_Q,
+    CLASHES_WITH_EXTRAS,
+    COSTLY,
+    NEEDS_DANGER,
+    NEEDS_PAIR,
+    UNREAD_INFO,
+)
 
 CASES: dict[str, dict[str, Any]] = {
-    "sync": {"algorithm": WATCHFUL},
-    "env-workers": {"algorithm": WATCHFUL, "env_workers": 2},
-    "async": {"algorithm": WATCHFUL, "runner": "async", "workers": 2, "inline": True},
-    "async-processes": {"algorithm": WATCHFUL, "runner": "async", "workers": 2},
-    "decoupled": {"algorithm": WATCHFUL, "runner": "decoupled", "actors": 2, "inline": True},
-    "decoupled-processes": {"algorithm": WATCHFUL, "runner": "decoupled", "actors": 2},
-    "replay": {"algorithm": WATCHFUL_Q},
-    "replay-decoupled": {"algorithm": WATCHFUL_Q, "runner": "decoupled", "actors": 2, "inline": True},
+    "sync": {"algorithm": CHECKS_SIGNALS},
+    "env-workers": {"algorithm": CHECKS_SIGNALS, "env_workers": 2},
+    "async": {"algorithm": CHECKS_SIGNALS, "runner": "async", "workers": 2, "inline": True},
+    "async-processes": {"algorithm": CHECKS_SIGNALS, "runner": "async", "workers": 2},
+    "decoupled": {"algorithm": CHECKS_SIGNALS, "runner": "decoupled", "actors": 2, "inline": True},
+    "decoupled-processes": {"algorithm": CHECKS_SIGNALS, "runner": "decoupled", "actors": 2},
+    "replay": {"algorithm": CHECKS_SIGNALS_Q},
+    "replay-decoupled": {"algorithm": CHECKS_SIGNALS_Q, "runner": "decoupled", "actors": 2, "inline": True},
 }
 
 
@@ -45,14 +53,14 @@ def test_a_resumed_run_has_the_same_signals(case: str) -> None:
     first.clock.limit = 46
     first.run(lambda: None)
     resumed = make_runner(env=COSTLY, **CASES[case])
-    resumed.load_state_dict(stored(first.state_dict()))
+    resumed.load_state_dict(save_and_load(first.state_dict()))
     resumed.clock.limit = whole.clock.limit
     resumed.run(lambda: None)
     assert_same(whole.state_dict(), resumed.state_dict())
 
 
 def test_without_signals_no_info_is_read() -> None:
-    runner = make_runner(TINY, UNASKED)
+    runner = make_runner(TINY, UNREAD_INFO)
     runner.run(lambda: None)
     assert runner.actor.signals is None
     assert "signals" not in runner.actor.state_dict()
@@ -62,12 +70,12 @@ def test_without_signals_no_info_is_read() -> None:
     ("algorithm", "error", "message"),
     [
         (
-            WANTS,
+            NEEDS_DANGER,
             UsageError,
-            r"Wants learns from info\['danger'\], which Costly does not give: its info has cost, pair;",
+            r"NeedsDanger learns from info\['danger'\], which Costly does not give: its info has cost, pair;",
         ),
-        (WANTS_PAIR, UsageError, r"a step has no info\['pair'\].*signals = \{'pair': 0.0\}"),
-        (CLASHES, PluginError, "'log_prob' is a signal of Clashes and an extra of its agent"),
+        (NEEDS_PAIR, UsageError, r"a step has no info\['pair'\].*signals = \{'pair': 0.0\}"),
+        (CLASHES_WITH_EXTRAS, PluginError, "'log_prob' is a signal of ClashesWithExtras and an extra of its agent"),
     ],
 )
 @pytest.mark.parametrize("workers", [1, 2])

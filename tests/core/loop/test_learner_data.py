@@ -19,8 +19,8 @@ from rlplug_core.runs.api import load, resume, train
 from rlplug_core.runs.data import with_dataset
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain, Continuous
-from tests.core.demonstrations import IMITATES, NEEDS, write_chain
-from tests.core.fakes import ENVS, RUNNERS, TINY, TINY_Q, assert_same, stored
+from tests.core.demonstrations import IMITATES, NEEDS_DATASET, write_chain
+from tests.core.fakes import ENVS, RUNNERS, TINY, TINY_Q, assert_same, save_and_load
 
 CHAIN = f"{ENVS}:Chain"
 INLINE: dict[str, dict[str, Any]] = {
@@ -64,7 +64,7 @@ def test_draws_depend_on_the_seed_and_go_on_from_a_state_without_data(data: Path
     one, same, other = made(data), made(data), made(data, 1)
     first = one.batch(20).index.tolist()
     assert first == same.batch(20).index.tolist() != other.batch(20).index.tolist()
-    state = stored(one.state_dict())
+    state = save_and_load(one.state_dict())
     assert state.keys() == {"sha256", "generator"}
     other.load_state_dict(state)
     assert one.batch(20).index.tolist() == other.batch(20).index.tolist()
@@ -84,7 +84,7 @@ def test_a_resumed_run_draws_the_same_batches(data: Path, case: str) -> None:
     whole.run(lambda: None)
     first.clock.limit = 90
     first.run(lambda: None)
-    resumed.load_state_dict(stored(first.state_dict()))
+    resumed.load_state_dict(save_and_load(first.state_dict()))
     resumed.clock.limit = whole.clock.limit
     resumed.run(lambda: None)
     assert_same(whole.state_dict(), resumed.state_dict())
@@ -99,7 +99,7 @@ def test_a_resumed_run_draws_the_same_batches(data: Path, case: str) -> None:
 def test_learners_in_other_processes_have_the_data(tmp_path: Path, data: Path, case: str) -> None:
     """A learner without it has no such metric; `load` and `evaluate` need no data."""
     options = {"total_timesteps": 200, "num_envs": 2, "dataset": str(data), "final_eval_episodes": 2, **RUNNERS[case]}
-    run = train(NEEDS, CHAIN, {**options, "eval_episodes": 2}, out=tmp_path, hooks=False)
+    run = train(NEEDS_DATASET, CHAIN, {**options, "eval_episodes": 2}, out=tmp_path, hooks=False)
     records = run.journal.read_text(encoding="utf-8")
     assert "data/first" in records
     data.unlink()
@@ -119,7 +119,7 @@ def test_a_run_is_resumed_with_its_data_and_not_with_another(tmp_path: Path, dat
 @pytest.mark.parametrize(
     ("algorithm", "options", "sentence"),
     [
-        (NEEDS, {}, "learns from a data set; name it: --dataset FILE.npz, or minari:ID"),
+        (NEEDS_DATASET, {}, "learns from a data set; name it: --dataset FILE.npz, or minari:ID"),
         (IMITATES, {"dataset": "DATA", "dataset_share": 0.5}, "--dataset-share mixes a data set with the run's own"),
         (TINY_Q, {"dataset_share": 0.5}, "it needs --dataset"),
         (TINY_Q, {"dataset": "DATA", "dataset_share": 0.5, "offline": True}, "and no --offline"),

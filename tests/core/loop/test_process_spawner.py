@@ -14,7 +14,7 @@ import torch
 
 from rlplug_core.loop import process_spawner
 from rlplug_core.loop.worker import post, run_child
-from tests.core.fakes import BESIDE
+from tests.core.fakes import SECOND_THREAD
 from tests.core.loop.test_async_processes import group
 from tests.waiting import until
 
@@ -42,7 +42,7 @@ def tell(rank: int, parent: Connection, lifeline: Connection) -> None:
 
 @pytest.mark.parametrize("forked", [True, False], ids=["the run", "a server"])
 def test_a_run_is_forked_while_it_has_no_other_thread_and_no_fork_hides_that_it_died(forked: bool) -> None:
-    code = SCRIPT if forked else f"{BESIDE}\n{SCRIPT}"
+    code = SCRIPT if forked else f"{SECOND_THREAD}\n{SCRIPT}"
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

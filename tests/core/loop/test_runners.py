@@ -14,7 +14,7 @@ import pytest
 from rlplug_core.errors import UsageError
 from rlplug_core.loop import sync
 from rlplug_core.runs.api import train
-from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
+from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, save_and_load
 from tests.tables import for_each
 
 ENV_NAMES = ("Chain", "Truncated", "Masked", "Recall", "Continuous")
@@ -59,7 +59,7 @@ def test_one_inline_worker_is_the_synchronous_runner(env: str, optimizer: str) -
 
 @pytest.mark.parametrize("options", [{"runner": "sync"}, {"runner": "async", "inline": True, "workers": 3}])
 def test_the_same_seed_gives_the_same_run(options: dict[str, Any]) -> None:
-    states = [stored(trained(**options).state_dict()) for _ in range(2)]
+    states = [save_and_load(trained(**options).state_dict()) for _ in range(2)]
     assert_same(*states)
 
 
@@ -99,7 +99,7 @@ def test_stopped_stored_and_resumed_it_is_the_run_that_never_stopped(case: str, 
     resumed = make_runner(**CASES[case])
     for _ in range(13):  # a resumed process may have drawn numbers before
         np.random.random()
-    resumed.load_state_dict(stored(first.state_dict()))
+    resumed.load_state_dict(save_and_load(first.state_dict()))
     advance(resumed, whole.clock.limit)
     expected, ours = whole.state_dict(), resumed.state_dict()
     assert expected["clock"].pop("limit") == ours["clock"].pop("limit")
@@ -141,7 +141,7 @@ def test_a_stop_between_two_batches_leaves_the_rest_owed(case: str, update: int)
     StopAt(first, update)
     advance(first)
     assert first.clock.updates == update  # not one batch more
-    resumed.load_state_dict(stored(first.state_dict()))
+    resumed.load_state_dict(save_and_load(first.state_dict()))
     advance(resumed)
     assert_same(whole.state_dict(), resumed.state_dict())
 

@@ -16,7 +16,7 @@ from rlplug_core.errors import Stopped
 from rlplug_core.loop.signals import handle_signals
 from rlplug_core.runs.api import open_run, resume
 from tests.cli.warm import Fork
-from tests.core.fakes import BESIDE, ENVS, TINY
+from tests.core.fakes import ENVS, SECOND_THREAD, TINY
 from tests.core.loop.test_async_processes import group
 from tests.waiting import PATIENCE, until
 
@@ -116,8 +116,8 @@ def test_a_second_sigterm_ends_an_environment_that_hangs(start: Start, tmp_path:
 @pytest.mark.parametrize(
     ("origin", "number"),
     [
-        pytest.param(BESIDE, 2, marks=pytest.mark.slow),
-        pytest.param(BESIDE, 3, marks=pytest.mark.slow),
+        pytest.param(SECOND_THREAD, 2, marks=pytest.mark.slow),
+        pytest.param(SECOND_THREAD, 3, marks=pytest.mark.slow),
         ("", 1),
         pytest.param("", 2, marks=pytest.mark.slow),
     ],

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rlplug_core.errors import WorkerFailed
-from tests.core.fakes import ENVS, HERE, RUNNERS, TINY, assert_same, make_runner, stored
+from tests.core.fakes import ENVS, HERE, RUNNERS, TINY, assert_same, make_runner, save_and_load
 
-NEVER = f"{HERE}:NeverBuilt".replace("fakes.py", "harmful.py")
+NEVER = f"{HERE}:NeverBuilds".replace("fakes.py", "harmful.py")
 
 
 def stopped(begin: Any = None, **options: Any) -> Any:
@@ -22,7 +22,7 @@ def stopped(begin: Any = None, **options: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:  # who waits for them is told so within seconds
             patch.setattr("rlplug_core.loop.async_processes.STARTUP", 3.0)
             runner.run(lambda: None)
-            return stored(runner.state_dict())
+            return save_and_load(runner.state_dict())
     finally:
         runner.close()
 
@@ -49,7 +49,7 @@ def trained(begin: Any, limit: int, **options: Any) -> Any:
             runner.load_state_dict(begin)
         runner.clock.limit = limit
         runner.run(lambda: None)
-        return stored(runner.state_dict())
+        return save_and_load(runner.state_dict())
     finally:
         runner.close()
 

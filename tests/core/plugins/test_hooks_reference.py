@@ -212,7 +212,7 @@ def test_a_hook_is_called_as_documented(hook: str, witness: Witness) -> None:
 
 
 def test_an_evaluation_records_how_often_episodes_succeed(witness: Witness) -> None:
-    made = run(f"{WRAPS}:winning")
+    made = run(f"{WRAPS}:chain_with_success")
     shares = [one.data["eval/success_rate"] for one in recorded(made, "evaluation")]
     means = [one.data["eval/return_mean"] for one in recorded(made, "evaluation")]
     assert shares == means  # leaving at the right is 1, and a success

@@ -92,7 +92,11 @@ def test_a_relative_path_becomes_absolute(monkeypatch: pytest.MonkeyPatch) -> No
         ("", UsageError, r"no wrapper '' is installed"),
         ("tenfould", UsageError, r"no wrapper 'tenfould' is installed \('rlplug list' shows all\)"),
         ("nothing.here:Aged", UsageError, r"there is no module 'nothing'"),
-        (f"{HERE}:Halved", PluginError, r"wraps.py:Halved' is not a wrapper: it has no 'reset', 'close', 'state_dict'"),
+        (
+            f"{HERE}:OnlyStep",
+            PluginError,
+            r"wraps.py:OnlyStep' is not a wrapper: it has no 'reset', 'close', 'state_dict'",
+        ),
         (f"{HERE}:HALVES", PluginError, r"is not a class; a wrapper must be one"),
     ],
 )
@@ -113,12 +117,15 @@ class Closing(Chain):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Raising", r"wrapper '.*Raising' cannot be put around Closing: ValueError: not today; --traceback shows"),
-        ("Specless", r"wrapper '.*Specless' made no environment: it has no 'spec'"),
+        (
+            "CannotBuild",
+            r"wrapper '.*CannotBuild' cannot be put around Closing: ValueError: not today; --traceback shows",
+        ),
+        ("NoSpec", r"wrapper '.*NoSpec' made no environment: it has no 'spec'"),
     ],
 )
 def test_a_wrapper_that_fails_is_named_and_the_environment_closed(name: str, said: str) -> None:
-    env, inner = Closing(2), WrapperSpec.parse(f"{HERE}:Lasting")
+    env, inner = Closing(2), WrapperSpec.parse(f"{HERE}:RecordsClose")
     lasting: Any = inner.wrapper
     lasting.closed.clear()
     with pytest.raises(PluginError, match=said):

@@ -24,8 +24,8 @@ from rlplug_core.errors import BadCheckpoint, BadFile
 from rlplug_core.runs.checkpoint import FORMAT, Checkpoints, read, seal_manifest
 from rlplug_core.runs.reproducibility import recorded_environment
 from rlplug_core.runs.schemas import check_component
-from tests.core.fakes import assert_same, stored
-from tests.core.writers import started, write_for_ever, write_once
+from tests.core.fakes import assert_same, save_and_load
+from tests.core.writers import start_process, write_forever, write_once
 
 #: Linux reports the memory of a process here.
 STATUS = Path("/proc/self/status")
@@ -83,7 +83,7 @@ def assert_equal(first: Any, second: Any) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.dictionaries(KEYS, TREES, max_size=4))
 def test_round_trips_any_state(tree: dict[Any, Any]) -> None:
-    assert_equal(tree, stored(tree))
+    assert_equal(tree, save_and_load(tree))
 
 
 def test_round_trips_odd_leaves() -> None:
@@ -99,7 +99,7 @@ def test_round_trips_odd_leaves() -> None:
         "flag": np.bool_(True),
         "big_endian": np.arange(3, dtype=">f4"),
     }
-    restored = stored(odd)
+    restored = save_and_load(odd)
     assert restored["generator"] == generator
     assert restored["infinite"] == odd["infinite"]
     np.testing.assert_array_equal(restored["strided"], odd["strided"])
@@ -108,7 +108,7 @@ def test_round_trips_odd_leaves() -> None:
     assert restored["scalar"] == np.float32(0.1)
     assert restored["flag"] is True
     np.testing.assert_array_equal(restored["big_endian"], odd["big_endian"])
-    assert np.isnan(stored({"nan": float("nan")})["nan"])
+    assert np.isnan(save_and_load({"nan": float("nan")})["nan"])
 
 
 def test_each_load_returns_writable_arrays_of_all_types(tmp_path: Path) -> None:
@@ -395,7 +395,7 @@ def test_nothing_is_pickled(tmp_path: Path) -> None:
 def kill_writer(directory: Path, first_step: int, rounds: int, seconds: float) -> int:
     """Kill a writer shortly after it acknowledged some rounds; return the last acknowledged step."""
     receiver, sender = Pipe(duplex=False)
-    writer = started(write_for_ever, str(directory), first_step, sender)
+    writer = start_process(write_forever, str(directory), first_step, sender)
     sender.close()
     steps = [int(receiver.recv_bytes()) for _ in range(rounds)]
     writer.join(seconds)
@@ -442,7 +442,7 @@ def test_kill_before_any_file_operation_damages_no_checkpoint(tmp_path: Path) ->
         directory = tmp_path / str(operation)
         save(directory, 1, kind="best", learner={"version": 1})
         save(directory, 1, learner={"version": 1})
-        writer = started(write_once, str(directory), operation + 1)
+        writer = start_process(write_once, str(directory), operation + 1)
         writer.join()
         for kind in ("best", "step"):
             saved, components, _, warnings = Checkpoints(directory).load([kind])

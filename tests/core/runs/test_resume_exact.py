@@ -14,7 +14,7 @@ from rlplug_core.runs.journal import read as records
 from tests.core import wraps
 from tests.core.fakes import ENVS, TINY, TINY_Q, assert_same
 
-ENV = f"{wraps.HERE}:Leaving"
+ENV = f"{wraps.HERE}:Terminates"
 OPTIONS: dict[str, Any] = {
     "total_timesteps": 600, "num_envs": 3, "eval_every": 300, "eval_episodes": 2, "final_eval_episodes": 0,
     "checkpoint_every": 120, "log_every": 60,
@@ -29,10 +29,10 @@ def final(run: Run) -> Any:
 
 def interrupt_run(out: Path, algorithm: str, at: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> str:
     """Train a run that stops within a step; return its message."""
-    monkeypatch.setenv(wraps.LEAVE_IN, str(at))
+    monkeypatch.setenv(wraps.TERMINATE_IN, str(at))
     with pytest.raises(Interrupted) as caught:
         train(algorithm, ENV, {**OPTIONS, **options}, out=out, name="part", hooks=False)
-    monkeypatch.delenv(wraps.LEAVE_IN)
+    monkeypatch.delenv(wraps.TERMINATE_IN)
     return str(caught.value)
 
 

@@ -216,7 +216,7 @@ def without_wall(components: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**components, "events": {**components["events"], "wall": 0}}
 
 
-@pytest.mark.parametrize("env", [CHAIN, f"{HERE}:Dicey"])
+@pytest.mark.parametrize("env", [CHAIN, f"{HERE}:GlobalRandomness"])
 @pytest.mark.parametrize("algorithm", [TINY, TINY_Q])
 def test_evaluation_does_not_change_weights(tmp_path: Path, env: str, algorithm: str) -> None:
     """Also if the environment draws from the global generators, which evaluation shares."""
@@ -267,7 +267,7 @@ def test_checkpoints_of_one_step_are_evaluated_once(tmp_path: Path, monkeypatch:
 
 def test_evaluates_weights_that_change_at_the_end(tmp_path: Path) -> None:
     """The weights of the last evaluation were the best, at the same step."""
-    run = train_run(tmp_path, algorithm=f"{HERE}:Forgetful", eval_every=200)
+    run = train_run(tmp_path, algorithm=f"{HERE}:NegatesPolicy", eval_every=200)
     final_eval = records(run, "final_eval")[0].data
     assert (final_eval["checkpoint"], final_eval["last_checkpoint"]) == (f"best-{200:012d}", f"final-{200:012d}")
     for name, prefix in (("best", ""), ("final", "last_")):

@@ -22,40 +22,43 @@ from tests.tables import for_each
 
 FILE = Path(wrong_algorithms.__file__)
 
-#: Each wrong algorithm, and the check that says so.
+#: Each wrong algorithm, and the check that fails.
 WRONG = {
-    "Reserved": "options", "NoDefault": "options", "WrongDefault": "options", "StraySearch": "options",
+    "Reserved": "options", "NoDefault": "options", "WrongDefault": "options", "UnknownSearch": "options",
     "WideSearch": "options", "UnknownRunner": "runners",
-    "Stumbles": "spaces", "Overstates": "spaces", "Mute": "protocol", "Keen": "protocol",
-    "Floats": "actions", "Columns": "actions", "FlatExtras": "actions", "Blind": "masks",
-    "Hoards": "updates", "Ungrouped": "metrics", "Squats": "metrics", "Infinite": "metrics", "Graphic": "metrics",
-    "OwnTime": "clock", "Leaves": "leaks",
-    "CountsAbsent": "weight-zero", "TakesPauses": "pauses", "Refers": "copies",
-    "CutsShort": "truncation", "CutsMostShort": "truncation", "GoesOn": "termination",
-    "Unseeded": "seeding", "Deaf": "seeding",
-    "Borrows": "agents", "SameRanks": "agents", "Copies": "agents", "Nostalgic": "memory",
-    "CountsLoads": "save-load", "CountsRows": "save-load", "Unwritable": "save-load",
+    "RaisesAttributeError": "spaces", "UndeclaredActions": "spaces", "NoFeedback": "protocol",
+    "NoExploreArgument": "protocol",
+    "FloatActions": "actions", "ColumnActions": "actions", "FlatExtras": "actions", "IgnoresMasks": "masks",
+    "NoBatches": "updates", "Ungrouped": "metrics", "ReservedMetric": "metrics", "InfiniteMetric": "metrics",
+    "KeepsGraphs": "metrics",
+    "ChangesClock": "clock", "LeavesThread": "leaks",
+    "CountsAbsent": "weight-zero", "TrainsOnAbsentRows": "pauses", "KeepsReferences": "copies",
+    "TerminatesTruncations": "truncation", "TerminatesMostTruncations": "truncation",
+    "TruncatesTerminations": "termination",
+    "Unseeded": "seeding", "IgnoresSeed": "seeding",
+    "SharesGenerator": "agents", "SameRanks": "agents", "CopiesWeights": "agents", "CarriesMemoryOver": "memory",
+    "CountsLoads": "save-load", "CountsRows": "save-load", "SetInState": "save-load",
     "LosesBatches": "resume",
-    "Rooted": "fresh-process", "Watches": "evaluation", "TellsActorsApart": "decoupled",
+    "DependsOnProcess": "fresh-process", "LearnsFromActs": "evaluation", "DependsOnRunner": "decoupled",
     "CopiesToAct": "tensors", "ActsInArrays": "tensors", "CopiesToStore": "tensors", "CopiesToLearn": "tensors",
     "LearnsFromArrays": "tensors",
 }  # fmt: skip
 
-#: Each that learns the wrong way round in environments of one kind, and the check that says so.
-CONTRARY = {
-    "Contrary": "learn-chain", "ContraryInContinuous": "learn-continuous", "ContraryUnderMasks": "learn-masked",
-    "ContraryInOneState": "learn-truncated",
+#: Each algorithm with the wrong sign in environments of one kind, and the check that fails.
+WRONG_SIGN = {
+    "WrongSign": "learn-chain", "WrongSignInContinuous": "learn-continuous", "WrongSignWithMasks": "learn-masked",
+    "WrongSignInOneState": "learn-truncated",
 }  # fmt: skip
-#: What shows in several ways: the checks that say so.
+#: Algorithms that fail several checks.
 SEVERAL = {
-    "Reallocates": ["agents", "resume", "async"],
-    "Forgets": ["hidden-state", "resume"],
-    "NextEpisode": ["episodes", "truncation"],
-    "GoesOnElsewhere": ["episodes", "termination"],
+    "ReallocatesWeights": ["agents", "resume", "async"],
+    "UnsavedCount": ["hidden-state", "resume"],
+    "BootstrapsFromReset": ["episodes", "truncation"],
+    "BootstrapsTerminations": ["episodes", "termination"],
     "OwnSteps": ["async", "non-finite"],
-    "Normalized": ["episodes", "rewards", "weight-scale"],
+    "DividesByWeights": ["episodes", "rewards", "weight-scale"],
     "PlainMean": ["episodes", "rewards", "weight-scale"],
-    "Restless": ["agents", "evaluation", "explore", "hidden-state"],
+    "ChangingEvaluation": ["agents", "evaluation", "explore", "hidden-state"],
 }
 
 
@@ -100,9 +103,9 @@ def test_a_right_algorithm_passes_all() -> None:
 
 
 def test_a_right_memory_passes() -> None:
-    assert of("Remembers")["memory"].outcome().status == "passed"
+    assert of("HasMemory")["memory"].outcome().status == "passed"
     with pytest.raises(Failed, match=r"'memory' in step \d+ depends on the recurrent state before the start"):
-        of("Nostalgic")["memory"]()
+        of("CarriesMemoryOver")["memory"]()
 
 
 @for_each("name", [*WRONG, *SEVERAL])
@@ -112,7 +115,7 @@ def test_a_wrong_one_fails_the_checks_made_for_it(name: str) -> None:
         expected = SEVERAL.get(name) or [WRONG[name]]
         assert not [check for check in expected if not found[check].outcome().broken]
     finally:
-        wrong_algorithms.Leaves.stop.set()
+        wrong_algorithms.LeavesThread.stop.set()
 
 
 @pytest.mark.slow
@@ -121,19 +124,19 @@ def test_a_wrong_one_fails_no_other_check(name: str) -> None:
     try:
         assert sorted(failing(name)) == sorted(SEVERAL.get(name) or [WRONG[name]])
     finally:
-        wrong_algorithms.Leaves.stop.set()
+        wrong_algorithms.LeavesThread.stop.set()
 
 
-@for_each("name", CONTRARY)
+@for_each("name", WRONG_SIGN)
 def test_one_that_learns_the_wrong_way_round_fails_the_check_that_trains_there(name: str) -> None:
-    assert of(name, learn=True)[CONTRARY[name]].outcome().status == "failed"
+    assert of(name, learn=True)[WRONG_SIGN[name]].outcome().status == "failed"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CONTRARY)
+@pytest.mark.parametrize("name", WRONG_SIGN)
 def test_one_that_learns_the_wrong_way_round_passes_where_another_fails(name: str) -> None:
     learning = [check for check in of(name, learn=True).values() if check.level == "learn"]
-    assert [check.name for check in learning if check.outcome().status == "failed"] == [CONTRARY[name]]
+    assert [check.name for check in learning if check.outcome().status == "failed"] == [WRONG_SIGN[name]]
 
 
 @pytest.mark.parametrize("story", [Story(absent=True), Story(pausing=True)], ids=["absent", "pausing"])
@@ -177,7 +180,7 @@ def test_every_check_has_a_wrong_algorithm() -> None:
     }
     sly = {name for name, _ in test_kit_close.SLY.values()}
     several = {name for names in SEVERAL.values() for name in names}
-    assert {rule.name for rule in RULES} == elsewhere | sly | several | {*WRONG.values(), *CONTRARY.values()}
+    assert {rule.name for rule in RULES} == elsewhere | sly | several | {*WRONG.values(), *WRONG_SIGN.values()}
 
 
 def test_every_check_has_a_summary() -> None:
@@ -201,7 +204,7 @@ def test_a_check_that_does_not_apply_skips() -> None:
 
 
 def test_a_provisional_check_warns_and_nothing_more() -> None:
-    check = of("Silent")["help"]
+    check = of("NoHelp")["help"]
     assert not check.provisional
     check.examination.contract = 1  # as its index says
     assert check.provisional
@@ -209,7 +212,7 @@ def test_a_provisional_check_warns_and_nothing_more() -> None:
         check()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        of("Silent")["options"]()
+        of("NoHelp")["options"]()
 
 
 def test_expected_failures_are_strict_and_need_a_reason() -> None:

@@ -10,26 +10,29 @@ from rlplug_core.testing import checks
 from tests.core import right_algorithms, sly_algorithms
 from tests.tables import for_each
 
-#: Each wrong algorithm, and the check that says so, with a word of what it says.
+#: Each wrong algorithm, the check that fails, and words of its message.
 SLY = {
-    "RunsOn": ("episodes", "recursion"), "RunsOnPastCuts": ("episodes", "recursion"),
+    "AdvantagesAcrossEpisodes": ("episodes", "recursion"), "AdvantagesAcrossTruncations": ("episodes", "recursion"),
     "LateAdvantages": ("episodes", "next episode"), "EarlyAdvantages": ("episodes", "next episode"),
     "EarlyDeltas": ("episodes", "next episode"), "OwnValue": ("successors", "not of its obs"),
     "NStepLate": ("rewards", "the sample's own reward"),
-    "SumsOn": ("episodes", "cut sums over rewards"), "SumsOnPastCuts": ("episodes", "cut sums over rewards"),
-    "ResetSuccessors": ("episodes", "next_obs"), "ResetSuccessorsWhenThere": ("truncation", "next_obs"),
-    "WritesObs": ("inputs", "`act` of CentringAgent writes into 'obs'"), "WritesFirst": ("inputs", "'is_first'"),
+    "NStepAcrossEpisodes": ("episodes", "cut sums over rewards"),
+    "NStepAcrossTruncations": ("episodes", "cut sums over rewards"),
+    "ResetSuccessors": ("episodes", "next_obs"), "ResetSuccessorsOfValidRows": ("truncation", "next_obs"),
+    "WritesObs": ("inputs", "`act` of CenteringAgent writes into 'obs'"), "WritesFirst": ("inputs", "'is_first'"),
     "WritesRewards": ("inputs", "'reward'"),
     "CountsUpdates": ("hidden-state", "learner.count is"),
-    "CountsAnswers": ("hidden-state", "agent.answers is"),
+    "CountsActs": ("hidden-state", "agent.acts is"),
     "ReseedsNumpy": ("generators", "generator of numpy"), "ReseedsTorch": ("generators", "generator of torch"),
-    "CoversUp": ("non-finite", "rewards that are NaN"), "SkipsOver": ("non-finite", "rewards that are NaN"),
-    "Dice": ("explore", "`act` ignores `explore`"), "Willful": ("explore", "`act` ignores `explore`"),
+    "ReplacesNan": ("non-finite", "rewards that are NaN"), "SkipsNan": ("non-finite", "rewards that are NaN"),
+    "SamplesInEvaluation": ("explore", "`act` ignores `explore`"),
+    "ExploresInEvaluation": ("explore", "`act` ignores `explore`"),
 }  # fmt: skip
-#: Two that train are told from right ones by what they learn.
-TEMPTED = ("RunsOn", "SumsOn")
+#: Two that train; only learning tells them from right algorithms.
+TEMPTED = ("AdvantagesAcrossEpisodes", "NStepAcrossEpisodes")
 RIGHT = (
-    "ZeroTable", "Dyna", "Keeps", "WorldModel", "DelayedReplay", "Padded", "Ensemble", "NumpyOnly", "WholeReturns",
+    "ZeroTable", "Dyna", "KeepsRollouts", "WorldModel", "LearnsFromOldSteps", "Padded", "Ensemble", "NumpyOnly",
+    "WholeReturns",
     "ScaledRewards", "TinyQ", "Tiny",
 )  # fmt: skip
 
@@ -50,7 +53,7 @@ def test_one_that_counts_the_next_episode_in_is_tempted(name: str) -> None:
 
 
 #: One of each kind of data; the others are `slow`, and `test_kit` has `Tiny`.
-PLAIN = ("Dyna", "WorldModel", "DelayedReplay", "NumpyOnly", "WholeReturns", "TinyQ")
+PLAIN = ("Dyna", "WorldModel", "LearnsFromOldSteps", "NumpyOnly", "WholeReturns", "TinyQ")
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,26 @@ import pytest
 from rlplug_core.testing.envs import Chain
 from rlplug_core.testing.kit.examination import Examination
 from rlplug_core.testing.kit.extra_inputs import with_signals
-from tests.core.asking import Endless, Forgets, Insists, Misspelt, Prices, Undrawn, Unread
+from tests.core.asking import (
+    LoadsOnlyWithDataset,
+    LosesDatasetState,
+    NanDefault,
+    SubtractsCost,
+    UnknownDatasetUse,
+    UnusedDataset,
+    UnusedSignal,
+)
 from tests.core.carrying import (
     CarryingQ,
-    Counts,
+    CountsUses,
     Exports,
     ExportsAnother,
     ExportsWithoutReset,
-    Loses,
-    Misplaces,
-    Undeclared,
+    LosesExtras,
+    MisplacesExtras,
+    UndeclaredExtras,
 )
-from tests.core.demonstrations import Imitates, Mixes, Needs
+from tests.core.demonstrations import Imitates, MixesDataset, NeedsDataset
 from tests.core.fakes import Tiny
 from tests.core.viewing import (
     ActsOnTheCriticsView,
@@ -41,27 +49,32 @@ from tests.core.viewing import (
 @pytest.mark.parametrize(
     ("kind", "check", "status", "message"),
     [
-        (Prices, "signals", "passed", ""),
-        (Prices, "resume", "passed", ""),
-        (Prices, "termination", "passed", ""),
-        (Prices, "async", "passed", ""),
-        (Prices, "decoupled", "passed", ""),
+        (SubtractsCost, "signals", "passed", ""),
+        (SubtractsCost, "resume", "passed", ""),
+        (SubtractsCost, "termination", "passed", ""),
+        (SubtractsCost, "async", "passed", ""),
+        (SubtractsCost, "decoupled", "passed", ""),
         (Tiny, "signals", "skipped", "it names no signals"),
-        (Unread, "signals", "failed", "it names cost in signals, and updates do not depend on them"),
-        (Endless, "signals", "failed", "the default of signals['cost'] is not finite"),
+        (UnusedSignal, "signals", "failed", "it names cost in signals, and updates do not depend on them"),
+        (NanDefault, "signals", "failed", "the default of signals['cost'] is not finite"),
         (Imitates, "dataset", "passed", ""),
         (Imitates, "resume", "passed", ""),
         (Imitates, "weight-scale", "passed", ""),
-        (Mixes, "weight-scale", "passed", ""),
-        (Needs, "async", "passed", ""),
-        (Needs, "decoupled", "passed", ""),
+        (MixesDataset, "weight-scale", "passed", ""),
+        (NeedsDataset, "async", "passed", ""),
+        (NeedsDataset, "decoupled", "passed", ""),
         (Tiny, "dataset", "skipped", "it does not ask for a data set"),
-        (Undrawn, "dataset", "failed", "three updates draw nothing from self.dataset"),
-        (Misspelt, "dataset", "failed", "dataset_use is 'always'; write 'replay', 'optional' or 'required'"),
-        (Insists, "dataset", "failed", "without a data set, as in an evaluation, it does not load its state"),
+        (UnusedDataset, "dataset", "failed", "three updates draw nothing from self.dataset"),
+        (UnknownDatasetUse, "dataset", "failed", "dataset_use is 'always'; write 'replay', 'optional' or 'required'"),
+        (
+            LoadsOnlyWithDataset,
+            "dataset",
+            "failed",
+            "without a data set, as in an evaluation, it does not load its state",
+        ),
         (Tiny, "extras", "skipped", "it writes no extras"),
-        (Counts, "extras", "passed", ""),
-        (Counts, "resume", "passed", ""),
+        (CountsUses, "extras", "passed", ""),
+        (CountsUses, "resume", "passed", ""),
         (CarryingQ, "extras", "passed", ""),
         (CarryingQ, "memory", "passed", ""),
         (CarryingQ, "inputs", "passed", ""),
@@ -70,10 +83,10 @@ from tests.core.viewing import (
         (Exports, "export", "passed", ""),
         (ExportsWithoutReset, "export", "failed", "a module with a memory must reset the rows with `first`"),
         (ExportsAnother, "export", "failed", "the exported policy takes"),
-        (Misplaces, "extras", "failed", "`feedback` must store each row at its own step"),
-        (Loses, "extras", "failed", "it writes extras['uses'], and later batches do not have it"),
-        (Undeclared, "updates", "failed", "add it where the buffer is made: .with_extras(uses=0.0)"),
-        (Forgets, "dataset", "failed", "draws other batches from its data set"),
+        (MisplacesExtras, "extras", "failed", "`feedback` must store each row at its own step"),
+        (LosesExtras, "extras", "failed", "it writes extras['uses'], and later batches do not have it"),
+        (UndeclaredExtras, "updates", "failed", "add it where the buffer is made: .with_extras(uses=0.0)"),
+        (LosesDatasetState, "dataset", "failed", "draws other batches from its data set"),
         (RefusesDicts, "views", "skipped", "it refuses Dict observations: observations must be vectors"),
         (Views, "views", "passed", ""),
         (Tiny, "views", "passed", ""),
@@ -100,7 +113,7 @@ def _path(kind: type[Any]) -> str:
 
 
 def test_given_signals_come_first_and_continue_from_a_state() -> None:
-    env: Any = with_signals(Chain(2), Prices)
+    env: Any = with_signals(Chain(2), SubtractsCost)
     assert with_signals(Chain(2), Tiny).__class__ is Chain
     env.reset(0)
     first = [np.array(env.info("cost")) for _ in range(3) if env.step(np.ones(2, np.int64))]
@@ -109,7 +122,7 @@ def test_given_signals_come_first_and_continue_from_a_state() -> None:
     state = env.state_dict()
     env.step(np.ones(2, np.int64))
     later = env.info("cost")
-    again: Any = with_signals(Chain(2), Prices)
+    again: Any = with_signals(Chain(2), SubtractsCost)
     again.reset(0)
     again.load_state_dict(state)
     again.step(np.ones(2, np.int64))
