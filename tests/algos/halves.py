@@ -1,4 +1,4 @@
-"""LearnerProcesses that get parts of one experience: what each process of `test_learners` does."""
+"""Learner processes that each get a part of one experience, for `test_learners.py`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.plan import Plan
 from rlplug_core.types import Step, tree_map
 
-#: Rows of the whole experience, and steps of it.
+#: Rows and steps of the whole experience.
 ROWS, STEPS = 4, 48
 TOTAL = 10_000
 
 
-def learned(rank: int, ranks: int, algorithm: str, env: str, options: dict[str, Any], file: str) -> list[Any]:
-    """The weights after learning from the share `rank` of `ranks` of an experience that is the same for all."""
+def learn_share(rank: int, ranks: int, algorithm: str, env: str, options: dict[str, Any], file: str) -> list[Any]:
+    """Return the weights after learning from the share `rank` of `ranks` of one experience."""
     torch.set_num_threads(1)
     plan = Plan.make(algorithm, env, {"num_envs": ROWS, "total_timesteps": TOTAL, "runner": "sync", **options})
     mean = MeanGradient(rank, ranks, torch.device("cpu"), 60.0)
@@ -47,14 +47,14 @@ def learned(rank: int, ranks: int, algorithm: str, env: str, options: dict[str, 
 
 
 def experience(plan: Plan, learner: Any) -> list[Step]:
-    """Steps of all rows, by an agent that does not learn meanwhile."""
+    """Return steps of all rows, by an agent that does not learn."""
     actor = Actor(plan.make_env(ROWS), learner, learner.agent(0), learner.buffer(), Clock(TOTAL))
     actor.reset(5)
     return [part(actor.step(), slice(None)) for _ in range(STEPS)]
 
 
 def part(step: Step, rows: slice) -> Step:
-    """A copy of some rows of a step."""
+    """Copy some rows of a step."""
     names = [field.name for field in fields(step) if field.name not in ("ended", "next_obs")]
     taken = {name: tree_map(lambda array: array[rows].copy(), getattr(step, name)) for name in names}
     next_obs = tree_map(lambda array: array[rows].copy(), step.next_obs)
@@ -62,6 +62,6 @@ def part(step: Step, rows: slice) -> Step:
 
 
 def split(batch: Transitions, rank: int, ranks: int) -> Transitions:
-    """The share of one learner in a batch that the replay buffers of all drew alike."""
+    """Return the share of one learner in a batch that all replay buffers drew alike."""
     size = len(batch.reward) // ranks
     return batch.take(torch.arange(rank * size, rank * size + size))

@@ -1,4 +1,4 @@
-"""Calls the losses of off-policy learners alike: the noise that each takes lies in the extras of the batch."""
+"""One call for the losses of all off-policy learners; their noise is in the extras of the batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rlplug_core.batches import Transitions
 
-#: Class names, and the noise that the losses of critics and of policies take.
+#: Class names, and the noise for the losses of critics and of policies.
 NOISE = {
     "DDPG": (None, None), "TD3": ("smoothing", None), "SAC": ("next_noise", "noise"), "TQC": ("next_noise", "noise"),
     "CrossQ": ("next_noise", "noise"), "SACDiscrete": (None, None),
@@ -18,7 +18,7 @@ TARGETS = (("target_policy", "policy"), ("target_critics", "critics"))
 
 
 def draws(learner: Any, batch: Transitions) -> dict[str, Tensor]:
-    """Standard normal numbers for every noise that the learner's losses take."""
+    """Draw standard normal numbers for all noise of the learner's losses."""
     names = [name for name in NOISE[type(learner).__name__] if name is not None]
     return {
         name: torch.randn(len(batch.weight), batch.action.reshape(len(batch.weight), -1).shape[1]) for name in names
@@ -26,13 +26,13 @@ def draws(learner: Any, batch: Transitions) -> dict[str, Tensor]:
 
 
 def critic_loss(learner: Any, batch: Transitions) -> Any:
-    """What the learner gives for its critics."""
+    """Return the result of the learner's loss of critics."""
     name = NOISE[type(learner).__name__][0]
     return learner.critic_loss(batch, *([] if name is None else [batch.extras[name]]), learner.config)
 
 
 def policy_loss(learner: Any, batch: Transitions) -> Any:
-    """What the learner gives for its policy, the loss first."""
+    """Return the result of the learner's loss of policies, the loss first."""
     kind = type(learner).__name__
     if kind in ("DDPG", "TD3"):
         return (learner.policy_loss(batch),)
@@ -41,14 +41,14 @@ def policy_loss(learner: Any, batch: Transitions) -> Any:
 
 
 def pairs(learner: Any) -> list[tuple[nn.Module, nn.Module]]:
-    """Target networks, each with the network that it follows."""
+    """Return target networks, each with the network that it follows."""
     return [
         (getattr(learner, old), getattr(learner, new)) for old, new in TARGETS if old in dict(learner.named_children())
     ]
 
 
 def q_draws(learner: Any, batch: Transitions) -> dict[str, Tensor]:
-    """What an update draws for a loss of action values: noise, and for IQN fractions, under names of their own."""
+    """Return the draws of an update for a loss of action values: noise, and fractions for IQN."""
     noise = learner.q_network.noise(learner.generator, 2 + learner.config.double)
     found = {} if noise[0] is None else {"noise": torch.stack(noise)}
     if type(learner).__name__ == "IQN":
@@ -59,17 +59,17 @@ def q_draws(learner: Any, batch: Transitions) -> dict[str, Tensor]:
 
 
 def q_noise(learner: Any, batch: Transitions) -> Any:
-    """The noise of a batch, one for each use of a network."""
+    """Return the noise of a batch, one for each use of a network."""
     return list(batch.extras["noise"]) if "noise" in batch.extras else [None] * (2 + learner.config.double)
 
 
 def q_loss(learner: Any, batch: Transitions) -> Any:
-    """The loss, its metrics and the TD errors, with what `q_draws` put into the batch."""
+    """Return the loss, its metrics and the TD errors, with the draws of `q_draws` in the batch."""
     return learner.loss(*q_arguments(learner, batch))
 
 
 def q_arguments(learner: Any, batch: Transitions) -> list[Any]:
-    """What a loss of action values is called with."""
+    """Return the arguments of a loss of action values."""
     given: list[Any] = [batch, q_noise(learner, batch)]
     if type(learner).__name__ == "IQN":
         given.append((batch.extras["shares"], batch.extras["target_shares"]))
@@ -77,7 +77,7 @@ def q_arguments(learner: Any, batch: Transitions) -> list[Any]:
 
 
 def q_losses(learner: Any, batch: Transitions) -> tuple[Tensor, Tensor]:
-    """The loss [B] of each transition alone, as if its weight were 1, and the TD errors [B]."""
+    """Return the loss [B] of each transition by itself, with weight 1, and the TD errors [B]."""
     each = []
     for i in range(len(batch.weight)):
         one = batch.map(lambda tensor, i=i: tensor[i : i + 1] if len(tensor) == len(batch.weight) else tensor)

@@ -1,4 +1,4 @@
-"""An environment of chance, and a memory of one's own: a GRU without any fast form, one row and one step at a time."""
+"""A random environment, and a GRU without a fast form, one row and one step at a time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.reference.memory import Random
 
 
 class Steered(Random):
-    """The same with Box actions, which change nothing."""
+    """`Random` with Box actions, which change nothing."""
 
     action = spaces.Box(-1, 1, (2,), np.float32)
 
 
 class Slow(GRU):
-    """The same weights as the GRU's; its sequences are loops over rows and steps."""
+    """A GRU that loops over rows and steps of sequences."""
 
     def unroll(self, features: Tensor, is_first: Tensor, before: Remembered, valid: Tensor | None = None) -> Remembered:
         rows = len(before["h"])

@@ -1,5 +1,5 @@
-"""Environments that ask one thing of a learner: true successors, observations of any kind or scale, large rewards.
-
+"""Environments that each test one ability of a learner: true successors, all kinds and scales of observations, large
+rewards.
 And an algorithm that says what it sees in its own process.
 """
 
@@ -20,9 +20,9 @@ from rlplug_core.types import MASK, Array, Obs, Result
 
 
 class Mixed(Chain):
-    """The chain as a dictionary: the place as a number from 3 on, a nested vector that says nothing, and a mask.
+    """The chain as a dictionary: the place as a number from 3 on, a constant nested vector, and a mask.
 
-    To the left one may go from even places only, so that place 0 is never reached.
+    Left is legal only on even places, so place 0 is never reached.
     """
 
     obs = spaces.Dict({
@@ -41,10 +41,10 @@ class Mixed(Chain):
 
 
 class Late(Vector):
-    """Nothing for five steps, then a reward of 1 for ever, cut after ten steps.
+    """No reward for five steps, then a reward of 1 forever, truncated after ten steps.
 
-    Seen is min(age, 5) as one-hot; its value is γ^(5 - seen) / (1 - γ), but only if a truncation bootstraps from what
-    was seen last and not from the beginning of the next episode.
+    The observation is min(age, 5) as one-hot. Its value is γ^(5 - age) / (1 - γ), but only if truncations bootstrap
+    from the last observation, not from the start of the next episode.
     """
 
     obs = spaces.Box(0, 1, (6,), np.float32)
@@ -67,7 +67,7 @@ class Shifted(Late):
 
 
 class Scalar(Continuous):
-    """The action is one number and no vector of one."""
+    """The action is a number, not a vector of one."""
 
     action = spaces.Box(-1, 1, (), np.float32)
 
@@ -77,9 +77,9 @@ class Scalar(Continuous):
 
 
 class Far(Vector):
-    """One action per episode, 1 for the right one: 1 where x in [-1, 1] is above 0, else 0. Seen is 1000 (3 + x).
+    """One step per episode, reward 1 for the right action: 1 if x in [-1, 1] is above 0, else 0. Observes 1000 (3 + x).
 
-    To units that saturate all observations look the same.
+    All observations look the same to units that saturate.
     """
 
     obs = spaces.Box(2000, 4000, (1,), np.float32)
@@ -115,8 +115,8 @@ class Rich(Late):
         return 1000 * reward, terminated, truncated
 
 
-class WatchedQ(NStepQ):
-    """Reports whether the target network is no longer what it was when this worker was built."""
+class ReportsTarget(NStepQ):
+    """Reports whether the target network has changed since this worker was built."""
 
     def build(self) -> None:
         super().build()
@@ -130,7 +130,7 @@ class WatchedQ(NStepQ):
 
 
 class Repeated(Continuous):
-    """The same x three times, so that there is a future to discount and noise to wander."""
+    """The same x three times, so that there is a future to discount."""
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         reward, _, truncated = super().move(action)

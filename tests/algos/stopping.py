@@ -1,4 +1,4 @@
-"""Runs that stop at chosen moments, and their resumption: the child processes of `test_resume.py`.
+"""Stops runs at chosen moments and resumes them: the child processes of `test_resume.py`.
 
     python stopping.py train ROOT CASE/update/7...    each case once to its end, and once to each stop
     python stopping.py resume ROOT CASE/update/7...   resume the interrupted runs, and write each run's next actions
@@ -34,7 +34,7 @@ from rlplug_core.testing import envs, multi_agent, multi_part_actions
 
 
 class Stop:
-    """Counts updates and vector steps of this process and sends SIGTERM when one of them reaches its mark."""
+    """Counts updates and vector steps of this process and sends SIGTERM at a given number."""
 
     counts: ClassVar[dict[str, int]] = {}
     marks: ClassVar[dict[str, int]] = {}
@@ -51,8 +51,8 @@ class Stop:
                 os.kill(os.getpid(), signal.SIGTERM)
 
 
-def by_chance(env: Any, steps: int) -> dict[str, Any]:
-    """What random actions do in the one row of an environment, as a data set."""
+def random_data(env: Any, steps: int) -> dict[str, Any]:
+    """Return a data set of random actions in one row of an environment."""
     env.spec.action.seed(0)
     now, rows = env.reset(1), []
     for _ in range(steps):
@@ -201,12 +201,12 @@ class SelfPlay(self_play.SelfPlay):
         return result
 
 
-#: Rows of evaluation, whose steps do not count; training uses fewer.
+#: Rows of an evaluation, with steps that do not count; training uses fewer.
 EVALUATION = 6
 
 
 class CountedSteps:
-    """Counts its steps, unless it is the environment of the evaluation."""
+    """Counts its steps, except in evaluations."""
 
     def step(self, action: Any) -> Any:
         if self.spec.num_envs not in (EVALUATION, 2 * EVALUATION):  # type: ignore[attr-defined]
@@ -254,7 +254,7 @@ REPLAY = {
     "exploration_fraction": 0.8,
     "target_update_interval": 6,
 }
-#: Half as many gradient steps, for those that take long.
+#: Half as many gradient steps, for slow algorithms.
 SELDOM = {**REPLAY, "train_freq": 16}
 RECORDED, CHAIN = "continuous.npz", "chain.npz"
 OFF_POLICY = {
@@ -480,7 +480,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     ),
     "tqc": ("TQC", "Continuous", OFF_POLICY, [("update", 62)]),
     "crossq": ("CrossQ", "Continuous", {**OFF_POLICY, "renorm_warmup": 30}, [("update", 2), ("update", 62)]),
-    # With loops by numba, each thread takes a critic or half of the rows through all layers.
+    # With numba, each thread computes a critic or half of the rows through all layers.
     "td3-threads": (
         "TD3", "Continuous", {**OFF_POLICY, "batch_size": 128, "net.hidden": [96, 96], "threads": 2}, [("update", 62)],
     ),
@@ -517,7 +517,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         "DQN", "Chain", {**OFFLINE, "priority.alpha": 0.6, "n_step": 3, "dataset": CHAIN}, [("update", 62)],
     ),
 }  # fmt: skip
-#: The data sets of runs that learn from one, and the environments in which chance records them.
+#: The data sets of runs that learn from one, and the environments in which random actions record them.
 DATA = {RECORDED: envs.Continuous, CHAIN: envs.Chain}
 
 
@@ -525,7 +525,7 @@ def main(command: str, root: Path, words: list[str]) -> None:
     os.chdir(root)
     if command == "train":
         for name, made in DATA.items():
-            np.savez(root / name, **by_chance(made(1), 300))
+            np.savez(root / name, **random_data(made(1), 300))
     stops = [(case, what, int(mark)) for case, what, mark in (word.split("/") for word in words)]
     runs: dict[str, tuple[str, Any]] = {f"{case}-whole": (case, None) for case, _, _ in stops}
     runs |= {f"{case}-{what}-{mark}": (case, (what, mark)) for case, what, mark in stops}
@@ -558,13 +558,13 @@ def _resume(path: Path) -> None:
 
 
 def _unfinished(components: dict[str, Any]) -> dict[str, int]:
-    """What the buffer of a stopped run says of work in progress."""
+    """Return the unfinished work in the buffer of a stopped run."""
     buffer = components["workers"]["all"][0]["buffer"] if "workers" in components else components["buffer"]
     return {name: buffer[name] for name in ("position", "owed") if name in buffer}
 
 
 def _next_actions(run: Run) -> list[list[float]]:
-    """What the run would do in its next five vector steps (of its first worker)."""
+    """Return the actions of the run (of its first worker) in the next five vector steps."""
     plan = with_dataset(plan_of(run))
     if plan.options.offline:
         return []
@@ -580,6 +580,6 @@ def _next_actions(run: Run) -> list[list[float]]:
 
 
 if __name__ == "__main__":
-    import stopping  # the module that the runs import, whose counters they share; this one is `__main__`
+    import stopping  # the module that the runs import and share counters with; this one is `__main__`
 
     stopping.main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])

@@ -1,4 +1,4 @@
-"""ACER: its targets, its gradient and its trust region, by hand and against the definitions."""
+"""ACER: targets, gradient and trust region, by hand and by definition."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAR = 1e9
 
 
 def bandit(learner: Callable[..., Any], logits: Tensor, values: Tensor, **options: Any) -> Any:
-    """A learner whose policy and action values are these, and whose average policy has the same logits."""
+    """Make a learner with this policy and these action values, and the same logits for the average policy."""
     made = learner("acer", "Bandit", ent_coef=0.0, vf_coef=0.0, **{"net.hidden": [], **options})
     with torch.no_grad():
         for layer, bias in (
@@ -37,7 +37,7 @@ def bandit(learner: Callable[..., Any], logits: Tensor, values: Tensor, **option
     return made
 
 
-def one(action: int, advantage: float, behavior: Tensor, target: float = 0.0) -> Samples:
+def sample_of(action: int, advantage: float, behavior: Tensor, target: float = 0.0) -> Samples:
     extras = {"outputs": behavior.log().unsqueeze(0)}
     return Samples(
         torch.ones(1), None, torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage]),
@@ -53,16 +53,16 @@ def gradient(made: Any, batch: Samples) -> Tensor:
 @pytest.mark.parametrize("action", [0, 1])
 @pytest.mark.parametrize("advantage", [-2.0, 3.0])
 def test_on_policy_gradient_is_the_policy_gradient(learner: Callable[..., Any], action: int, advantage: float) -> None:
-    """With the behavior's ratio 1 nothing is cut, nothing corrected: (π - 1_a) · A."""
+    """With a ratio of 1 nothing is truncated or corrected: (π - 1_a) · A."""
     logits = torch.tensor([0.3, -0.4])
     made, pi = bandit(learner, logits, torch.zeros(2), trust_region_delta=FAR), logits.softmax(0)
     expected = (pi - torch.eye(2)[action]) * advantage
-    torch.testing.assert_close(gradient(made, one(action, advantage, pi)), expected)
+    torch.testing.assert_close(gradient(made, sample_of(action, advantage, pi)), expected)
 
 
 @pytest.mark.parametrize("action", [0, 1])
 def test_truncation_is_corrected_by_the_expectation_over_actions(learner: Callable[..., Any], action: int) -> None:
-    """Equation 9 written out: min(c, ρ) ∇log π(a) A + Σ_b π(b) (1 - c/ρ(b))⁺ ∇log π(b) (Q(b) - V), negated."""
+    """Equation 9: min(c, ρ) ∇log π(a) A + Σ_b π(b) (1 - c/ρ(b))⁺ ∇log π(b) (Q(b) - V), negated."""
     logits, values, c = torch.tensor([0.8, -0.2]), torch.tensor([1.0, 2.5]), 2.0
     made = bandit(learner, logits, values, max_importance_weight=c, trust_region_delta=FAR)
     pi, mu, advantage = logits.softmax(0), torch.tensor([0.2, 0.8]), 1.7
@@ -75,12 +75,12 @@ def test_truncation_is_corrected_by_the_expectation_over_actions(learner: Callab
     for b in range(2):
         expected = expected + pi[b] * max(0.0, 1 - c * float(mu[b] / pi[b])) * of(b) * (values[b] - value)
     assert float(pi[0] / mu[0]) > c
-    torch.testing.assert_close(gradient(made, one(action, advantage, mu)), -expected)
+    torch.testing.assert_close(gradient(made, sample_of(action, advantage, mu)), -expected)
 
 
 @pytest.mark.parametrize("region", [0.0, 0.3, 1.0])
-def test_region_holds_the_push_away_from_the_average_policy(learner: Callable[..., Any], region: float) -> None:
-    """Equation 12: kᵀz <= δ with k the slope of KL(average || π) in the probabilities, by autograd."""
+def test_trust_region_bounds_the_push_from_the_average_policy(learner: Callable[..., Any], region: float) -> None:
+    """Equation 12: kᵀz <= δ with k the gradient of KL(average || π) in the probabilities, by autograd."""
     logits = torch.tensor([0.8, -0.2])
     made = bandit(learner, logits, torch.tensor([0.0, 0.0]), trust_region_delta=max(region, 1e-9))
     with torch.no_grad():
@@ -89,7 +89,7 @@ def test_region_holds_the_push_away_from_the_average_policy(learner: Callable[..
     average = made.average_policy.outputs.bias.softmax(0)
     (slope,) = torch.autograd.grad((average * (average / probs).log()).sum(), probs)
     for advantage in (-5.0, 5.0):
-        batch = one(0, advantage, logits.softmax(0))
+        batch = sample_of(0, advantage, logits.softmax(0))
         free = torch.eye(2)[0] * advantage / probs.detach()
         found = made.ascent(batch, probs.detach().unsqueeze(0), torch.zeros(1, 2), made.config)[0]
         assert float(slope @ found) <= region + 1e-4
@@ -97,7 +97,7 @@ def test_region_holds_the_push_away_from_the_average_policy(learner: Callable[..
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-def collected(made: Any, env: envs.Vector) -> Rollout:
+def collect(made: Any, env: envs.Vector) -> Rollout:
     clock, buffer = Clock(10_000), made.buffer()
     actor = Actor(env, made, made.agent(), buffer, clock)
     actor.reset(0)
@@ -112,10 +112,10 @@ def number(values: Tensor, at: int) -> float:
     return float(values[at])
 
 
-def test_targets_are_retrace_by_definition(learner: Callable[..., Any]) -> None:
-    """On a chain that the present policy did not walk, with truncations inside; per row, from torch's own softmax."""
+def test_targets_equal_retrace_by_definition(learner: Callable[..., Any]) -> None:
+    """On a chain of another policy, with truncations; per row, with torch's softmax."""
     behaved, made = learner("acer", "Chain", n_steps=40), learner("acer", "Chain", n_steps=40, seed=5)
-    rollout = collected(behaved, envs.Chain(2))
+    rollout = collect(behaved, envs.Chain(2))
     assert rollout.terminated.any()
     assert not rollout.terminated[3, 0]
     rollout.truncated[3, 0] = True
@@ -143,10 +143,10 @@ def test_targets_are_retrace_by_definition(learner: Callable[..., Any]) -> None:
             assert float(target[t, row]) == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
-def test_agent_sends_what_it_chose_from(learner: Callable[..., Any]) -> None:
-    """And the batch's ratio is 1 as long as the policy is the same."""
+def test_agent_sends_its_logits(learner: Callable[..., Any]) -> None:
+    """The ratio of a batch is 1 while the policy is unchanged."""
     made = learner("acer", "Masked", n_steps=6)
-    rollout = collected(made, envs.Masked(3))
+    rollout = collect(made, envs.Masked(3))
     batch = made.retrace_targets(rollout, made.config)
     with torch.no_grad():
         torch.testing.assert_close(batch.extras["outputs"], made.policy(batch.obs), rtol=1e-4, atol=1e-5)
@@ -159,49 +159,49 @@ def test_agent_sends_what_it_chose_from(learner: Callable[..., Any]) -> None:
 def test_average_policy_follows_slowly(learner: Callable[..., Any]) -> None:
     made = learner("acer", "Chain", average_policy_decay=0.75, learning_rate=0.01)
     before = [parameter.clone() for parameter in made.average_policy.parameters()]
-    made.update(collected(made, envs.Chain(2)), Clock(10_000))
+    made.update(collect(made, envs.Chain(2)), Clock(10_000))
     for old, new, average in zip(before, made.policy.parameters(), made.average_policy.parameters(), strict=True):
         torch.testing.assert_close(average, 0.75 * old + 0.25 * new)
         assert not torch.equal(average, old)
 
 
-def test_capacity_and_start_are_in_env_steps(learner: Callable[..., Any]) -> None:
-    """Two rows of 10 steps are 20 env steps: 110 hold five rollouts, and replay starts with the third."""
+def test_capacity_and_start_count_env_steps(learner: Callable[..., Any]) -> None:
+    """Two rows of 10 steps are 20 env steps: 110 store five rollouts, and replay starts with the third."""
     made = learner("acer", "Chain", n_steps=10, buffer_size=110, learning_starts=41)
     made.spec = envs.Chain(2).spec
     buffer = made.buffer()
     assert (buffer.capacity, buffer.start) == (5, 3)
 
 
-#: Many updates on replayed rollouts, with everything in them that is random.
+#: Many updates on replayed rollouts, with all sources of randomness.
 SMALL: dict[str, Any] = {
     "num_envs": 2, "n_steps": 5, "buffer_size": 100, "learning_starts": 20, "replay_ratio": 1.5, "net.hidden": [8],
     "total_timesteps": 400,
 }  # fmt: skip
-ALONE = {
+SINGLE = {
     "async": {"runner": "async", "inline": True, "workers": 1},
     "decoupled": {"runner": "decoupled", "inline": True, "actors": 1, "max_lag": 0},
 }
 
 
-@pytest.mark.parametrize("runner", ALONE)
+@pytest.mark.parametrize("runner", SINGLE)
 @pytest.mark.parametrize(("name", "env"), [("acer", "Chain"), ("acer", "Masked"), ("acer-continuous", "Continuous")])
-def test_every_runner_gives_the_bits_of_sync(
+def test_all_runners_equal_sync(
     trained: Callable[..., Any], name: str, env: str, runner: str
 ) -> None:  # fmt: skip
-    """With one worker, or without a lag: policy, values, average policy, and the learner's generator."""
-    sync, other = (trained(name, env, **{**SMALL, **more}) for more in ({"runner": "sync"}, ALONE[runner]))
+    """With one worker, or without a lag: policy, values, average policy and the learner's generator are equal."""
+    sync, other = (trained(name, env, **{**SMALL, **more}) for more in ({"runner": "sync"}, SINGLE[runner]))
     assert sync.clock.updates == other.clock.updates > 60
-    one, two = (made.snapshot().state_dict() for made in (sync, other))
-    assert {key for key in one if key.startswith("average_policy")}
-    for key, tensor in one.items():
+    sample_of, two = (made.snapshot().state_dict() for made in (sync, other))
+    assert {key for key in sample_of if key.startswith("average_policy")}
+    for key, tensor in sample_of.items():
         if isinstance(tensor, Tensor):
             assert torch.equal(tensor, two[key]), key
     mine = other.workers[0].learner if runner == "async" else other.learner
     assert sync.learner.generator.bit_generator.state == mine.generator.bit_generator.state
 
 
-def test_workers_move_one_average_policy(trained: Callable[..., Any]) -> None:
+def test_workers_share_one_average_policy(trained: Callable[..., Any]) -> None:
     runner = trained("acer", "Chain", **{**SMALL, "runner": "async", "inline": True, "workers": 3})
     averages = [worker.learner.average_policy.outputs.weight for worker in runner.workers]
     assert len({tensor.data_ptr() for tensor in averages}) == 1

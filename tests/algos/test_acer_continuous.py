@@ -1,4 +1,4 @@
-"""Continuous ACER: its gradients against autograd, its dueling network, its targets with and without weights."""
+"""Continuous ACER: gradients against autograd, the dueling network, and targets with and without weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlplug_core.testing import envs
 FAR = 1e9
 
 
-def test_score_and_slope_are_those_of_autograd() -> None:
+def test_score_and_gradient_equal_autograd() -> None:
     outputs, average, action = (torch.randn(5, 4).requires_grad_(), torch.randn(5, 4), torch.randn(5, 2))
     mean, log_std = outputs.chunk(2, -1)
     now = Normal(mean, log_std.exp())
@@ -33,7 +33,7 @@ def test_score_and_slope_are_those_of_autograd() -> None:
 
 
 def batch_of(made: Any, count: int, shift: float = 0.0) -> Samples:
-    """Actions drawn around the present policy's mean; the behavior's mean is shifted by so much."""
+    """Draw actions around the policy's mean; the behavior's mean is shifted by `shift`."""
     obs = torch.rand(count, 1)
     with torch.no_grad():
         outputs = made.policy(obs)
@@ -44,7 +44,7 @@ def batch_of(made: Any, count: int, shift: float = 0.0) -> Samples:
 
 
 def test_on_policy_gradient_is_the_policy_gradient(learner: Callable[..., Any]) -> None:
-    """Ratio 1, nothing cut, a region that never binds: the gradient of -log π(a) · A."""
+    """With a ratio of 1 and a wide trust region it is the gradient of -log π(a) · A."""
     made = learner("acer-continuous", "Continuous", ent_coef=0.0, vf_coef=0.0, trust_region_delta=FAR)
     batch, parameters = batch_of(made, 6), list(made.policy.parameters())
     loss = -(made.policy.head.log_prob(made.policy(batch.obs), batch.action) * batch.advantage).mean()
@@ -53,8 +53,8 @@ def test_on_policy_gradient_is_the_policy_gradient(learner: Callable[..., Any]) 
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
-def test_push_is_the_definition(learner: Callable[..., Any]) -> None:
-    """Row by row: the cut weight at the action taken, the excess at the drawn one, then the projection."""
+def test_push_equals_the_definition(learner: Callable[..., Any]) -> None:
+    """Row by row: the truncated weight at the taken action, the excess at the drawn one, then the projection."""
     made = learner("acer-continuous", "Continuous", max_importance_weight=1.5, trust_region_delta=0.05)
     batch, c = batch_of(made, 20, shift=1.0), 1.5
     with torch.no_grad():
@@ -80,15 +80,15 @@ def test_push_is_the_definition(learner: Callable[..., Any]) -> None:
     assert cut
 
 
-def test_dueling_advantages_are_centered_over_the_drawn_actions(learner: Callable[..., Any]) -> None:
+def test_dueling_advantages_are_centered_over_drawn_actions(learner: Callable[..., Any]) -> None:
     made = learner("acer-continuous", "Continuous", n_action_samples=3)
     obs, others = torch.rand(4, 1), torch.randn(4, 3, 1)
     each = [made.critic.advantage({"obs": obs, "action": others[:, i], "others": others}) for i in range(3)]
     torch.testing.assert_close(sum(each), torch.zeros(4), rtol=0, atol=1e-5)
 
 
-def test_targets_on_policy_are_returns_with_dueling_values(learner: Callable[..., Any]) -> None:
-    """Episodes of one step: Retrace's target is the reward, and so is the return that no weight cuts."""
+def test_on_policy_targets_are_returns_with_dueling_values(learner: Callable[..., Any]) -> None:
+    """In episodes of one step the Retrace target and the untruncated return are the reward."""
     made = learner("acer-continuous", "Continuous", n_steps=6)
     clock, buffer = Clock(100), made.buffer()
     actor = Actor(envs.Continuous(2), made, made.agent(), buffer, clock)
@@ -110,8 +110,8 @@ def test_targets_on_policy_are_returns_with_dueling_values(learner: Callable[...
     assert float(scaled.std()) == pytest.approx(1, abs=0.3)
 
 
-def test_best_action_is_found(trained: Callable[..., Any]) -> None:
-    """Act x / 2 where x is seen."""
+def test_finds_the_best_action(trained: Callable[..., Any]) -> None:
+    """The best action is x / 2 for the observation x."""
     options = {
         "num_envs": 8, "n_steps": 8, "learning_starts": 200, "buffer_size": 2_000, "gamma": 0.9, "learning_rate": 2e-3,
         "ent_coef": 0.0, "anneal_lr": True, "net.hidden": [32], "total_timesteps": 12_000,

@@ -1,4 +1,4 @@
-"""Step sizes that fall over a run."""
+"""Learning rates that fall during a run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ FALLING: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("algorithm", FALLING)
 @pytest.mark.parametrize("rollouts", [1, 4])
-def test_a_step_size_that_falls_to_0_is_that_of_the_rollouts_beginning(algorithm: str, rollouts: int) -> None:
-    """So the first is whole and the last not nothing: no rollout is collected in vain."""
+def test_annealed_learning_rate_is_that_of_the_start_of_the_rollout(algorithm: str, rollouts: int) -> None:
+    """So the first rate is the full one, and the last one is not 0."""
     total = 3 * 8 * rollouts
     options = {"num_envs": 3, "n_steps": 8, "total_timesteps": total, "runner": "sync", **FALLING[algorithm]}
     runner: Any = build(Plan.make(algorithm, "rlplug_core.testing.envs:Chain", options), Clock(total))
@@ -50,10 +50,10 @@ def test_a_step_size_that_falls_to_0_is_that_of_the_rollouts_beginning(algorithm
         ("dqn", {"noisy": "factorized", "learning_rate": 0.5, "anneal_lr": False}, {"learning_rate": 0.5}),
     ],
 )  # fmt: skip
-def test_logs_have_the_current_values_of_schedules(
+def test_logs_contain_current_values_of_schedules(
     algorithm: str, options: dict[str, object], expected: dict[str, float]
 ) -> None:
-    """Half way through the run, with learning rates halved by a controller."""
+    """Checked in the middle of a run, after a controller halved the learning rates."""
     plan = Plan.make(algorithm, "rlplug_core.testing.envs:Chain", {"num_envs": 2, "runner": "sync", **options})
     runner: Any = build(plan, clock := Clock(100))
     clock.steps, clock.scale = 50, 0.5

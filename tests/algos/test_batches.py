@@ -1,4 +1,4 @@
-"""Loaded policies that draw: every row of a batch has an action of its own, however many come."""
+"""Loaded policies that sample: each row of a batch gets its own action, for all batch sizes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES = {
 
 
 @for_each("case", CASES)
-def test_every_row_has_an_action_of_its_own(case: str) -> None:
+def test_each_row_gets_its_own_action(case: str) -> None:
     algorithm, name, options = CASES[case]
     plan = Plan.make(algorithm, f"rlplug_core.testing.envs:{name}", options)
     env = plan.make_env(1)

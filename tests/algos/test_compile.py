@@ -1,4 +1,4 @@
-"""`--compile`: the loss compiled by the real inductor gives the update that eager gives."""
+"""`--compile`: a loss compiled by the real inductor gives the same update as eager."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
 }
 
-#: Twelve updates and more, so that a graph for each would be seen.
+#: At least twelve updates, to notice a new graph per update.
 SCHEDULED: dict[str, dict[str, Any]] = {
     "ppo": {
         "num_envs": 4, "n_steps": 32, "batch_size": 64, "n_epochs": 1, "total_timesteps": 128 * 12,
@@ -45,8 +45,8 @@ SCHEDULED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     "algorithm", ["c51", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qrdqn", "iqn"))]
 )
-def test_a_loss_with_all_switches_is_one_graph(learner: Callable[..., Any], algorithm: str) -> None:
-    """Traced without a break, it gives what eager gives, noise and all, for one batch after another."""
+def test_loss_with_all_switches_is_one_graph(learner: Callable[..., Any], algorithm: str) -> None:
+    """Traced without a break, it equals eager, including noise, for several batches."""
     made = learner(
         algorithm, "Chain", double=True, dueling=True, noisy="factorized", **{"net.hidden": [8, 8]},
     )  # fmt: skip
@@ -65,10 +65,10 @@ def test_a_loss_with_all_switches_is_one_graph(learner: Callable[..., Any], algo
 @pytest.mark.filterwarnings("default")  # inductor warns of what it may not find on this machine
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", OPTIONS)
-def test_compiled_run_equals_the_eager_one(
+def test_compiled_run_equals_eager_run(
     trained: Callable[..., Any], algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dozens of updates, each built on the last; one graph, compiled once, into a cache that nobody else writes."""
+    """Dozens of updates with one graph, compiled once into an empty cache."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     eager = trained(algorithm, "Chain", **OPTIONS[algorithm]).snapshot()
     torch._dynamo.reset()
@@ -85,10 +85,10 @@ def test_compiled_run_equals_the_eager_one(
 @pytest.mark.filterwarnings("default")
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", SCHEDULED)
-def test_a_compiled_loss_follows_its_schedules(
+def test_compiled_loss_follows_schedules(
     trained: Callable[..., Any], algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Inductor's own passes may turn a number into a constant: then it would compile anew at every update."""
+    """Inductor may turn a number into a constant, and would then compile again at every update."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     options = {**SCHEDULED[algorithm], "net.hidden": [8]}
     eager = trained(algorithm, "Chain", **options).snapshot()
@@ -99,8 +99,8 @@ def test_a_compiled_loss_follows_its_schedules(
     torch.testing.assert_close(compiled.optimizers[0].flat, eager.optimizers[0].flat, rtol=1e-3, atol=1e-5)
 
 
-def test_a_traced_loss_follows_its_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traced twice: once for the first numbers, once for numbers that change; not once for every update."""
+def test_traced_loss_follows_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is traced twice, for the first numbers and for changing numbers, not at every update."""
     options: dict[str, Any] = {
         "num_envs": 4,
         "n_steps": 8,
@@ -153,7 +153,7 @@ TRACED: dict[str, dict[str, Any]] = {
     },
     "acer-continuous": {"n_steps": 8, "learning_starts": 0, "replay_ratio": 1.0, "total_timesteps": 160},
 }  # fmt: skip
-#: Of each family one; the others are `slow`, as all that the compiler takes long for.
+#: One of each family; the others are `slow`, because the compiler is.
 PLAIN = ("sac", "trpo", "ppo-recurrent", "r2d2")
 OF_BOXES = ("ddpg", "td3", "sac", "tqc", "crossq", "acer-continuous")
 
@@ -161,8 +161,8 @@ OF_BOXES = ("ddpg", "td3", "sac", "tqc", "crossq", "acer-continuous")
 @pytest.mark.parametrize(
     "algorithm", [pytest.param(name, marks=() if name in PLAIN else pytest.mark.slow) for name in TRACED]
 )
-def test_compiled_losses_are_whole_graphs(algorithm: str) -> None:
-    """All that `--compile` compiles, traced without a break, gives the run that eager gives; not a graph per update."""
+def test_compiled_losses_are_single_graphs(algorithm: str) -> None:
+    """Everything that `--compile` compiles, traced without a break, equals eager, without a graph per update."""
     options = {"num_envs": 2, "net.hidden": [8], **TRACED[algorithm]}
 
     def run(traced: bool) -> Any:

@@ -13,7 +13,7 @@ from tests.algos.test_options import ALGORITHMS
 SMALL = {"net.hidden": [16, 16], "batch_size": 16}
 SHORT = {"n_steps": 32, "batch_size": 64, "n_epochs": 2}
 PLAYER = "ppo:n_steps=32,batch_size=64,n_epochs=2"
-#: Every name, and options where the defaults take long.
+#: Every name, with options if its defaults take long.
 NAMES: dict[str, dict[str, object]] = {
     "a2c": {}, "a3c": {}, "ppo": SHORT, "dqn": SMALL, "vqn": {}, "pqn": SHORT, "vsarsa": {}, "nstep-q": {},
     "acer": {"replay_ratio": 1.0}, "acer-continuous": {"replay_ratio": 1.0}, "acktr": {}, "impala": {}, "appo": SHORT,
@@ -28,7 +28,7 @@ NAMES: dict[str, dict[str, object]] = {
     "r2d2": {**SMALL, "sequence_length": 6, "burn_in": 2, "recurrent_hidden_size": 8, "n_step": 3},
     "ppo-recurrent": {"net.hidden": [16], "recurrent_hidden_size": 8, "n_steps": 16, "batch_size": 64, "n_epochs": 2},
 }  # fmt: skip
-#: Options that change the data of agents or buffers, each of one name.
+#: Options that change the data of agents or buffers, each with one name.
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     **{f"noisy-{name}": (name, {**NAMES[name], "noisy": "factorized"}) for name in ("a2c", "ppo", "acer", "impala")},
     "noisy-appo": ("appo", {**SHORT, "noisy": "independent"}),
@@ -36,7 +36,7 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "impala-replay": ("impala", {"replay_ratio": 1.0}), "nstep-q-replay": ("nstep-q", {"replay_ratio": 2.0}),
 }  # fmt: skip
 CASES = {**{name: (name, options) for name, options in NAMES.items()}, **VARIANTS}
-#: Names that share a class with another one: switches of DQN, which `rainbow` all has, other runners, no replay.
+#: Names that share a class with another one: switches of DQN (`rainbow` has all), other runners, no replay.
 REPEATED = (
     "a3c",
     "vac",
@@ -50,7 +50,7 @@ REPEATED = (
     "rainbow-iqn",
     "fast-sac",
 )
-#: Algorithms of a kind that another one has, whose losses are compared with references in tests of their own: critics
+#: Algorithms of a kind that another one has; references test their losses in other files: critics
 #: and policies (`sac` and `td3` are checked), values (`rainbow`), rollouts (`a2c`, `ppo`), actors (`impala`), replay
 #: of rollouts (`acer`), memory (`r2d2`), several agents (`mappo` and `independent`).
 ALIKE = (
@@ -60,12 +60,12 @@ ALIKE = (
     *("appo", "acer-continuous", "self-play"),
 )
 SLOW = (*REPEATED, *ALIKE, *VARIANTS)
-#: Checks that the plain tests leave to `test_resume.py`, which stops and resumes one case of each class.
+#: Checks that `test_resume.py` makes in the plain tests, for one case of each class.
 RESUMED = ("resume", "fresh-process")
 
 
 def failures(found: Iterable[Check]) -> dict[str, str]:
-    """Run checks, each from the same random state of torch, and return the messages of those that fail or warn."""
+    """Run checks from the same random state of torch, and return the messages of those that fail or warn."""
     messages = {}
     for check in found:
         torch.manual_seed(0)
@@ -75,12 +75,12 @@ def failures(found: Iterable[Check]) -> dict[str, str]:
     return messages
 
 
-def test_every_name_has_options() -> None:
+def test_all_names_have_options() -> None:
     assert {*NAMES} == {*ALGORITHMS}
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow if case in SLOW else ()) for case in CASES])
-def test_an_algorithm_passes_every_check(case: str) -> None:
+def test_passes_all_checks(case: str) -> None:
     name, options = CASES[case]
     found = checks(name, options=options)
     assert len(found) > 30
@@ -90,6 +90,6 @@ def test_an_algorithm_passes_every_check(case: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_a_resumed_algorithm_passes(case: str) -> None:
+def test_passes_resume_checks(case: str) -> None:
     name, options = CASES[case]
     assert not failures(check for check in checks(name, options=options) if check.name in RESUMED)

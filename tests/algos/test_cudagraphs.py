@@ -1,4 +1,4 @@
-"""`--cudagraphs`: gradient steps are recorded and replayed, and come to what they come to without; on a GPU if any."""
+"""`--cudagraphs`: replayed gradient steps equal computed ones; on a GPU if there is one."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ CASES: dict[str, dict[str, Any]] = {
     "iql": REPLAY,
     "a2c": {"num_envs": 4, "n_steps": 5, "total_timesteps": 20 * UPDATES},
 }
-#: With what else, and how many steps are recorded: of a loss that reads an option which moves, those of the first four
-#: values, if each is that of more than three steps.
+#: The options, and the number of recorded steps: a loss that reads a scheduled option has one for each of the first
+#: four values, if more than three steps use the value.
 CHOSEN: list[tuple[str, dict[str, Any], int]] = [
     ("ppo", {}, 1), ("dqn", {}, 1), ("sac", {}, 2), ("td3", {}, 2), ("iql", {}, 2), ("a2c", {}, 1),
     ("ppo", {"clip_range": "linear(0.3,0.1)"}, VALUES), ("ppo", {"learning_rate": "linear(1e-3,0)"}, 1),
@@ -59,8 +59,8 @@ CHOSEN: list[tuple[str, dict[str, Any], int]] = [
     ("dqn", {"optimizer": "NAdam"}, 0),
 ]  # fmt: skip
 CPU = torch.device("cpu")
-#: Further algorithms, with their environment, and whether their steps are recorded: not those whose batches are whole
-#: episodes, and not those that change weights by a trust region or by K-FAC.
+#: Other algorithms with their environment, and whether their steps are recorded: not if batches are whole
+#: episodes, and not if a trust region or K-FAC changes the weights.
 OTHERS: list[tuple[str, str, dict[str, Any], bool]] = [
     *((name, "Chain", REPLAY, True) for name in ("qrdqn", "c51", "iqn", "rainbow-iqn", "sac-discrete")),
     *((name, "Continuous", REPLAY, True) for name in ("ddpg", "cql", "crossq", "tqc")),
@@ -78,7 +78,7 @@ CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device 
 
 
 class Rerun(Generic[T]):
-    """Stands where `Recorded` would, on any device: it does everything anew, and returns the same memory each time."""
+    """Replaces `Recorded` on any device: computes everything again, and returns the same memory each time."""
 
     def __init__(self, body: Callable[[], T], device: torch.device, pool: Any = None) -> None:
         self.body, self.pool = body, pool
@@ -88,11 +88,11 @@ class Rerun(Generic[T]):
     def replay(self) -> Any:
         self.result = self.body()
         if not isinstance(self.result, Packed):
-            return self.kept("alone", self.result)
-        self.result.numbers = {kind: self.kept(kind, one) for kind, one in self.result.numbers.items()}
+            return self.keep("alone", self.result)
+        self.result.numbers = {kind: self.keep(kind, one) for kind, one in self.result.numbers.items()}
         return self.result
 
-    def kept(self, name: object, value: Tensor) -> Tensor:
+    def keep(self, name: object, value: Tensor) -> Tensor:
         return self.memory.setdefault(name, torch.empty_like(value)).copy_(value)
 
 
@@ -100,7 +100,7 @@ class Rerun(Generic[T]):
 def rerun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cudagraphs, "Recorded", Rerun)
     monkeypatch.setattr(torch_forward, "Recorded", Rerun)
-    monkeypatch.setattr(Plan, "check", lambda plan: None)  # which wants a GPU
+    monkeypatch.setattr(Plan, "check", lambda plan: None)  # it requires a GPU
 
 
 def env(algorithm: str) -> str:
@@ -111,14 +111,14 @@ def losses(learner: Any) -> list[pure[Any, Any, Any]]:
     return [part for part in vars(type(learner)).values() if isinstance(part, pure) and part.minimized]
 
 
-def recorded(learner: Any) -> int:
-    """How many steps of a learner are replayed."""
+def count_recorded(learner: Any) -> int:
+    """Count the recorded steps of a learner."""
     count: int = learner._recorded_steps.count
     return count
 
 
-def in_step(algorithm: str, options: dict[str, Any], world: str = "") -> tuple[Any, Any]:
-    """Twenty updates of a learner, and of another with graphs, on the same batches; compared after the last one."""
+def run_twins(algorithm: str, options: dict[str, Any], world: str = "") -> tuple[Any, Any]:
+    """Update a learner twenty times, and another with graphs on the same batches; both are compared after the last."""
     given = {"net.hidden": [8], **CASES.get(algorithm, {}), **options}
     runner = make_runner(algorithm, world or env(algorithm), given)
     eager, results = runner.learner, list[tuple[Result, Result, dict[str, float]]]()
@@ -142,40 +142,40 @@ def in_step(algorithm: str, options: dict[str, Any], world: str = "") -> tuple[A
 
 @pytest.mark.usefixtures("rerun")
 @pytest.mark.parametrize(("algorithm", "options", "steps"), CHOSEN)
-def test_replayed_steps_are_those_that_are_computed(algorithm: str, options: dict[str, Any], steps: int) -> None:
-    eager, graphs = in_step(algorithm, options)
-    assert recorded(graphs) == steps
+def test_replayed_steps_equal_computed_steps(algorithm: str, options: dict[str, Any], steps: int) -> None:
+    eager, graphs = run_twins(algorithm, options)
+    assert count_recorded(graphs) == steps
     assert f"; {steps or 'no'} gradient steps as CUDA graphs" in graphs.how_gradients_came()
     assert "CUDA" not in eager.how_gradients_came()
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=CUDA)])
 @pytest.mark.parametrize(("algorithm", "world", "options", "whether"), OTHERS)
-def test_so_are_those_of_all_other_algorithms(
+def test_replayed_steps_equal_computed_steps_of_other_algorithms(
     algorithm: str, world: str, options: dict[str, Any], whether: bool, device: str, request: pytest.FixtureRequest
 ) -> None:
     if device == "cpu":
         request.getfixturevalue("rerun")
-    _, graphs = in_step(algorithm, {"device": device, **options}, world)
-    assert (recorded(graphs) > 0) == whether
+    _, graphs = run_twins(algorithm, {"device": device, **options}, world)
+    assert (count_recorded(graphs) > 0) == whether
 
 
 @CUDA
 @pytest.mark.filterwarnings("default")  # inductor warns of what it may not find on this machine
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(("algorithm", "options", "steps"), CHOSEN)
-def test_steps_that_a_gpu_replays_are_those_it_computes(
+def test_gpu_replay_equals_computed_steps(
     algorithm: str, options: dict[str, Any], steps: int, compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if compiled and (algorithm, options) not in [(name, {}) for name in ("ppo", "dqn", "sac", "td3")]:
         pytest.skip("these four are compiled as well")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    _, graphs = in_step(algorithm, {"device": "cuda", "compile": compiled, **options})
-    assert recorded(graphs) == steps
+    _, graphs = run_twins(algorithm, {"device": "cuda", "compile": compiled, **options})
+    assert count_recorded(graphs) == steps
 
 
-def stopped(algorithm: str, options: dict[str, Any], at: int) -> Any:
-    """A runner that has stopped after so many env steps."""
+def run_until(algorithm: str, options: dict[str, Any], at: int) -> Any:
+    """Return a runner that has stopped after `at` env steps."""
     runner = make_runner(algorithm, env(algorithm), {"net.hidden": [8], **CASES[algorithm], **options})
 
     def poll() -> None:
@@ -186,13 +186,13 @@ def stopped(algorithm: str, options: dict[str, Any], at: int) -> Any:
 
 
 def check_resumed(algorithm: str, options: dict[str, Any]) -> None:
-    """A run that stops half way and goes on computes its first steps, where the other one replays all."""
-    whole, part = (stopped(algorithm, {"cudagraphs": True, **options}, at) for at in (320, 160))
-    other = stopped(algorithm, {"cudagraphs": True, **options}, 0)
+    """Stop a run in the middle and resume it; it computes its first steps again and must equal the whole run."""
+    whole, part = (run_until(algorithm, {"cudagraphs": True, **options}, at) for at in (320, 160))
+    other = run_until(algorithm, {"cudagraphs": True, **options}, 0)
     other.load_state_dict(copy.deepcopy(part.state_dict()))
     while other.clock.steps < whole.clock.steps:
         turn(other.actor, other.clock, other.meter)
-    assert recorded(whole.learner) == recorded(other.learner) > 0
+    assert count_recorded(whole.learner) == count_recorded(other.learner) > 0
     for name, one in whole.learner.named_parameters():
         assert torch.equal(dict(other.learner.named_parameters())[name], one), name
 
@@ -201,7 +201,7 @@ def check_resumed(algorithm: str, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "algorithm", [pytest.param(name, marks=() if name in ("ppo", "sac") else pytest.mark.slow) for name in CASES]
 )
-def test_a_resumed_run_takes_the_same_steps(algorithm: str) -> None:
+def test_resumed_run_takes_the_same_steps(algorithm: str) -> None:
     check_resumed(algorithm, {})
 
 
@@ -209,29 +209,29 @@ def test_a_resumed_run_takes_the_same_steps(algorithm: str) -> None:
 @pytest.mark.filterwarnings("default")
 @for_each("compiled", [False, True])
 @for_each("algorithm", CASES)
-def test_a_run_resumed_on_a_gpu_comes_to_the_same_bits(algorithm: str, compiled: bool) -> None:
+def test_run_resumed_on_a_gpu_is_exact(algorithm: str, compiled: bool) -> None:
     check_resumed(algorithm, {"device": "cuda", "compile": compiled})
 
 
 @dataclass(frozen=True)
 class Options(Config):
-    """What the loss of a `Learner` reads, and what it does not."""
+    """Options of which the loss of `Learner` reads some."""
 
     scale: float = 1.0
     other: float = 0.0
 
 
 class Learner:
-    """As much of an algorithm as losses need: two parameters, options, and graphs."""
+    """The minimal algorithm for losses: two parameters, options and graphs."""
 
     def __init__(self, rule: UpdateRule | None = None) -> None:
         self.weight, self.config, self._recorded_steps = nn.Parameter(torch.ones(2)), Options(), Graphs(CPU)
-        self.optimizer = self.made([self.weight], rule or SGD())
+        self.optimizer = self.make_optimizer([self.weight], rule or SGD())
 
-    def made(self, parameters: list[nn.Parameter], rule: UpdateRule) -> Optimizer:
-        made = Optimizer(parameters, name="it", rule=rule, learning_rate=0.1)
-        room().record(made, self._recorded_steps)
-        return made
+    def make_optimizer(self, parameters: list[nn.Parameter], rule: UpdateRule) -> Optimizer:
+        make_optimizer = Optimizer(parameters, name="it", rule=rule, learning_rate=0.1)
+        room().record(make_optimizer, self._recorded_steps)
+        return make_optimizer
 
     def compute(self, x: Tensor, now: Options, **more: Any) -> tuple[Tensor, dict[str, Any]]:
         loss = now.scale * (self.weight @ x)
@@ -248,19 +248,19 @@ class Learner:
 
 
 @pytest.mark.usefixtures("rerun")
-def test_copies_leave_a_graph_and_keep_their_shapes() -> None:
+def test_copies_leave_the_graph_and_keep_their_shapes() -> None:
     learner = Learner()
     for _ in range(WARM + 1):
         first, more = learner.step(torch.ones(2))
     second, _ = learner.step(torch.zeros(2))
-    assert recorded(learner) == 1
+    assert count_recorded(learner) == 1
     assert (first.item(), second.item(), more["count"].item(), more["none"]) == (pytest.approx(1.4), 0, 3, None)
     assert [more["x"][0].tolist(), more["x"][1][0].tolist()] == [[1, 1], [2, 2]]
 
 
 @pytest.mark.usefixtures("rerun")
 @pytest.mark.parametrize("rule", [SGD(), SGD(0.9), RMSProp(), Adam(), AdamW()])
-def test_a_rule_takes_its_rate_from_the_device(rule: UpdateRule) -> None:
+def test_rule_reads_its_rate_from_the_device(rule: UpdateRule) -> None:
     one, other = Learner(rule), Learner(copy.deepcopy(rule))
     other.optimizer.on_device = None
     for number in range(6):
@@ -268,80 +268,82 @@ def test_a_rule_takes_its_rate_from_the_device(rule: UpdateRule) -> None:
         one.step(x)
         other.optimizer.minimize(other.compute(x, other.config)[0], Clock(1))
     torch.testing.assert_close(one.weight, other.weight)
-    assert recorded(one) == 1
+    assert count_recorded(one) == 1
 
 
-def test_steps_of_other_rules_are_not_recorded() -> None:
+def test_other_rules_are_not_recorded() -> None:
     assert Learner(Torch("NAdam", {})).optimizer.on_device is None
 
 
 @pytest.mark.usefixtures("rerun")
-def test_each_kind_of_arguments_has_its_own_step() -> None:
+def test_each_signature_has_its_own_step() -> None:
     learner = Learner()
     for more in ({}, {"further": torch.ones(1)}, {"further": torch.ones(2)}, {"name": "a"}, {"name": "b"}):
         for _ in range(WARM + 2):
             learner.step(torch.ones(2), **more)
-    assert recorded(learner) == 5
+    assert count_recorded(learner) == 5
 
 
 @pytest.mark.usefixtures("rerun")
-def test_options_that_a_loss_reads_are_part_of_a_step_and_others_are_not() -> None:
+def test_step_depends_on_the_options_that_the_loss_reads() -> None:
     learner = Learner()
     for number in range(8):
         before = learner.weight[0].item()
         learner.step(torch.ones(2), now=replace(learner.config, scale=number // 4, other=number))
         assert learner.weight[0].item() == pytest.approx(before - 0.1 * (number // 4))
-    assert recorded(learner) == 2
+    assert count_recorded(learner) == 2
 
 
 @pytest.mark.usefixtures("rerun")
-def test_a_loss_that_waits_for_its_step_is_not_recorded() -> None:
+def test_loss_that_waits_for_its_step_is_not_recorded() -> None:
     learner = Learner()
     for _ in range(WARM + 2):
         pair = [learner.loss(torch.ones(2))[0] for _ in range(2)]
         for loss in pair:
             learner.optimizer.minimize(loss, Clock(1))
-    assert recorded(learner) == 0
+    assert count_recorded(learner) == 0
     other = Learner()
     for _ in range(2):
         other.loss(torch.ones(2))
-    assert not other._recorded_steps.waiting  # or what autograd keeps for them would stay
+    assert not other._recorded_steps.waiting  # or autograd would keep their memory
 
 
 @pytest.fixture
-def replaying(rerun: None) -> Learner:
-    """A learner whose step is recorded."""
+def replayer(rerun: None) -> Learner:
+    """Return a learner with a recorded step."""
     learner = Learner()
     for _ in range(WARM + 1):
         learner.step(torch.ones(2))
-    assert recorded(learner) == 1
+    assert count_recorded(learner) == 1
     return learner
 
 
-def test_a_replayed_loss_may_be_passed_over_but_not_be_taken_late(replaying: Learner) -> None:
-    late, _ = replaying.loss(torch.ones(2))
-    before = replaying.weight[0].item()
-    replaying.step(torch.ones(2))
-    assert replaying.weight[0].item() == pytest.approx(before - 0.1)
+def test_replayed_loss_may_be_skipped_but_not_used_late(replayer: Learner) -> None:
+    late, _ = replayer.loss(torch.ones(2))
+    before = replayer.weight[0].item()
+    replayer.step(torch.ones(2))
+    assert replayer.weight[0].item() == pytest.approx(before - 0.1)
     with pytest.raises(PluginError, match="computed again before"):
-        replaying.optimizer.minimize(late, Clock(1))
+        replayer.optimizer.minimize(late, Clock(1))
 
 
-def test_a_replayed_loss_goes_to_its_optimizer_as_it_is(replaying: Learner) -> None:
+def test_replayed_loss_goes_unchanged_to_its_optimizer(replayer: Learner) -> None:
     with pytest.raises(PluginError, match="not what the loss method returned"):
-        replaying.optimizer.minimize(0.5 * replaying.loss(torch.ones(2))[0], Clock(1))
+        replayer.optimizer.minimize(0.5 * replayer.loss(torch.ones(2))[0], Clock(1))
     with pytest.raises(PluginError, match="a loss went to a different optimizer"):
-        replaying.made([nn.Parameter(torch.ones(2))], SGD()).minimize(replaying.loss(torch.ones(2))[0], Clock(1))
+        replayer.make_optimizer([nn.Parameter(torch.ones(2))], SGD()).minimize(
+            replayer.loss(torch.ones(2))[0], Clock(1)
+        )
 
 
-def test_arguments_that_no_graph_can_read_are_computed(replaying: Learner) -> None:
+def test_arguments_that_no_graph_can_read_are_computed(replayer: Learner) -> None:
     other = nn.Parameter(torch.ones(2))
     for given in (other, 2 * other, Named(torch.ones(2), 1)):
         x = given if isinstance(given, Tensor) else given.one
-        before, more = replaying.weight[0].item(), {"named": np.ones(2)} if x is not given else {}
-        replaying.step(x, **more)
-        assert replaying.weight[0].item() == pytest.approx(before - 0.1 * x[0].item())
-    assert recorded(replaying) == 1
+        before, more = replayer.weight[0].item(), {"named": np.ones(2)} if x is not given else {}
+        replayer.step(x, **more)
+        assert replayer.weight[0].item() == pytest.approx(before - 0.1 * x[0].item())
+    assert count_recorded(replayer) == 1
 
 
 class Named(NamedTuple):
@@ -351,53 +353,53 @@ class Named(NamedTuple):
 
 @pytest.mark.usefixtures("rerun")
 @pytest.mark.parametrize(("extra", "steps"), [(Named(torch.ones(1), 2), 1), (Options(), 1), (np.ones(1), 0)])
-def test_a_result_comes_back_as_what_it_was_or_is_not_recorded(extra: Any, steps: int) -> None:
+def test_extra_results_keep_their_type_or_prevent_recording(extra: Any, steps: int) -> None:
     learner = Learner()
     plain = lambda self, x, now: (self.weight @ x, extra)  # noqa: E731
     for _ in range(WARM + 2):
         loss, found = learner._recorded_steps.call(plain, plain, learner, torch.ones(2), learner.config)
         learner.optimizer.minimize(loss, Clock(1))
         assert found == extra
-    assert recorded(learner) == steps
+    assert count_recorded(learner) == steps
 
 
 @pytest.mark.usefixtures("rerun")
-def test_a_loss_of_two_optimizers_is_not_recorded() -> None:
+def test_loss_of_two_optimizers_is_not_recorded() -> None:
     learner = Learner()
-    more = learner.made([nn.Parameter(torch.ones(2))], SGD())
+    more = learner.make_optimizer([nn.Parameter(torch.ones(2))], SGD())
     for number in range(2 * WARM + 2):
         loss, _ = learner.loss(torch.ones(2))
         if number % 2:
             learner.optimizer.minimize(loss, Clock(1))
         else:
             more.minimize(loss + more.parameters[0].sum(), Clock(1))
-    assert recorded(learner) == 0
+    assert count_recorded(learner) == 0
 
 
 @pytest.mark.usefixtures("rerun")
-def test_a_parameter_that_wants_no_gradient_stays() -> None:
+def test_parameter_without_gradient_is_unchanged() -> None:
     learner = Learner()
     held = nn.Parameter(torch.ones(2), requires_grad=False)
-    learner.optimizer = learner.made([learner.weight, held], SGD())
+    learner.optimizer = learner.make_optimizer([learner.weight, held], SGD())
     for _ in range(WARM + 1):
         learner.step(torch.ones(2))
-    assert recorded(learner) == 1
+    assert count_recorded(learner) == 1
     assert held.tolist() == [1, 1]
 
 
-def test_a_copy_records_its_own_steps(replaying: Learner) -> None:
-    other = copy.deepcopy(replaying)
-    assert recorded(other) == len(pickle.loads(pickle.dumps(replaying._recorded_steps)).steps) == 0
+def test_copy_records_its_own_steps(replayer: Learner) -> None:
+    other = copy.deepcopy(replayer)
+    assert count_recorded(other) == len(pickle.loads(pickle.dumps(replayer._recorded_steps)).steps) == 0
     assert other.optimizer.on_device.graphs is other._recorded_steps
-    before = replaying.weight[0].item()
+    before = replayer.weight[0].item()
     for _ in range(WARM + 1):
         other.step(torch.ones(2))
-    assert recorded(other) == 1
-    assert replaying.weight[0].item() == before
+    assert count_recorded(other) == 1
+    assert replayer.weight[0].item() == before
 
 
 @pytest.mark.usefixtures("rerun")
-def test_passes_are_recorded_by_shape_and_see_every_change() -> None:
+def test_forward_passes_are_recorded_by_shape_and_see_new_weights() -> None:
     module = nn.Linear(3, 2)
     graph, plain = GraphForward(module), TorchForward(module)
     for number in range(2 * WARM):
@@ -411,7 +413,7 @@ def test_passes_are_recorded_by_shape_and_see_every_change() -> None:
 
 
 @pytest.mark.usefixtures("rerun")
-def test_a_step_of_a_loss_that_is_not_finite_is_seen_before_it_is_saved() -> None:
+def test_loss_that_is_not_finite_is_noticed_before_saving() -> None:
     learner = Learner()
     learner.step(torch.ones(2))
     learner.optimizer.state_dict()
@@ -427,7 +429,7 @@ def test_a_step_of_a_loss_that_is_not_finite_is_seen_before_it_is_saved() -> Non
     other.optimizer.state_dict()
 
 
-def test_trees_come_back_as_they_were() -> None:
+def test_flatten_and_restore_trees() -> None:
     tree = (torch.ones(2, 3), [torch.tensor(2), None], {"a": torch.zeros(0)}, 4)
     leaves = Leaves(tree)
     assert len(leaves.tensors) == 3

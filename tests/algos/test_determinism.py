@@ -1,4 +1,4 @@
-"""The same seed gives the same run, other seeds others, and evaluation changes nothing."""
+"""The same seed gives the same run, other seeds give other runs, and evaluation changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from rlplug_core.runs.api import train
 from rlplug_core.runs.checkpoint import Checkpoints
 
-#: Algorithm, environment and options of a run whose every random source is used.
+#: Algorithm, environment and options of a run that uses all its random sources.
 RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a2c": ("a2c", "Continuous", {"num_envs": 2}),
     "ppo": ("ppo", "Masked", {"num_envs": 2, "n_steps": 32, "batch_size": 16, "n_epochs": 2}),
@@ -37,7 +37,7 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def outcome(trained: Callable[..., Any], name: str, **options: Any) -> tuple[torch.Tensor, list[Any], list[Any]]:
-    """Final weights, all episodes, and the last observation."""
+    """Return final weights, all episodes and the last observation."""
     algorithm, env, own = RUNS[name]
     runner = trained(algorithm, env, **{"total_timesteps": 600, **own, **options})
     actor = runner.workers[0].actor if name == "a3c-inline" else runner.actor
@@ -53,8 +53,8 @@ PLAIN = ("a2c", "a3c-inline")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in PLAIN else pytest.mark.slow) for name in RUNS])
-def test_a_seed_determines_the_run(trained: Callable[..., Any], name: str) -> None:
-    """Seed 0 gives one run, and seed 1 another one, that of the default."""
+def test_seed_determines_the_run(trained: Callable[..., Any], name: str) -> None:
+    """The default is seed 0; seed 1 gives another run."""
     zero = outcome(trained, name, seed=0)
     again = outcome(trained, name, seed=0)
     one = outcome(trained, name, seed=1)
@@ -65,11 +65,11 @@ def test_a_seed_determines_the_run(trained: Callable[..., Any], name: str) -> No
         assert first[1]
     assert not torch.equal(zero[0], one[0])
     assert zero[1] != one[1]
-    assert_drawn_apart(default[1], 4 if name == "a3c-inline" else 2)
+    assert_rows_differ(default[1], 4 if name == "a3c-inline" else 2)
 
 
-def assert_drawn_apart(episodes: list[Any], count: int) -> None:
-    """Check that no two rows of no two workers live the same episodes."""
+def assert_rows_differ(episodes: list[Any], count: int) -> None:
+    """Assert that no two rows of any workers have the same episodes."""
     lives: dict[tuple[int, int], list[tuple[float, int]]] = {}
     for _, worker, row, total, length in episodes:
         lives.setdefault((worker, row), []).append((total, length))
@@ -80,7 +80,7 @@ def assert_drawn_apart(episodes: list[Any], count: int) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_evaluation_changes_nothing(tmp_path: Path, name: str) -> None:
-    """Not weights, buffer, environments or generators: many evaluations leave what the last alone leaves."""
+    """Weights, buffer, environments and generators are the same with many evaluations as with only the last."""
     algorithm, env, own = RUNS[name]
     states = []
     for every in (25, 10**6):
@@ -98,7 +98,7 @@ def test_evaluation_changes_nothing(tmp_path: Path, name: str) -> None:
 
 
 def flat(tree: Any, path: str = "") -> dict[str, Any]:
-    """The leaves of a tree of state by path; arrays as bytes."""
+    """Return the leaves of a state by path; arrays as bytes."""
     if isinstance(tree, dict):
         return {name: leaf for key in tree for name, leaf in flat(tree[key], f"{path}/{key}").items()}
     if isinstance(tree, list | tuple):

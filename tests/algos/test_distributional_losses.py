@@ -1,4 +1,4 @@
-"""The losses of C51, QR-DQN and IQN against slow references, transition by transition, under all switches."""
+"""The losses of C51, QR-DQN and IQN against slow references, transition by transition, with all switches."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ BOTH = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def made(learner: Callable[..., Any], name: str, switches: str) -> Any:
-    """A learner whose target network has weights of its own."""
+def algo(learner: Callable[..., Any], name: str, switches: str) -> Any:
+    """Make a learner with a different target network."""
     one = learner(name, "Chain", **{"net.hidden": [12], **OWN[name], **SWITCHES[switches]})
     scatter(one)
     return one
 
 
-def drawn(learner: Any, weight: Tensor | None = None, count: int = 16) -> Transitions:
-    """Transitions with everything that `update` draws for their loss."""
+def draw_batch(learner: Any, weight: Tensor | None = None, count: int = 16) -> Transitions:
+    """Return transitions with all draws that `update` adds for the loss."""
     batch = random_transitions(count, weight)
     batch.extras = q_draws(learner, batch)
     return batch
 
 
 def distribution(learner: Any, network: Any, obs: Tensor, use: int, shares: Tensor | None = None) -> Tensor:
-    """[A, atoms] of one observation, under the noise for this use."""
-    noise = learner.drawn["noise"][use] if "noise" in learner.drawn else None
+    """Return the distribution [A, atoms] of one observation with the noise of this use."""
+    noise = learner.draw_batch["noise"][use] if "noise" in learner.draw_batch else None
     arguments = (obs[None], noise) if shares is None else (obs[None], noise, shares[None])
     one: Tensor = network.distribution(*arguments)[0]
     return one
 
 
 def best(learner: Any, obs: Tensor) -> int:
-    """The action of the largest mean, under the network and the noise that choose."""
+    """Return the action with the largest mean, with the network and noise that choose."""
     network, use = (learner.q_network, 2) if learner.config.double else (learner.target_network, 1)
     outputs = distribution(learner, network, obs, use)
     means = outputs.exp() @ network.support if hasattr(network, "support") else outputs.mean(1)
@@ -62,8 +62,8 @@ def best(learner: Any, obs: Tensor) -> int:
 
 
 def row_loss(learner: Any, name: str, batch: Transitions, i: int) -> tuple[float, float]:
-    """The loss and the error of one transition, by the slow references."""
-    learner.drawn = batch.extras
+    """Return the loss and error of one transition, by the slow references."""
+    learner.draw_batch = batch.extras
     obs, following = batch.obs[i], batch.next_obs[i]
     ahead = (learner.target_network, following, 1)
     choice, reward, discount = best(learner, following), float(batch.reward[i]), float(batch.discount[i])
@@ -84,24 +84,24 @@ def row_loss(learner: Any, name: str, batch: Transitions, i: int) -> tuple[float
 
 
 @BOTH
-def test_loss_and_error_equal_the_slow_ones(made: Any, name: str) -> None:
-    batch = drawn(made)
+def test_loss_and_error_equal_references(algo: Any, name: str) -> None:
+    batch = draw_batch(algo)
     with torch.no_grad():
-        losses, errors = q_losses(made, batch)
+        losses, errors = q_losses(algo, batch)
         for i in range(len(batch.action)):
-            loss, error = row_loss(made, name, batch, i)
+            loss, error = row_loss(algo, name, batch, i)
             assert float(losses[i]) == pytest.approx(loss, rel=1e-3, abs=1e-4)
             assert float(errors[i]) == pytest.approx(error, rel=1e-3, abs=1e-4)
 
 
 @BOTH
-def test_rows_of_weight_0_change_no_gradient_and_weights_scale_it(made: Any) -> None:
+def test_rows_of_weight_0_change_no_gradient_and_weights_scale_it(algo: Any) -> None:
     weight = torch.tensor([1.0, 0.0, 0.25, 2.0] * 4)
-    batch = drawn(made, weight)
+    batch = draw_batch(algo, weight)
     garbage = batch.map(lambda tensor: tensor.clone())
     garbage.reward[weight == 0] += 100
     half = replace(batch, weight=0.5 * weight, share=None)
-    first, second, third = (gradients(made, q_loss(made, one)[0]) for one in (batch, garbage, half))
+    first, second, third = (gradients(algo, q_loss(algo, one)[0]) for one in (batch, garbage, half))
     assert any(bool(gradient.abs().sum() > 0) for gradient in first)
     for a, b, c in zip(first, second, third, strict=True):
         assert torch.equal(a, b)
@@ -109,62 +109,66 @@ def test_rows_of_weight_0_change_no_gradient_and_weights_scale_it(made: Any) -> 
 
 
 @BOTH
-def test_the_loss_draws_nothing_and_reaches_no_target(made: Any) -> None:
-    """The same batch gives the same loss; the target has no gradients, every trained parameter has."""
-    batch = drawn(made)
-    state = made.generator.bit_generator.state
-    first, again = q_loss(made, batch)[0], q_loss(made, batch)[0]
+def test_loss_draws_nothing_and_has_no_target_gradient(algo: Any) -> None:
+    """The same batch gives the same loss; only trained parameters have gradients."""
+    batch = draw_batch(algo)
+    state = algo.generator.bit_generator.state
+    first, again = q_loss(algo, batch)[0], q_loss(algo, batch)[0]
     assert torch.equal(first, again)
-    assert made.generator.bit_generator.state == state
+    assert algo.generator.bit_generator.state == state
     first.backward()
-    assert all(parameter.grad is None for parameter in made.target_network.parameters())
-    moved = [name for name, parameter in made.q_network.named_parameters() if not parameter.grad.abs().sum()]
+    assert all(parameter.grad is None for parameter in algo.target_network.parameters())
+    moved = [name for name, parameter in algo.q_network.named_parameters() if not parameter.grad.abs().sum()]
     assert moved == []
 
 
 @pytest.mark.parametrize("switches", ["plain", "double"])
 @pytest.mark.parametrize("name", OWN)
-def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: str, switches: str) -> None:
-    """Action 2 is worth most and forbidden; a batch where nothing prefers it has the same loss."""
-    made = learner(name, "Masked", **{"net.hidden": [], **OWN[name], **SWITCHES[switches]})
+def test_forbidden_actions_are_not_successors(learner: Callable[..., Any], name: str, switches: str) -> None:
+    """Action 2 is best and forbidden; a batch without a preference for it has the same loss."""
+    algo = learner(name, "Masked", **{"net.hidden": [], **OWN[name], **SWITCHES[switches]})
     seen = {"obs": torch.zeros(1, 3), "action_mask": torch.ones(1, 3, dtype=torch.int8)}
     ahead = {"obs": torch.zeros(1, 3), "action_mask": torch.tensor([[0, 1, 0]], dtype=torch.int8)}
     batch = transitions(seen, [0], [0.5], [0.9], ahead)
-    batch.extras = q_draws(made, batch)
+    batch.extras = q_draws(algo, batch)
     losses = []
     for preferred in (2, 1):
-        for network in (made.q_network, made.target_network):
+        for network in (algo.q_network, algo.target_network):
             layer = network.advantage.linears[-1]
             with torch.no_grad():
                 layer.weight.zero_()
                 table = layer.bias.view(3, -1)
                 table.zero_()
-                table[1] = torch.arange(table.shape[1]) / 4  # the atoms of one action differ from the others'
+                table[1] = torch.arange(table.shape[1]) / 4  # the atoms of one action differ from those of the others
                 table[preferred, -1] += 5
         if name == "iqn":
-            following = made.next_quantiles(batch, q_noise(made, batch), batch.extras["target_shares"], made.config)
+            following = algo.next_quantiles(batch, q_noise(algo, batch), batch.extras["target_shares"], algo.config)
         else:
             following = next_distribution(
-                made.q_network, made.target_network, batch, q_noise(made, batch)[1:], made.config.double
+                algo.q_network,
+                algo.target_network,
+                batch,
+                q_noise(algo, batch)[1:],
+                algo.config.double,
             )
         losses.append(following)
-        chosen = made.target_network.distribution(
+        chosen = algo.target_network.distribution(
             ahead, *([None, batch.extras["target_shares"]] if name == "iqn" else [])
         )
         torch.testing.assert_close(following, chosen[:, 1])
     assert not torch.equal(*losses)
 
 
-def test_c51_of_a_terminal_transition_is_the_cross_entropy_to_its_reward(learner: Callable[..., Any]) -> None:
-    made = learner("c51", "Chain", **{"net.hidden": []}, **OWN["c51"])
+def test_c51_loss_at_termination_is_cross_entropy_to_the_reward(learner: Callable[..., Any]) -> None:
+    algo = learner("c51", "Chain", **{"net.hidden": []}, **OWN["c51"])
     batch = transitions(torch.eye(5)[[2]], [1], [0.5], [0.0], torch.eye(5)[[3]])
-    logs = made.q_network.distribution(batch.obs)[0, 1]
-    target = categorical_projection(torch.ones(1, 7) / 7, batch.reward, batch.discount, made.q_network.support)[0]
+    logs = algo.q_network.distribution(batch.obs)[0, 1]
+    target = categorical_projection(torch.ones(1, 7) / 7, batch.reward, batch.discount, algo.q_network.support)[0]
     assert target.count_nonzero() == 2
-    torch.testing.assert_close(q_loss(made, batch)[0], -(target * logs).sum())
+    torch.testing.assert_close(q_loss(algo, batch)[0], -(target * logs).sum())
 
 
-def test_atoms_in_the_wrong_order_are_refused(learner: Callable[..., Any]) -> None:
+def test_atoms_in_wrong_order_raise(learner: Callable[..., Any]) -> None:
     from rlplug_core.errors import BadConfig
 
     with pytest.raises(BadConfig, match=r"v_min must be below v_max, and 1\.0 is not below 1\.0"):

@@ -23,7 +23,7 @@ TABLE = {"net.hidden": []}
 def transitions(
     obs: Any, action: Any, reward: Any, discount: Any, next_obs: Any, weight: Tensor | None = None
 ) -> Transitions:
-    """A batch from lists or tensors; every weight is 1 if nothing else is said."""
+    """Return a batch from lists or tensors, with weights of 1 by default."""
     count = len(action)
     return Transitions(
         weight=torch.ones(count) if weight is None else weight,
@@ -39,7 +39,7 @@ def transitions(
 
 
 def random_transitions(count: int, weight: Tensor | None = None) -> Transitions:
-    """Made-up transitions between places of Chain, with rewards large enough for both sides of the Huber loss."""
+    """Return random transitions of Chain, with rewards on both sides of the Huber loss."""
     places, action = torch.eye(5)[torch.randint(0, 5, (2, count))], torch.randint(0, 2, (count,))
     reward, discount = 3 * torch.randn(count), 0.9 * torch.randint(0, 2, (count,))
     return transitions(places[0], action, reward, discount, places[1], weight)
@@ -53,7 +53,7 @@ def set_table(network: Any, values: list[list[float]]) -> None:
 
 
 def scatter(learner: Any) -> None:
-    """Give the target network weights of its own, so that it cannot be mistaken for the online one."""
+    """Randomize the target network, so that it differs from the online one."""
     with torch.no_grad():
         for parameter in learner.target_network.parameters():
             parameter.copy_(torch.randn_like(parameter))
@@ -64,7 +64,7 @@ def huber(error: Tensor) -> Tensor:
 
 
 def reference(learner: Any, batch: Transitions) -> Tensor:
-    """The loss transition by transition; the target is a plain number."""
+    """Return the loss transition by transition; the target is a plain number."""
     losses = []
     for i in range(len(batch.action)):
         online_next, target_next = (
@@ -96,7 +96,7 @@ def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], doub
 
 @pytest.mark.parametrize(("double", "following"), [(False, 5.0), (True, -1.0)])
 def test_double_chooses_by_the_online_network(learner: Callable[..., Any], double: bool, following: float) -> None:
-    """In place 1 the online values prefer action 0, the target's value of which is -1; its best is 5."""
+    """In place 1 the online values prefer action 0, which the target values at -1; its best is 5."""
     made = learner("dqn", "Chain", double=double, **TABLE)
     set_table(made.q_network, [[0.0, 0.0], [2.0, 1.0], *[[0.0, 0.0]] * 3])
     set_table(made.target_network, [[0.0, 0.0], [-1.0, 5.0], *[[0.0, 0.0]] * 3])
@@ -114,7 +114,7 @@ def test_dueling_subtracts_the_mean_advantage(learner: Callable[..., Any]) -> No
 
 
 def test_gradient_of_one_transition_by_hand(learner: Callable[..., Any]) -> None:
-    """Within the Huber loss's square the gradient is Q - target, beyond it is its sign; other entries get none."""
+    """In the square part of the Huber loss the gradient is Q - target, beyond it its sign; other entries get none."""
     for reward, wanted in ((0.5, -0.5), (7.0, -1.0), (-7.0, 1.0)):
         made = learner("dqn", "Chain", **TABLE)
         set_table(made.q_network, [[0.0, 0.0]] * 5)
@@ -125,8 +125,8 @@ def test_gradient_of_one_transition_by_hand(learner: Callable[..., Any]) -> None
 
 
 @pytest.mark.parametrize(("loss", "wanted"), [("huber", [0.125, 6.5]), ("mse", [0.25, 49.0])])
-def test_the_error_is_huberised_or_squared(learner: Callable[..., Any], loss: str, wanted: list[float]) -> None:
-    """Errors of 0.5 and 7; the priority is the error itself under both."""
+def test_loss_is_huber_or_squared(learner: Callable[..., Any], loss: str, wanted: list[float]) -> None:
+    """Errors of 0.5 and 7; the priority is the error in both cases."""
     made = learner("dqn", "Chain", loss=loss, **TABLE)
     set_table(made.q_network, [[0.0, 0.0]] * 5)
     batch = transitions(torch.eye(5)[[2, 3]], [1, 0], [0.5, 7.0], [0.0, 0.0], torch.eye(5)[[3, 4]])
@@ -136,7 +136,7 @@ def test_the_error_is_huberised_or_squared(learner: Callable[..., Any], loss: st
 
 
 def test_no_gradient_reaches_the_target(learner: Callable[..., Any]) -> None:
-    """Not its parameters, and with `double` not the online values of the next observation either."""
+    """Nor, with `double`, the online values of the next observation."""
     made = learner("dqn", "Chain", double=True, **TABLE)
     q_loss(made, transitions(torch.eye(5)[[0]], [0], [5.0], [0.9], torch.eye(5)[[1]]))[0].backward()
     assert all(parameter.grad is None for parameter in made.target_network.parameters())
@@ -145,8 +145,8 @@ def test_no_gradient_reaches_the_target(learner: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("double", [False, True])
-def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], double: bool) -> None:
-    """The mask in the next observation bounds the maximum; where the window ended it does not matter."""
+def test_forbidden_actions_are_not_successors(learner: Callable[..., Any], double: bool) -> None:
+    """The mask in the next observation limits the maximum; it has no effect at the end of an episode."""
     made = learner("dqn", "Masked", double=double, **TABLE)
     for network in (made.q_network, made.target_network):
         with torch.no_grad():
@@ -163,7 +163,7 @@ def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], double
 
 
 def test_only_legal_actions_are_explored_and_preferred(learner: Callable[..., Any]) -> None:
-    """Masked raises at a forbidden action; both legal ones of each row are tried."""
+    """Masked raises at a forbidden action; both legal actions of each row are tried."""
     made = learner("dqn", "Masked", exploration_initial_eps=1.0, exploration_final_eps=1.0)
     env = Masked(8)
     agent, now, tried = made.agent(), env.reset(1), set()
@@ -178,12 +178,12 @@ def test_only_legal_actions_are_explored_and_preferred(learner: Callable[..., An
 
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize(("env", "num_envs"), [(Chain, 1), (Chain, 3), (Truncated, 2)])
-def test_batches_hold_n_step_transitions(
+def test_batches_contain_n_step_transitions(
     learner: Callable[..., Any], env: type[Vector], num_envs: int, n_step: int
 ) -> None:
-    """What DQN's buffer hands out after real acting, against a walk along the recorded steps of each row.
+    """Compare the batches of DQN's buffer after real steps with a walk along the recorded steps of each row.
 
-    Terminated and truncated both end a window; only terminated makes its discount 0.
+    Termination and truncation both end a window; only termination makes its discount 0.
     """
     gamma = 0.9
     made = learner(
@@ -226,7 +226,7 @@ def test_batches_hold_n_step_transitions(
 
 
 def test_rows_of_weight_0_change_no_gradient(learner: Callable[..., Any]) -> None:
-    """Neither what stands in them nor whether they are there."""
+    """Neither their content nor their presence matters."""
     made = learner("dqn", "Chain", double=True, dueling=True)
     scatter(made)
     weight = torch.tensor([1.0, 0.0, 1.0, 2.0, 0.0, 0.5])
@@ -253,7 +253,7 @@ def test_weights_keep_their_scale(learner: Callable[..., Any]) -> None:
         torch.testing.assert_close(double, 2 * single)
 
 
-def test_target_is_copied_every_so_many_updates(learner: Callable[..., Any]) -> None:
+def test_target_is_copied_at_its_interval(learner: Callable[..., Any]) -> None:
     made = learner("dqn", "Chain", target_update_interval=3, learning_rate=1e-2, **TABLE)
     clock, copied = Clock(100), []
     for _ in range(7):
@@ -265,7 +265,7 @@ def test_target_is_copied_every_so_many_updates(learner: Callable[..., Any]) -> 
 
 
 def test_epsilon_falls_and_stays(learner: Callable[..., Any]) -> None:
-    """From all random to the end value after its share of the run; the greedy action is 1 here."""
+    """From 1 to the final value after its share of the run; the greedy action here is 1."""
     made = learner(
         "dqn", "Chain", exploration_initial_eps=1.0, exploration_final_eps=0.1, exploration_fraction=0.5, **TABLE
     )

@@ -1,4 +1,4 @@
-"""Fast updates are the plain ones: equal gradients with every option, equal weights, and the same bits twice."""
+"""Fast updates equal plain ones: the same gradients with every option, the same weights, and reproducible bits."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def numbers(*shape: int) -> Any:
 
 
 def rollout(action: str, seed: int = 0) -> Rollout:
-    """An episode ends in it, and one row holds no transition."""
+    """Return a rollout with the end of an episode, and a row without a transition."""
     np.random.seed(seed)
     shape = STEPS, ROWS
     ended = np.zeros(shape, bool)
@@ -101,7 +101,7 @@ def transitions(seed: int = 0, action_space: str = "discrete") -> Transitions:
 
 
 def plain(made: Any) -> Any:
-    """The same learner, but differentiated by autograd: rules leave alone what has hooks."""
+    """Return the same learner with autograd: hooks disable the rules."""
     for module in made.modules():
         if not list(module.children()):
             module.register_forward_hook(lambda *_: None)
@@ -150,7 +150,7 @@ CONTINUOUS = [
 
 
 def gradient_of(optimizer: Any, loss: Any) -> torch.Tensor:
-    """The flat gradient, as `minimize` finds it."""
+    """Return the flat gradient that `minimize` reads."""
     optimizer.gradient.zero_()
     backward(loss, optimizer.parameters, optimizer.gradient)
     found: torch.Tensor = optimizer.gradient.clone()
@@ -160,13 +160,13 @@ def gradient_of(optimizer: Any, loss: Any) -> torch.Tensor:
 
 @for_each("action", ACTIONS)
 @for_each("cls, config", POLICIES)
-def test_losses_of_policies_have_the_same_value_gradient_and_metrics(cls: Any, config: Any, action: str) -> None:
+def test_policy_losses_equal_autograd(cls: Any, config: Any, action: str) -> None:
     made, batch = learner(cls, action, config), samples(action)
     compare(made, made.actor_critic_optimizer, batch, ())
 
 
 @for_each("cls, config", VALUES)
-def test_losses_of_action_values_have_the_same_value_gradient_and_metrics(cls: Any, config: Any) -> None:
+def test_action_value_losses_equal_autograd(cls: Any, config: Any) -> None:
     made = learner(cls, "discrete", config)
     noise = made.q_network.noise(made.generator, 3)
     compare(made, made.q_optimizer, transitions(), (noise,))
@@ -175,7 +175,7 @@ def test_losses_of_action_values_have_the_same_value_gradient_and_metrics(cls: A
 
 @for_each("net", NETS)
 @for_each("cls, config", [(NStepQ, NStepQConfig), (VQN, VQNConfig), (VSarsa, VSarsaConfig)])
-def test_losses_of_values_that_remember_nothing_do_too(cls: Any, config: Any, net: Net) -> None:
+def test_value_losses_without_memory_equal_autograd(cls: Any, config: Any, net: Net) -> None:
     made, noisy = (learner(cls, "discrete", config(net=net, noisy=noisy)) for noisy in (None, "factorized"))
     compare(made, made.q_optimizer, samples("discrete"), (None,))
     (noise,) = noisy.q_network.noise(noisy.generator, 1)
@@ -183,20 +183,20 @@ def test_losses_of_values_that_remember_nothing_do_too(cls: Any, config: Any, ne
 
 
 @for_each("cls, config", CONTINUOUS)
-def test_losses_of_critics_and_policies_have_the_same_value_and_gradient(cls: Any, config: Any) -> None:
+def test_critic_and_policy_losses_equal_autograd(cls: Any, config: Any) -> None:
     made, batch, noise = learner(cls, space(cls), config), transitions(0, space(cls)), torch.from_numpy(numbers(9, 2))
-    with torch.no_grad():  # log standard deviations lie at both bounds and between
+    with torch.no_grad():  # log standard deviations at both bounds and in between
         next(made.policy.outputs.parameters())[:] *= 1 if cls is IQL else 100
     for optimizer, loss in ((made.critic_optimizer, "critic_loss"), (made.policy_optimizer, "policy_loss")):
-        check(made, optimizer, loss, (batch, *besides(made, loss, noise)), rtol=1e-3, atol=1e-5)
+        check(made, optimizer, loss, (batch, *other_arguments(made, loss, noise)), rtol=1e-3, atol=1e-5)
 
 
 def space(cls: Any) -> str:
     return "discrete" if cls is SACDiscrete else "box"
 
 
-def besides(made: Any, loss: Any, noise: Any) -> tuple[Any, ...]:
-    """What a loss wants besides the batch."""
+def other_arguments(made: Any, loss: Any, noise: Any) -> tuple[Any, ...]:
+    """Return the arguments of a loss besides the batch."""
     if isinstance(made, IQL | SACDiscrete):
         return (made.config,)
     if isinstance(made, SAC | TQC):
@@ -209,7 +209,7 @@ PLACES = {"one": spaces.Discrete(5, start=2), "several": spaces.MultiDiscrete([3
 
 
 @pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
-def test_observations_that_are_numbers_of_places_go_by_rules_too(places: Any) -> None:
+def test_discrete_observations_use_rules(places: Any) -> None:
     config = DQNConfig(net=Net(hidden=(7, 5)), dueling=True, double=True)
     made = DQN(Spec(places, ACTIONS["discrete"], ROWS, "Any-v0"), config, Context(Seeds(3)))
     obs, following = (torch.from_numpy(np.stack([places.sample() for _ in range(9)])) for _ in range(2))
@@ -217,7 +217,7 @@ def test_observations_that_are_numbers_of_places_go_by_rules_too(places: Any) ->
     compare(made, made.q_optimizer, batch, ([None, None, None],))
 
 
-def parted(found: Any) -> Any:
+def parts_of(found: Any) -> Any:
     return found if isinstance(found, tuple) else (found, {})
 
 
@@ -226,9 +226,9 @@ def compare(made: Any, optimizer: Any, batch: Any, further: Any) -> None:
 
 
 def check(made: Any, optimizer: Any, name: str, args: Any, **within: float) -> None:
-    """A loss and its gradient are those of the same method on tensors."""
-    loss, metrics, *rest = parted(getattr(type(made), name)(made, *args))
-    fast, found, *error = parted(getattr(made, name)(*args))
+    """Assert that a loss and its gradient equal those of the same method on tensors."""
+    loss, metrics, *rest = parts_of(getattr(type(made), name)(made, *args))
+    fast, found, *error = parts_of(getattr(made, name)(*args))
     assert isinstance(fast, FastLoss), made.how_gradients_came()
     assert fast.item() == pytest.approx(loss.item(), rel=1e-5)
     torch.testing.assert_close(gradient_of(optimizer, fast), gradient_of(optimizer, loss), **within)
@@ -241,7 +241,7 @@ def check(made: Any, optimizer: Any, name: str, args: Any, **within: float) -> N
 
 @for_each("action", ACTIONS)
 @for_each("cls, config", POLICIES)
-def test_updates_lead_to_the_same_weights_and_to_the_same_bits_twice(cls: Any, config: Any, action: str) -> None:
+def test_updates_equal_autograd_and_repeat_exactly(cls: Any, config: Any, action: str) -> None:
     fast, again, slow = (learner(cls, action, config) for _ in range(3))
     for made in (fast, again, plain(slow)):
         for number in range(3):
@@ -254,7 +254,7 @@ def test_updates_lead_to_the_same_weights_and_to_the_same_bits_twice(cls: Any, c
 
 
 @for_each("cls, config", VALUES)
-def test_updates_of_action_values_do_too(cls: Any, config: Any) -> None:
+def test_action_value_updates_equal_autograd(cls: Any, config: Any) -> None:
     fast, again, slow = (learner(cls, "discrete", config) for _ in range(3))
     for made in (fast, again, plain(slow)):
         priorities = [torch.as_tensor(made.update(transitions(number), Clock(100)).priority) for number in range(3)]
@@ -280,7 +280,7 @@ def check_continuous(cls: Any, config: Any) -> None:
 
 
 @for_each("cls, config", CONTINUOUS)
-def test_updates_of_critics_and_policies_do_too(cls: Any, config: Any) -> None:
+def test_critic_and_policy_updates_equal_autograd(cls: Any, config: Any) -> None:
     check_continuous(cls, config)
 
 
@@ -289,7 +289,7 @@ THREADED = {cls: config for cls, config in CONTINUOUS if config.net == NETS[0]}
 
 
 @pytest.mark.parametrize(("cls", "config"), THREADED.items())
-def test_updates_whose_networks_have_threads_do_too(
+def test_updates_with_threads_equal_autograd(
     cls: Any, config: Any, loops: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     if loops == "numpy":
@@ -314,22 +314,22 @@ def test_updates_whose_networks_have_threads_do_too(
     assert passes
 
 
-def test_a_shared_trunk_is_fast_and_the_plain_one() -> None:
+def test_shared_trunk_is_fast_and_equals_autograd() -> None:
     """Its layers are computed one by one: only whole networks are recorded."""
     config = PPOConfig(n_steps=STEPS, batch_size=6, net=Net(shared=True))
     made = learner(PPO, "discrete", config)
     compare(made, made.actor_critic_optimizer, samples("discrete"), ())
 
 
-def test_learners_say_which_function_was_the_reason() -> None:
+def test_learners_name_the_function_that_is_not_fast() -> None:
     made = learner(PPO, "box", PPOConfig(n_steps=STEPS, batch_size=6, net=Net(activation="gelu")))
     made.update(rollout("box"), Clock(100))
     assert made.how_gradients_came() == "autograd: gelu has no fast path"
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_large_layers_go_by_rules_on_any_number_of_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of many threads are torch's products."""
+def test_large_layers_use_rules_on_any_number_of_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many threads they use torch's products."""
     monkeypatch.setattr(matmul, "small_in_numpy", lambda: True)
     monkeypatch.setattr(matmul, "faster", lambda: False)
     monkeypatch.setattr(matmul, "WORTH", 2**9)
@@ -347,14 +347,14 @@ def test_large_layers_go_by_rules_on_any_number_of_threads(threads: int, monkeyp
 
 
 class Doubled(PolicyNetwork):
-    """An author's policy with a forward pass of its own, in torch."""
+    """An author's policy with its own forward pass in torch."""
 
     def forward(self, obs: Any, noise: Any = None) -> torch.Tensor:
         return 2 * super().forward(obs) + torch.tanh(super().forward(obs))
 
 
 class Author(nn.Module):
-    """An author's critic, which knows nothing of the fast room."""
+    """An author's critic, which does not know the fast room."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -388,13 +388,13 @@ class Foreign(Algorithm[Samples]):
         return loss, {"loss/value": error.detach().mean()}
 
 
-def test_a_third_partys_plain_loss_is_fast_without_a_line() -> None:
+def test_third_party_loss_is_fast() -> None:
     made = learner(Foreign, "discrete", PPOConfig(ent_coef=0.1))
     compare(made, made.adam, samples("discrete"), ())
 
 
-def test_what_is_asked_of_a_loss_besides_a_step_is_answered_by_autograd() -> None:
-    """Gradients of gradients, other optimizers, sums of losses: from then on the loss is left to autograd, also after
+def test_autograd_handles_other_uses_of_a_loss() -> None:
+    """Gradients of gradients, other optimizers, sums of losses: then autograd computes the loss, also after
     a resume."""
     made, again = (learner(Foreign, "discrete", PPOConfig()) for _ in range(2))
     batch, parameters = samples("discrete"), made.adam.parameters
@@ -413,7 +413,7 @@ def test_what_is_asked_of_a_loss_besides_a_step_is_answered_by_autograd() -> Non
     assert isinstance(again.loss(batch, made.config)[0], torch.Tensor)
 
 
-def test_backward_fills_the_gradients_of_an_optimizer_of_torchs() -> None:
+def test_backward_fills_gradients_of_torch_optimizers() -> None:
     made, batch = learner(Foreign, "discrete", PPOConfig()), samples("discrete")
     plain, _ = Foreign.loss(made, batch, made.config)  # type: ignore[call-arg,arg-type]
     expected = torch.autograd.grad(plain, made.adam.parameters, allow_unused=True, materialize_grads=True)
@@ -424,8 +424,8 @@ def test_backward_fills_the_gradients_of_an_optimizer_of_torchs() -> None:
     assert made.how_gradients_came().startswith("fast")
 
 
-def test_losses_that_are_kept_stay_apart() -> None:
-    """A FastLoss is used again, but only once nothing refers to it."""
+def test_losses_that_are_kept_stay_separate() -> None:
+    """A FastLoss is used again only when nothing refers to it."""
     made, again = (learner(Foreign, "discrete", PPOConfig()) for _ in range(2))
     batch = samples("discrete")
     batches = [replace(batch, share=None, target=batch.target * factor) for factor in range(5)]
@@ -434,7 +434,7 @@ def test_losses_that_are_kept_stay_apart() -> None:
     for each, loss in zip(batches, losses, strict=True):
         expected, _ = Foreign.loss(made, each, made.config)  # type: ignore[call-arg,arg-type]
         assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-        assert loss.data.item() == loss.item()  # nothing reads the memory that all losses share
+        assert loss.data.item() == loss.item()  # does not read the memory that all losses share
     numbers = []
     for each in batches:
         again.adam.minimize(again.loss(each, again.config)[0], Clock(1))
@@ -442,7 +442,7 @@ def test_losses_that_are_kept_stay_apart() -> None:
     assert len(set(numbers)) == 1
 
 
-def test_a_second_step_of_one_loss_has_the_gradient_of_autograd() -> None:
+def test_second_step_of_a_loss_uses_autograd() -> None:
     """The first step frees the arrays of the loss."""
     made = learner(Foreign, "discrete", PPOConfig())
     batch = samples("discrete")
@@ -457,8 +457,8 @@ def test_a_second_step_of_one_loss_has_the_gradient_of_autograd() -> None:
 
 
 @for_each("action", ACTIONS)
-def test_metrics_on_arrays_are_those_on_tensors(action: str) -> None:
-    """They are read later, so they must not depend on arrays that the next update writes."""
+def test_metrics_of_arrays_equal_metrics_of_tensors(action: str) -> None:
+    """They are read later, so they must not depend on arrays that the next update overwrites."""
     fast, slow = (learner(PPO, action, PPOConfig(n_epochs=2)) for _ in range(2))
     slow._takes_arrays = False
     results = [made.update(rollout(action), Clock(100)).metrics for made in (fast, slow)]

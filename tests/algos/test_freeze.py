@@ -1,4 +1,4 @@
-"""Frozen parameters stay unchanged under every optimizer, also after a resume; the rest learns."""
+"""Frozen parameters stay unchanged with every optimizer, also after a resume; the rest learns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def parts(learner: Any, frozen: tuple[str, ...]) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """What is frozen and what is not, copied."""
+    """Return copies of the frozen and of the other parameters."""
     named = {name: one.detach().clone() for name, one in learner.named_parameters() if one.requires_grad}
     held = {name for name in named if any(f"{name}.".startswith(f"{one}.") for one in frozen)}
     return {name: named[name] for name in held}, {name: named[name] for name in named.keys() - held}
@@ -62,34 +62,32 @@ def test_observation_scaling_of_a_frozen_part_stays() -> None:
     assert torch.equal(runner.learner.policy(obs), before)
 
 
-def test_a_resumed_run_stays_frozen_at_what_it_began_with(tmp_path: Path) -> None:
+def test_resumed_run_keeps_its_frozen_parts(tmp_path: Path) -> None:
     options = {**SMALL, "n_steps": 16, "freeze": ["critic"], "runner": "sync"}
     run = train("ppo", f"{ENVS}Bandit", options, out=tmp_path, name="run", hooks=False)
-    before = learned(run.path)
+    before = learner_state(run.path)
     resume(run, total_timesteps=800, hooks=False)
-    after = learned(run.path)
+    after = learner_state(run.path)
     assert before.keys() == after.keys()
     assert {name for name in before if torch.equal(before[name], after[name])} == {
         name for name in before if name.startswith("critic.")
     }
 
 
-def learned(path: Path) -> dict[str, torch.Tensor]:
+def learner_state(path: Path) -> dict[str, torch.Tensor]:
     _, components, _, _ = Checkpoints(open_run(path).directory.checkpoints_path).load(["final"])
     state = components["learner"]
     return {name: one for name, one in state.items() if isinstance(one, torch.Tensor) and one.is_floating_point()}
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "name", "sentence"),
+    ("algorithm", "name", "message"),
     [
         ("ppo", "critics", "PPO trains nothing of this name; did you mean 'critic'"),
         ("ppo", "policy.enc", "trains nothing of this name"),
         ("trpo", "policy", "TRPO changes policy.* without an optimizer"),
     ],
 )
-def test_unknown_parts_to_freeze_are_refused(
-    learner: Callable[..., Any], algorithm: str, name: str, sentence: str
-) -> None:
-    with pytest.raises(UsageError, match=sentence):
+def test_unknown_parts_to_freeze_raise(learner: Callable[..., Any], algorithm: str, name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         learner(algorithm, "Bandit", freeze=(name,))

@@ -1,4 +1,4 @@
-"""IMPALA and APPO: what they make of rollouts that another policy acted, against what is written in the papers."""
+"""IMPALA and APPO on rollouts of another policy, compared with the papers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAIN = {"ent_coef": 0.0, "vf_coef": 0.0, "net.hidden": [8], "n_steps": 6}
 
 
 def rollout_of(learner: Any, num_envs: int = 3) -> Rollout:
-    """A rollout that the learner's own policy has acted."""
+    """Return a rollout of the learner's own policy."""
     env, buffer = Chain(num_envs), learner.buffer()
     actor = Actor(env, learner, learner.agent(), buffer, Clock(10_000))
     actor.reset(3)
@@ -30,8 +30,8 @@ def rollout_of(learner: Any, num_envs: int = 3) -> Rollout:
             return rollout  # type: ignore[no-any-return]
 
 
-def test_without_a_lag_impala_is_a2c(trained: Callable[..., Any]) -> None:
-    """All ratios are 1, but for the rounding of products of other sizes."""
+def test_impala_without_lag_equals_a2c(trained: Callable[..., Any]) -> None:
+    """All ratios are 1, except for rounding."""
     one = trained("a2c", "Chain", runner="sync", **SMALL).snapshot()
     other = trained("impala", "Chain", runner="sync", **SMALL).snapshot()
     for ours, theirs in zip(one.parameters(), other.parameters(), strict=True):
@@ -39,25 +39,25 @@ def test_without_a_lag_impala_is_a2c(trained: Callable[..., Any]) -> None:
 
 
 def norm(learner: Any, rollout: Rollout) -> float:
-    """The norm of the gradient of an update that hardly moves anything."""
+    """Return the gradient norm of an update with a tiny step."""
     return float(learner.update(rollout, Clock(1)).metrics["loss/gradient_norm"])
 
 
-@pytest.mark.parametrize(("likelier", "weight"), [(0.5, 0.5), (0.1, 0.1), (3.0, 1.0)])
-def test_the_policy_gradient_has_its_weight_rho(learner: Callable[..., Any], likelier: float, weight: float) -> None:
-    """The last step of an episode has no trace behind it: the gradient is rho times what it is without a lag."""
+@pytest.mark.parametrize(("ratio", "weight"), [(0.5, 0.5), (0.1, 0.1), (3.0, 1.0)])
+def test_policy_gradient_is_weighted_by_rho(learner: Callable[..., Any], ratio: float, weight: float) -> None:
+    """The last step of an episode has no trace after it: the gradient is rho times the one without a lag."""
     made = learner("impala", "Chain", **{**PLAIN, "learning_rate": 1e-12, "n_steps": 1, "gamma": 0.0})
     rollout = rollout_of(made)
     rollout.reward[:] = 1.0
     plain = norm(made, rollout)
-    rollout.extras["log_prob"] -= np.float32(np.log(likelier))  # what acted thought the actions less likely
+    rollout.extras["log_prob"] -= np.float32(np.log(ratio))  # the actor gave the actions a lower probability
     assert norm(made, rollout) == pytest.approx(weight * plain, rel=1e-4)
     assert plain > 0.01
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-def test_appo_measures_from_the_target_policy(learner: Callable[..., Any], normalize: bool) -> None:
-    """Advantages and log-probabilities are the target policy's, though another one acted and a third one learns."""
+def test_appo_uses_the_target_policy(learner: Callable[..., Any], normalize: bool) -> None:
+    """Advantages and log-probabilities are those of the target policy, not of the actor or learner."""
     made = learner("appo", "Chain", **PLAIN, normalize_advantage=normalize)
     rollout = rollout_of(made)
     shape = rollout.reward.shape
@@ -74,14 +74,14 @@ def test_appo_measures_from_the_target_policy(learner: Callable[..., Any], norma
     ratio = np.exp(log_prob.numpy().reshape(rollout.reward.shape) - rollout.extras["log_prob"])
     rows = range(rollout.reward.shape[1])
     advantage = np.transpose([slow_vtrace(rollout, row, value, successor, ratio, made.config) for row in rows])
-    if normalize:  # what the loss standardizes has its baseline already
+    if normalize:  # the loss standardizes advantages, so a baseline does not matter
         rho = np.minimum(1, ratio)
         advantage = advantage - rho * advantage.sum() / rho.sum()
     np.testing.assert_allclose(samples.advantage.reshape(rollout.reward.shape), advantage, atol=1e-4)
 
 
 def slow_vtrace(rollout: Rollout, row: int, value: Any, successor: Any, ratio: Any, config: Any) -> list[float]:
-    """The sum of equation 1 written out, for every step of a row."""
+    """Return the sum of equation 1 for every step of a row."""
     steps, found = len(rollout.reward), []
     ended = rollout.terminated | rollout.truncated
 
@@ -104,7 +104,7 @@ def slow_vtrace(rollout: Rollout, row: int, value: Any, successor: Any, ratio: A
     return found
 
 
-def test_appos_loss_is_the_clipped_surrogate(learner: Callable[..., Any]) -> None:
+def test_appo_loss_is_the_clipped_surrogate(learner: Callable[..., Any]) -> None:
     made = learner("appo", "Chain", **{**PLAIN, "vf_coef": 0.5, "ent_coef": 0.1}, normalize_advantage=False)
     samples = made.advantages(rollout_of(made), made.config)
     samples.extras["log_prob"] += torch.linspace(-0.6, 0.6, len(samples.weight))
@@ -117,7 +117,7 @@ def test_appos_loss_is_the_clipped_surrogate(learner: Callable[..., Any]) -> Non
 
 
 def surrogate(samples: Samples, log_prob: Any, value: Any, entropy: Any) -> float:
-    """One sample after the other."""
+    """Return the loss, sample by sample."""
     total = 0.0
     for i in range(len(samples.weight)):
         ratio, advantage = float(torch.exp(log_prob[i] - samples.extras["log_prob"][i])), float(samples.advantage[i])
@@ -127,7 +127,7 @@ def surrogate(samples: Samples, log_prob: Any, value: Any, entropy: Any) -> floa
     return total / len(samples.weight)
 
 
-def test_the_target_policy_stands_still_between_copies(learner: Callable[..., Any]) -> None:
+def test_target_policy_is_constant_between_copies(learner: Callable[..., Any]) -> None:
     made = learner("appo", "Chain", **PLAIN, target_update_interval=3, learning_rate=0.1, anneal_lr=False)
     clock, seen, policies = Clock(1000), [], []
     for _ in range(7):

@@ -15,7 +15,7 @@ from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import fork_server
 from rlplug_core.loop.signals import restore_stop_signals
-from tests.algos.halves import learned
+from tests.algos.halves import learn_share
 from tests.algos.test_options import CLASSES, SIMPLE
 
 CHAIN, CONTINUOUS = "rlplug_core.testing.envs:Chain", "rlplug_core.testing.envs:Continuous"
@@ -38,8 +38,8 @@ def test_two_learners_are_one_with_the_batches_of_both(name: str, tmp_path: Path
     options = {"seed": 3, **CASES[name]}
     with fork_server().Pool(2, restore_stop_signals) as pool:  # which it ends by a signal
         about = (name, env, options, str(tmp_path / "learners"))
-        first, second = pool.starmap(learned, [(0, 2, *about), (1, 2, *about)], chunksize=1)
-    alone = learned(0, 1, name, env, options, "")
+        first, second = pool.starmap(learn_share, [(0, 2, *about), (1, 2, *about)], chunksize=1)
+    alone = learn_share(0, 1, name, env, options, "")
     began = Plan.make(name, env, {"num_envs": 4, **options})
     fresh: Any = began.make_learner(began.make_env(4).spec)
     for one, other, whole, before in zip(first, second, alone, fresh.optimizers, strict=True):

@@ -380,7 +380,9 @@ def test_a_cut_where_nothing_is_legal_keeps_its_value(
 
 
 @DOUBLE
-def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: str, switches: dict[str, bool]) -> None:
+def test_forbidden_actions_are_not_successors(
+    learner: Callable[..., Any], name: str, switches: dict[str, bool]
+) -> None:
     """Only action 0 is legal next, whatever the others are worth."""
     made = learner(name, "Masked", exploration_initial_eps=0.5, exploration_final_eps=0.5, **BIASED, **switches)
     bias(made)

@@ -1,4 +1,4 @@
-"""Whoever writes an algorithm is told in one sentence what it lacks or gets wrong, and in which file."""
+"""An author is told in one sentence, with the file, what an algorithm lacks or does wrong."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Misspelled(Tiny):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (Bare, r"Bare has no build\(self\), which every algorithm needs; write one"),
         (Empty, r"Empty has no (buffer|agent)\(self"),
@@ -50,12 +50,12 @@ class Misspelled(Tiny):
         (FlatExtras, r"extras\['temperature'\] has shape \(\), and there are 2 rows; give an array \[2, \.\.\.\]"),
     ],
 )
-def test_missing_or_wrong_values_are_named(wrong: type, said: str, tmp_path: Path) -> None:
-    with pytest.raises(PluginError, match=said):
+def test_error_names_missing_or_wrong_value(wrong: type, message: str, tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match=message):
         train(wrong, CHAIN, SHORT, out=tmp_path, hooks=False)
 
 
-def test_a_class_without_a_state_is_no_algorithm(tmp_path: Path) -> None:
+def test_class_without_state_is_not_an_algorithm(tmp_path: Path) -> None:
     file = tmp_path / "stateless.py"
     file.write_text(
         "from rlplug_core import Config\n\n\nclass Stateless:\n    Config, runners = Config, ('sync',)\n"
@@ -65,7 +65,7 @@ def test_a_class_without_a_state_is_no_algorithm(tmp_path: Path) -> None:
         train(f"{file}:Stateless", CHAIN, SHORT, out=tmp_path / "runs", hooks=False)
 
 
-def test_an_error_is_placed_in_its_authors_file(tmp_path: Path) -> None:
+def test_error_names_the_authors_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("import numpy as np\n\n\ndef loss(x):\n    return np.concatenate(x)\n")
     with pytest.raises(ValueError, match="need at least one array") as raised:

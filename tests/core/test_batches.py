@@ -1,4 +1,4 @@
-"""Weights reach the loss with their scale kept, and rows of weight 0 change nothing."""
+"""Losses use the scale of the weights, and ignore rows of weight 0."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def transitions(weight: torch.Tensor, seed: int = 0) -> Transitions:
 
 
 @given(WEIGHTS, st.integers(0, 1000))
-def test_the_mean_keeps_the_scale_of_the_weights(weights: list[float], seed: int) -> None:
+def test_mean_uses_the_scale_of_the_weights(weights: list[float], seed: int) -> None:
     batch = samples(torch.tensor(weights), seed)
     expected = sum(w * float(x) for w, x in zip(weights, batch.target, strict=True)) / max(
         1, sum(w > 0 for w in weights)
@@ -52,7 +52,7 @@ def test_the_mean_keeps_the_scale_of_the_weights(weights: list[float], seed: int
     assert float(doubled.mean(batch.target)) == pytest.approx(2 * expected, rel=1e-4, abs=1e-5)
 
 
-def test_other_weights_never_come_with_the_shares_of_the_old() -> None:
+def test_new_weights_reset_the_shares() -> None:
     batch = samples(torch.tensor([1.0, 0.0]))
     with pytest.raises(ValueError, match="'share' must be specified"):
         replace(batch, weight=torch.tensor([1.0, 3.0]))
@@ -61,21 +61,21 @@ def test_other_weights_never_come_with_the_shares_of_the_old() -> None:
     assert batch.map(torch.clone).counts.tolist() == batch.counts.tolist() == [1.0, 0.0]
 
 
-def test_a_batch_of_nothing_counts_for_nothing() -> None:
+def test_batch_without_valid_rows_has_mean_zero() -> None:
     batch = samples(torch.zeros(3))
     assert batch.mean(batch.target) == 0
     assert torch.isfinite(standardize(batch.target, batch.weight)).all()
 
 
-def test_rows_taken_from_a_batch_are_a_batch_of_their_own() -> None:
-    """The share is counted anew: one valid row of two is the whole mean, not a quarter of it."""
+def test_take_makes_an_independent_batch() -> None:
+    """The share is computed again: one valid row of two is the whole mean, not a quarter of it."""
     batch = samples(torch.tensor([1.0, 0.0, 2.0, 1.0])).take(torch.tensor([2, 1]))
     assert float(batch.mean(torch.tensor([3.0, 50.0]))) == pytest.approx(6.0)
     assert batch.obs.shape == (2, 5)
     assert batch.extras["log_prob"].shape == (2,)
 
 
-def test_minibatches_cover_every_row_once_and_repeat_from_the_same_generator() -> None:
+def test_minibatches_cover_each_row_once_and_repeat_with_the_generator() -> None:
     batch = samples(torch.ones(9))
     orders = [
         torch.cat([part.target for part in batch.minibatches(3, np.random.default_rng(5))]).tolist() for _ in range(2)
@@ -86,7 +86,7 @@ def test_minibatches_cover_every_row_once_and_repeat_from_the_same_generator() -
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=12), st.data())
-def test_standardize_looks_only_at_rows_that_count(values: list[float], data: st.DataObject) -> None:
+def test_standardize_ignores_rows_of_weight_0(values: list[float], data: st.DataObject) -> None:
     used = data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values)))
     value, weight = torch.tensor(values), torch.tensor(used, dtype=torch.float32) * 0.3
     result = standardize(value, weight)[weight > 0].double()
@@ -108,7 +108,7 @@ def learner(cls: type[Algorithm[Any]], config: Any) -> Algorithm[Any]:
 
 
 def gradient(algorithm: Algorithm[Any], batch: Any) -> list[float]:
-    """What `minimize` would step on."""
+    """Return the gradient that `minimize` would apply."""
     loss, _ = algorithm.loss(batch)
     loss.backward()
     flat = algorithm.optimizers[0].gradient.clone()
@@ -122,7 +122,7 @@ def gradient(algorithm: Algorithm[Any], batch: Any) -> list[float]:
 @settings(max_examples=20, deadline=None)
 @given(weights=WEIGHTS, seed=st.integers(0, 1000))
 def test_rows_of_weight_0_change_no_gradient(cls: Any, config: Any, make: Any, weights: list[float], seed: int) -> None:
-    """They may be there with other content, or be absent altogether."""
+    """Other content in these rows, or their absence, gives the same gradient."""
     algorithm, weight = learner(cls, config), torch.tensor(weights)
     batch = make(weight, seed)
     expected = gradient(algorithm, batch)
@@ -136,14 +136,14 @@ def test_rows_of_weight_0_change_no_gradient(cls: Any, config: Any, make: Any, w
 @pytest.mark.parametrize(
     ("cls", "config", "make"), [(Tiny, TinyConfig(), samples), (TinyQ, TinyQConfig(), transitions)]
 )
-def test_a_weight_scales_the_gradient(cls: Any, config: Any, make: Any) -> None:
+def test_weight_scales_the_gradient(cls: Any, config: Any, make: Any) -> None:
     algorithm = learner(cls, config)
     once, twice = (gradient(algorithm, make(torch.full((6,), weight))) for weight in (1.0, 2.0))
     np.testing.assert_allclose(twice, np.multiply(once, 2), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1, 3, 4])
-def test_parts_gathered_at_once_are_the_rows_taken_one_part_at_a_time(size: int) -> None:
+def test_take_all_equals_take_of_each_part(size: int) -> None:
     rows = torch.arange(10.0)
     obs = {"a": rows.view(10, 1).repeat(1, 2), "b": {"c": rows.long()}}
     weight = torch.tensor([1, 0, 2, 0, 0, 0, 0.5, 1, 1, 0])

@@ -1,4 +1,4 @@
-"""Time: the clock, its shared form, what is due, and schedules of its progress."""
+"""The clock, its shared form, `due`, and schedules."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ UNIT = st.floats(0, 1)
 
 
 @given(STEPS, st.integers(0, 10**6), st.integers(0, 10**4))
-def test_due_is_whether_a_multiple_lies_between(before: int, more: int, every: int) -> None:
+def test_due_if_a_multiple_is_between(before: int, more: int, every: int) -> None:
     after = before + more
     expected = every > 0 and (after - after % every) > before
     assert due(before, after, every) is expected
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 60))
-def test_due_comes_once_for_each_point_that_is_passed(moves: list[int], every: int) -> None:
-    """However the steps come, what is due every so often comes at most once per move and misses no point."""
+def test_due_once_for_each_multiple(moves: list[int], every: int) -> None:
+    """For all sizes of steps, `due` is true at most once per move and misses no multiple."""
     steps, seen = 0, []
     for move in moves:
         if due(steps, steps + move, every):
@@ -37,7 +37,7 @@ def test_due_comes_once_for_each_point_that_is_passed(moves: list[int], every: i
     assert (seen[-1] if seen else 0) == steps // every
 
 
-def test_progress_and_the_end() -> None:
+def test_progress_and_end() -> None:
     clock = Clock(100)
     assert (clock.progress, clock.done) == (0.0, False)
     clock.advance(40)
@@ -51,12 +51,12 @@ def test_progress_and_the_end() -> None:
 
 
 @given(st.integers(1, 1000), st.integers(0, 2000), st.integers(0, 2000))
-def test_progress_some_steps_ago_is_what_it_was_then(total: int, steps: int, count: int) -> None:
-    """Before the beginning it was nothing."""
+def test_progress_of_earlier_steps(total: int, steps: int, count: int) -> None:
+    """It is 0 before the start."""
     assert Clock(total, steps).progress_before(count) == Clock(total, max(0, steps - count)).progress
 
 
-def test_a_clock_is_stored_but_for_its_stop() -> None:
+def test_state_leaves_out_stop() -> None:
     clock = Clock(100, steps=7, updates=3)
     clock.limit, clock.scale, clock.stop = 300, 0.5, True
     other = Clock(1)
@@ -79,7 +79,7 @@ def test_workers_sum_their_slots_and_stop_together() -> None:
     assert one.done
 
 
-def test_a_worker_follows_stop_and_scale_and_sets_neither() -> None:
+def test_workers_follow_stop_and_scale_but_cannot_set_them() -> None:
     whole = Clock(20)
     clock = SharedClock(20, [0], whole, 0)
     whole.scale = 0.5
@@ -94,12 +94,12 @@ def test_a_worker_follows_stop_and_scale_and_sets_neither() -> None:
 
 @given(st.integers(1, 200), st.integers(0, 10**5))
 @example(49, 1)
-def test_an_agents_own_env_steps_are_whole_however_many_agents_there_are(agents: int, own: int) -> None:
+def test_own_env_steps_are_integers_for_all_numbers_of_agents(agents: int, own: int) -> None:
     """A share is a float: 49 times 1/49 is a little below 1."""
     assert AgentClock(Clock(10**8, own * agents), 1 / agents).steps == own
 
 
-def test_a_shared_clock_ends_at_its_limit() -> None:
+def test_shared_clock_ends_at_its_limit() -> None:
     clock = SharedClock(20, [19, 0], Clock(20), 1)
     assert not clock.done
     clock.advance(1)
@@ -107,7 +107,7 @@ def test_a_shared_clock_ends_at_its_limit() -> None:
 
 
 @given(st.floats(-10, 10), st.floats(-10, 10), UNIT, st.floats(0.01, 1))
-def test_schedules_begin_end_and_stay_between(start: float, end: float, progress: float, until: float) -> None:
+def test_schedules_stay_between_start_and_end(start: float, end: float, progress: float, until: float) -> None:
     low, high = min(start, end) - 1e-9, max(start, end) + 1e-9
     for schedule in (linear(start, end), linear(start, end, until), cosine(start, end)):
         assert schedule(0.0) == pytest.approx(start)
@@ -117,7 +117,7 @@ def test_schedules_begin_end_and_stay_between(start: float, end: float, progress
     assert linear(start, end, until)(until) == pytest.approx(end, abs=1e-9)
 
 
-def test_schedules_in_the_middle() -> None:
+def test_schedules_at_the_midpoint() -> None:
     assert linear(1.0, 0.0)(0.25) == 0.75
     assert linear(1.0, 0.0, 0.5)(0.25) == 0.5
     assert cosine(1.0, 0.0)(0.5) == pytest.approx(0.5)
@@ -126,13 +126,13 @@ def test_schedules_in_the_middle() -> None:
     assert [steps(at) for at in (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)] == pytest.approx([3, 3, 2, 1, 0.5, 0, 0])
 
 
-@pytest.mark.parametrize(("before", "behind"), [(0.8, 0.3), (0.3, 0.8)])
-def test_two_points_at_one_place_are_a_jump_in_their_order(before: float, behind: float) -> None:
-    jump = piecewise([(0.0, before), (0.5, before), (0.5, behind), (1.0, behind)])
-    assert [jump(at) for at in (0.0, 0.4, 0.5, 0.5001, 0.6, 1.0)] == pytest.approx([before] * 3 + [behind] * 3)
+@pytest.mark.parametrize(("before", "after"), [(0.8, 0.3), (0.3, 0.8)])
+def test_two_points_at_one_progress_make_a_jump(before: float, after: float) -> None:
+    jump = piecewise([(0.0, before), (0.5, before), (0.5, after), (1.0, after)])
+    assert [jump(at) for at in (0.0, 0.4, 0.5, 0.5001, 0.6, 1.0)] == pytest.approx([before] * 3 + [after] * 3)
 
 
-def test_the_target_return_stops_the_run_when_it_is_reached() -> None:
+def test_target_return_stops_the_run() -> None:
     controller, clock = TargetReturn(TargetReturnConfig(10.0)), Clock(100)
     controller.evaluated(Evaluation((9.9,), (1,)), Steering(clock))
     assert not clock.stop

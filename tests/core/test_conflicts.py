@@ -1,4 +1,4 @@
-"""A package that another one's pin pulled down is named with its version and what to type."""
+"""The message for a package that another package's pin downgraded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WANTED = "needs-it needs olddep>=2, and 1.0 is installed, which puller asked for
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Four distributions: one needs what another one has pinned to an older version."""
+    """Install four distributions, one of which needs a newer version than another one pins."""
     requirements = {
         "olddep-1.0": (),
         "puller-3.0": ("olddep<2",),
@@ -38,24 +38,24 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_version_that_another_package_pulled_down_is_named(site: Path) -> None:
+def test_downgraded_package_is_named(site: Path) -> None:
     assert list(conflicts("needs-it")) == [WANTED]
     assert list(conflicts("needs-it-too")) == [WANTED]
     assert list(conflicts("puller")) == []
     assert list(conflicts("rlplug-core")) == []
 
 
-def test_an_import_that_fails_says_so(site: Path) -> None:
+def test_failed_import_names_the_conflict(site: Path) -> None:
     with pytest.raises(PluginError, match=r"cannot import name 'new' from 'olddep'; needs-it needs olddep>=2, and 1.0"):
         load_target("needs_it:Env", "environment")
 
 
-def test_other_errors_have_no_such_reason(site: Path) -> None:
+def test_other_errors_name_no_conflict(site: Path) -> None:
     assert explain_import(ValueError("no"), "needs_it") == ""
     assert explain_import(ImportError("no"), "json") == ""
 
 
-def test_a_door_whose_module_fails_names_what_rlplug_needs(
+def test_entry_point_that_fails_names_the_requirement(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "house").mkdir()

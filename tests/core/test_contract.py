@@ -1,4 +1,4 @@
-"""A change of the contract that is not an addition is noticed, before a plugin notices it."""
+"""The contract only grows: changes that break plugins are found."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Step:
     weight: Array | None = None
     extras: dict[str, Array] = field(default_factory=dict)
 '''
-#: A string in the code and its replacement; a plugin or its caller would fail, or compute something else.
+#: A string in the code and its replacement, which breaks a plugin or its caller.
 BREAKS = (
     ("def old(", "def new("),
     ("class Learner(Base)", "class Teacher(Base)"),
@@ -96,7 +96,7 @@ EXAMPLE = "rlplug_core.example"
 EMPTY: Described = {"groups": [], "names": {}, "hooks": {}, "options": {}, "algorithms": {}, "schemas": {}}
 
 
-def test_the_contract_only_grows() -> None:
+def test_contract_only_grows() -> None:
     """Keep the former name or signature, or raise CONTRACT and write `python -m tests.contract`."""
     current = snapshot()
     assert None not in STORED["algorithms"].values(), "written while the index was older than the code"
@@ -118,7 +118,7 @@ def contract_of(code: str) -> Described:
     return {**EMPTY, "names": {name: describe(value) for name, value in public.items()}}
 
 
-def test_planted_breaks_of_code_are_noticed_and_additions_are_not() -> None:
+def test_breaking_changes_of_code_are_found() -> None:
     before = contract_of(CODE)
     for change in (*BREAKS, *ADDITIONS):
         assert CODE.count(change[0]) == 1, change
@@ -128,8 +128,8 @@ def test_planted_breaks_of_code_are_noticed_and_additions_are_not() -> None:
     assert len(BREAKS) >= 30
 
 
-def planted_elsewhere() -> list[Callable[[Described], object]]:
-    """Changes of groups, hooks, options and JSON outputs that break a plugin or a script."""
+def breaking_changes() -> list[Callable[[Described], object]]:
+    """Return changes of groups, hooks, options and JSON outputs that break a plugin or a script."""
     return [
         lambda new: new["names"].pop("Algorithm"),
         lambda new: new["hooks"].popitem(),
@@ -148,9 +148,9 @@ def planted_elsewhere() -> list[Callable[[Described], object]]:
     ]
 
 
-def test_planted_breaks_of_hooks_options_and_outputs_are_noticed() -> None:
+def test_breaking_changes_of_hooks_options_and_outputs_are_found() -> None:
     missed = []
-    for number, change in enumerate(planted_elsewhere()):
+    for number, change in enumerate(breaking_changes()):
         new = copy.deepcopy(STORED)
         change(new)
         missed += [] if breaks(STORED, new) else [number]
@@ -163,7 +163,7 @@ def test_planted_breaks_of_hooks_options_and_outputs_are_noticed() -> None:
     assert breaks(STORED, grown) == []
 
 
-def test_a_json_schema_becomes_one_line_for_each_value() -> None:
+def test_json_schema_becomes_one_line_per_value() -> None:
     schema = {
         "type": "object",
         "required": ["name"],

@@ -1,4 +1,4 @@
-"""Docstrings of the parts that authors use: what goes in, what comes out, in which shapes, and what is raised."""
+"""Docstrings of the parts that authors use: arguments, results, shapes and errors."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rlplug_core.learning.update_rules import UpdateRule
 from rlplug_core.nets.heads.protocol import Head
 from rlplug_core.protocols import Agent
 
-#: The rooms whose names an author's file imports from `rlplug_core`.
+#: The rooms with names that an author's file imports from `rlplug_core`.
 ROOMS = ("nets", "acting", "buffers", "learning")
-#: Protocols that say it once for all classes that implement them.
+#: Protocols that document a method for all classes that implement it.
 PROTOCOLS = (Agent, Head, UpdateRule)
 ARRAYS = re.compile(r"\b(Tensor|Array|Obs)\b")
 SHAPE = re.compile(r"\[[^\]`]*\]")
 
 
 def parts() -> Iterator[Callable[..., Any]]:
-    """Every public function and method that takes arrays, of the rooms' names in the facade."""
+    """Yield every public function and method of the rooms in the facade that takes arrays."""
     for one in (getattr(rlplug_core, name) for name in rlplug_core.__all__):
         if getattr(one, "__module__", "").removeprefix("rlplug_core.").partition(".")[0] in ROOMS:
             members = [one] if inspect.isfunction(one) else list(vars(one).values()) if inspect.isclass(one) else []
@@ -36,17 +36,17 @@ def takes_arrays(member: object) -> bool:
     return any(ARRAYS.search(str(kind)) for name, kind in member.__annotations__.items() if name != "return")
 
 
-def missing(part: Callable[..., Any], said: str) -> list[str]:
-    """What the docstring of a function lacks; `Returns` where it gives arrays, `Raises` where its body raises."""
+def missing(part: Callable[..., Any], text: str) -> list[str]:
+    """Return the missing parts of a docstring: `Returns` if it returns arrays, `Raises` if it raises."""
     wanted = ["Args:"]
     if ARRAYS.search(str(part.__annotations__.get("return", ""))):
         wanted.append("Returns:")
     if re.search(r"^ +raise [A-Z]", inspect.getsource(part), re.MULTILINE):
         wanted.append("Raises:")
-    return [word for word in wanted if word not in said] + ([] if SHAPE.search(said) else ["a shape, as [B]"])
+    return [word for word in wanted if word not in text] + ([] if SHAPE.search(text) else ["a shape, as [B]"])
 
 
-def test_docstrings_of_author_parts_give_shapes() -> None:
+def test_docstrings_give_shapes() -> None:
     found = sorted(set(parts()), key=lambda part: part.__qualname__)
     assert len(found) >= 100
     faults = [f"{part.__module__}.{part.__qualname__} lacks {', '.join(lacks(part))}" for part in found if lacks(part)]
@@ -54,7 +54,7 @@ def test_docstrings_of_author_parts_give_shapes() -> None:
 
 
 def lacks(part: Callable[..., Any]) -> list[str]:
-    """Return what a docstring lacks; nothing if a protocol documents the method."""
+    """Return the missing parts of a docstring, or nothing if a protocol documents the method."""
     owner, _, name = part.__qualname__.rpartition(".")
     promised = [getattr(protocol, name) for protocol in PROTOCOLS if hasattr(protocol, name)]
     if promised and owner not in {protocol.__name__ for protocol in PROTOCOLS}:

@@ -1,4 +1,4 @@
-"""Doors that must stay open, shown on fakes: stops, two processes, memory and masks, a compiled loss."""
+"""Features of the contract, tested with fakes: stops, two processes, memory and masks, a compiled loss."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.core.writers import start_process
 from tests.waiting import PATIENCE
 
 
-def test_a_stop_between_two_batches_leaves_no_batch_out() -> None:
-    """The batches that are due when a run stops come first when it continues."""
+def test_stop_between_two_batches_skips_no_batch() -> None:
+    """After a resume the batches that were due come first."""
 
     def new() -> Actor:
         env = Chain(2)
@@ -62,8 +62,8 @@ def test_a_stop_between_two_batches_leaves_no_batch_out() -> None:
 
 
 @pytest.mark.parametrize("env", ["Chain", "Truncated", "Continuous"])
-def test_two_processes_that_exchange_plain_arrays_are_the_one_loop(env: str) -> None:
-    """With no lag the weights are those of the synchronous run, bit for bit."""
+def test_two_processes_equal_one_loop(env: str) -> None:
+    """Without a lag the weights equal those of the synchronous run, bit for bit."""
     options = {"seed": 3, "num_envs": 2, "total_timesteps": 96, "runner": "sync"}
     sync = make_runner(TINY, f"{ENVS}:{env}", **options)
     sync.run(lambda: None)
@@ -90,7 +90,7 @@ def test_two_processes_that_exchange_plain_arrays_are_the_one_loop(env: str) -> 
 
 
 def assert_is_link(link: Link) -> None:
-    """The type checker's part of the proof."""
+    """Let the type checker compare a link with the protocol."""
     assert link is not None
 
 
@@ -113,8 +113,8 @@ def recurrent_runner(**options: Any) -> Any:
 
 
 @pytest.mark.parametrize("steps", [3, 4, 7])
-def test_unrolled_states_equal_those_of_the_actor(steps: int) -> None:
-    """Rollouts begin in the middle of episodes of five steps; memory, openings and masks are where they were."""
+def test_unroll_equals_the_states_of_the_actor(steps: int) -> None:
+    """Rollouts start within episodes of five steps, with the memory, first flags and masks of that step."""
     env = MaskedRecall(3)
     learner = RecurrentA2C(env.spec, TinyConfig(n_steps=steps), Context(Seeds(0)))
     actor = Actor(env, learner, learner.agent(), learner.buffer(), Clock(10**6))
@@ -129,15 +129,15 @@ def test_unrolled_states_equal_those_of_the_actor(steps: int) -> None:
             rollouts += 1
 
 
-def test_memory_is_learned_through_a_rollouts_carry() -> None:
-    """Without memory nothing beyond 0.5 can be had."""
+def test_learns_with_a_memory() -> None:
+    """Without memory the best return is 0.5."""
     runner = recurrent_runner()
     runner.run(lambda: None)
     result = evaluate(runner.learner.agent(), MaskedRecall(50), 7, Clock(1))
     assert result.mean > 0.9
 
 
-def test_a_memory_is_stored_with_the_run() -> None:
+def test_memory_is_saved_with_the_run() -> None:
     whole, first, resumed = (recurrent_runner(total_timesteps=600, num_envs=2, n_steps=3) for _ in range(3))
     whole.run(lambda: None)
     first.clock.limit = 302
@@ -154,8 +154,8 @@ def test_a_memory_is_stored_with_the_run() -> None:
 @pytest.mark.skipif(
     not Path(sysconfig.get_path("include"), "Python.h").exists(), reason="torch.compile needs Python's headers"
 )
-def test_a_compiled_loss_makes_the_same_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--compile`, with torch's real compiler, and a cache that nobody else writes."""
+def test_compiled_loss_makes_the_same_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run `--compile` with torch's real compiler and an empty cache."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     options = {"runner": "sync", "total_timesteps": 48, "optimizer": "adam"}
     eager, compiled = (make_runner(TINY, compile=flag, **options) for flag in (False, True))

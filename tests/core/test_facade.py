@@ -1,4 +1,4 @@
-"""One import line brings everything that an algorithm file needs, and nothing is loaded before it is used."""
+"""One import gives all names that an algorithm file needs, and loads nothing before its use."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from rlplug_core.doors import read_stub
 STUB = Path(rlplug_core.__file__).with_suffix(".pyi")
 
 
-def test_every_name_is_there_and_is_listed() -> None:
+def test_all_names_exist_and_are_listed() -> None:
     for name in rlplug_core.__all__:
         assert getattr(rlplug_core, name) is not None
     assert len(rlplug_core.__all__) > 100
     assert set(rlplug_core.__all__) < set(dir(rlplug_core))
 
 
-def test_a_stub_says_nothing_that_its_package_does_not_read() -> None:
-    """A line in another form would be seen by type checkers only; a name of a module would be replaced by it."""
+def test_stub_lists_only_names_that_the_package_reads() -> None:
+    """Only type checkers would see a line in another form; a name of a module would be replaced by it."""
     stubs = sorted(STUB.parent.rglob("__init__.pyi"))
     assert len(stubs) > 5
     for stub in stubs:
@@ -49,7 +49,7 @@ def test_a_stub_says_nothing_that_its_package_does_not_read() -> None:
         assert exported & modules <= {"records"}, f"{stub}: names of modules"
 
 
-def test_the_former_name_of_a_part_warns(tmp_path: Path) -> None:
+def test_old_name_of_a_part_warns(tmp_path: Path) -> None:
     package = tmp_path / "rlplug_core"
     shutil.copytree(STUB.parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     stub = package / "__init__.pyi"
@@ -67,7 +67,7 @@ def test_the_former_name_of_a_part_warns(tmp_path: Path) -> None:
     assert done.stdout.endswith("<string>\n"), "it points at the line that uses the name"
 
 
-def test_policies_are_told_apart() -> None:
+def test_policies_are_different_types() -> None:
     from rlplug_core.nets import policies
     from rlplug_core.runs import policy
 
@@ -75,7 +75,7 @@ def test_policies_are_told_apart() -> None:
     assert rlplug_core.Policy is policy.Policy
 
 
-def test_listing_the_names_loads_nothing() -> None:
+def test_dir_loads_nothing() -> None:
     script = "import sys, rlplug_core; print(dir(rlplug_core)); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     listed, loaded = done.stdout.splitlines()
@@ -83,6 +83,6 @@ def test_listing_the_names_loads_nothing() -> None:
     assert "torch" not in loaded.split()
 
 
-def test_the_example_has_one_import_line_of_ours() -> None:
+def test_example_has_one_import_from_rlplug() -> None:
     source = (Path(__file__).parents[2] / "examples" / "my_algo.py").read_text(encoding="utf-8")
     assert re.findall(r"^.*import.*rlplug.*$|^.*rlplug.*import.*$", source, re.M) == ["import rlplug_core as rl"]

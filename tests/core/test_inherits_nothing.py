@@ -1,4 +1,4 @@
-"""A plugin that inherits nothing from rlplug trains like any other."""
+"""A plugin without a base class trains like any other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlplug_core.seeds import Seeds
 from tests.typing.inherits_nothing import Bandit, BanditConfig, Corridors
 
 
-def test_it_learns_under_the_sync_runner() -> None:
+def test_trains_with_the_sync_runner() -> None:
     env = Corridors().make("corridor", 3)
     learner = Bandit(env.spec, BanditConfig(), Context(Seeds(0)))
     clock = Clock(600)

@@ -1,4 +1,4 @@
-"""What the processor says of itself, and what numpy's products are told, where rlplug is what imports numpy."""
+"""The maker of the processor, and the BLAS kernels for numpy, which rlplug chooses if it imports numpy first."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from rlplug_core import processor
 
 VARIABLES = ("OPENBLAS_NUM_THREADS", processor.KERNELS)
 SAY = f"import os, rlplug_core; rlplug_core.Config; print(*map(os.environ.get, {VARIABLES}))"
-#: A module within, which imports numpy and asks the package for no name.
+#: A module of the package that imports numpy without asking for a name.
 INNER = "import rlplug_core.loop.events; "
 GENOA = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nflags\t\t: fpu avx2 avx512f avx512_bf16\n"
 
 
 @pytest.fixture
-def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str | None], None]]:
-    """A function that sets what Linux tells of the processors; None where it tells nothing."""
+def set_cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str | None], None]]:
+    """Return a function that sets the text of `/proc/cpuinfo`; None if there is no such file."""
     path = tmp_path / "cpuinfo"
     monkeypatch.setattr(processor, "CPUINFO", path)
 
-    def told(text: str | None) -> None:
+    def set_text(text: str | None) -> None:
         if text is not None:
             path.write_text(text, encoding="utf-8")
         processor.read_cpuinfo.cache_clear()
 
-    yield told
+    yield set_text
     processor.read_cpuinfo.cache_clear()
 
 
 @pytest.mark.parametrize(
-    ("told", "elsewhere", "found"),
+    ("cpuinfo", "platform_text", "found"),
     [
         (f"{GENOA}\nvendor_id\t: other\ncpu family\t: 6\n", "", ("AuthenticAMD", 25)),
         ("processor\t: 0\nCPU part\t: 0xd0c\n", "", ("", 0)),
@@ -43,17 +43,17 @@ def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
         (None, "arm", ("arm", 0)),
     ],
 )
-def test_maker_and_family_are_what_the_processor_says(
-    told: str | None, elsewhere: str, found: tuple[str, int], says: Callable[[str | None], None],
+def test_reads_maker_and_family(
+    cpuinfo: str | None, platform_text: str, found: tuple[str, int], set_cpuinfo: Callable[[str | None], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    says(told)
-    monkeypatch.setattr("platform.processor", lambda: elsewhere)
+    set_cpuinfo(cpuinfo)
+    monkeypatch.setattr("platform.processor", lambda: platform_text)
     assert processor.processor() == found
 
 
 @pytest.mark.parametrize(
-    ("told", "kernels"),
+    ("cpuinfo", "kernels"),
     [
         (GENOA, "Haswell"),
         (GENOA.replace(" avx512f avx512_bf16", ""), ""),
@@ -62,12 +62,12 @@ def test_maker_and_family_are_what_the_processor_says(
         (None, ""),
     ],
 )
-def test_other_kernels_are_for_narrow_units_of_amds(
-    told: str | None, kernels: str, says: Callable[[str | None], None]
+def test_sets_kernels_for_amd_with_narrow_avx512(
+    cpuinfo: str | None, kernels: str, set_cpuinfo: Callable[[str | None], None]
 ) -> None:
-    says(told)
+    set_cpuinfo(cpuinfo)
     assert processor.kernels() == kernels
-    assert processor.has("avx512_bf16") == (told is not None and "avx512_bf16" in told)
+    assert processor.has("avx512_bf16") == (cpuinfo is not None and "avx512_bf16" in cpuinfo)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_other_kernels_are_for_narrow_units_of_amds(
         (INNER, dict(zip(VARIABLES, ("2", "Zen"), strict=True)), ("2", "Zen")),
     ],
 )
-def test_the_matrix_product_of_numpy_is_reported(first: str, given: dict[str, str], found: tuple[str, str]) -> None:
+def test_reports_the_matrix_product_of_numpy(first: str, given: dict[str, str], found: tuple[str, str]) -> None:
     bare = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     script = [sys.executable, "-c", first + SAY]
     said = subprocess.run(script, env=bare | given, capture_output=True, text=True, check=True)

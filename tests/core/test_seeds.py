@@ -1,4 +1,4 @@
-"""The seed tree: independent by name, repeatable, stored in the middle of a block."""
+"""The seed tree: independent by name, repeatable, and saved within a block."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def at(seed: int, path: list[tuple[str, int]]) -> Seeds:
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 5), NAMES, st.integers(0, 5), NAMES)
-def test_two_nodes_draw_alike_only_if_they_are_one(
+def test_nodes_draw_alike_only_if_equal(
     seed: int, path: list[tuple[str, int]], other_seed: int, other_path: list[tuple[str, int]]
 ) -> None:
     one, other = at(seed, path), at(other_seed, other_path)
@@ -34,8 +34,8 @@ def test_two_nodes_draw_alike_only_if_they_are_one(
     assert 0 <= one.integer() < 2**31
 
 
-def test_seeds_apart_by_little_are_independent() -> None:
-    """0 included; so are numbered children and a child of a child."""
+def test_similar_seeds_are_independent() -> None:
+    """Also seed 0, numbered children and a child of a child."""
     nodes = [Seeds(seed).child("agent", number) for seed in range(20) for number in range(20)]
     assert len({node.integer() for node in nodes}) == 400
     drawn = np.array([node.generator().random(200) for node in nodes[:60]])
@@ -43,7 +43,7 @@ def test_seeds_apart_by_little_are_independent() -> None:
     assert Seeds(0).child("a").child("b").integer() != Seeds(0).child("b").child("a").integer()
 
 
-def test_a_generator_is_fresh_every_time() -> None:
+def test_generator_is_new_each_time() -> None:
     node = Seeds(0).child("env")
     first, second = node.generator(), node.generator()
     assert first.random() == second.random()
@@ -57,7 +57,7 @@ def block(generator: np.random.Generator, size: int) -> Array:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 7), st.integers(0, 20), st.integers(0, 5))
-def test_draws_stored_in_the_middle_of_a_block_go_on_the_same(size: int, before: int, seed: int) -> None:
+def test_draws_resume_within_a_block(size: int, before: int, seed: int) -> None:
     draws = Draws(Seeds(seed).generator(), block, size)
     expected = [draws.next().tolist() for _ in range(before + 20)]
     again = Draws(Seeds(seed).generator(), block, size)
@@ -68,7 +68,7 @@ def test_draws_stored_in_the_middle_of_a_block_go_on_the_same(size: int, before:
     assert [resumed.next().tolist() for _ in range(20)] == expected[before:]
 
 
-def test_a_block_is_what_single_draws_would_be() -> None:
+def test_block_equals_single_draws() -> None:
     draws, generator = Draws(Seeds(3).generator(), block, 5), Seeds(3).generator()
     whole = np.concatenate([block(generator, 5), block(generator, 5)])
     np.testing.assert_array_equal([draws.next() for _ in range(10)], whole)
@@ -78,7 +78,7 @@ def global_draws() -> list[float]:
     return [float(torch.rand(())), float(torch.randn(())), np.random.normal(), random.random(), random.gauss(0, 1)]
 
 
-def test_the_process_generators_are_stored_and_loaded() -> None:
+def test_global_generators_are_saved_and_loaded() -> None:
     seed_globals(Seeds(0))
     global_draws()
     state = save_and_load(global_state())
@@ -87,7 +87,7 @@ def test_the_process_generators_are_stored_and_loaded() -> None:
     assert global_draws() + global_draws() == expected
 
 
-def test_seeding_the_process_repeats_and_depends_on_the_seed() -> None:
+def test_seed_of_the_process_repeats_and_matters() -> None:
     drawn = []
     for seed in (0, 1, 0):
         seed_globals(Seeds(seed))
@@ -95,7 +95,7 @@ def test_seeding_the_process_repeats_and_depends_on_the_seed() -> None:
     assert drawn[0] == drawn[2] != drawn[1]
 
 
-def test_untouched_is_untouched_even_after_an_error() -> None:
+def test_untouched_restores_generators_after_an_error() -> None:
     seed_globals(Seeds(0))
     state = global_state()
     expected = global_draws()

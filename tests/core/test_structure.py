@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
 SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for package in PACKAGES}
 
-#: The rooms of rlplug_core from the ground up: each imports only from those above it. The first is the vocabulary.
+#: The rooms of rlplug_core: each imports only from those before it. The first is the vocabulary.
 ROOMS = (
     ("conflicts", "doors", "errors", "types", "clock", "processor", "seeds", "accelerator"),
     ("arrays", "batches", "learner_dataset", "protocols"),
@@ -47,16 +47,16 @@ ROOMS = (
 #: The stations of the data flow; they meet only through the protocols, in the runners.
 STATIONS = {"acting", "buffers", "algorithm"}
 
-#: The one file that reaches the fast room, which stands above it: it imports it when it is first needed.
+#: The only file that imports the fast room, when it is first needed.
 DOOR = "accelerator"
 
-#: The files that reach a room above theirs, when it is first needed.
+#: The files that import a later room, when it is first needed.
 DOORS = {(DOOR, "fast"), ("named_parts", "plugins")}
 
 #: Distributions that are imported under another name.
 IMPORTED_AS = {"pil": "pillow"}
 
-#: Which packages each may import; the command line reaches algorithms and environments through entry points alone.
+#: The packages that each may import; the command line finds algorithms and environments only by entry points.
 ALLOWED = {
     "rlplug-core": {"rlplug_core"},
     "rlplug-algos": {"rlplug_core", "rlplug_algos"},
@@ -74,8 +74,8 @@ def dotted(path: Path, package: str) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(node: ast.AST, typing_too: bool) -> Iterator[str]:
-    """The absolute names that code imports anywhere, those for type checkers alone only if asked."""
+def imports_of(node: ast.AST, typing_too: bool) -> Iterator[str]:
+    """Yield the absolute names that code imports; with `typing_too` also those for type checkers."""
     for child in ast.iter_child_nodes(node):
         if not typing_too and isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
@@ -84,22 +84,22 @@ def imported(node: ast.AST, typing_too: bool) -> Iterator[str]:
         elif isinstance(child, ast.ImportFrom):
             assert child.level == 0, f"line {child.lineno}: imports are absolute"
             yield from (f"{child.module}.{alias.name}" for alias in child.names)
-        yield from imported(child, typing_too)
+        yield from imports_of(child, typing_too)
 
 
 @cache
 def nodes(path: Path) -> list[ast.AST]:
-    """All nodes of a file, the module first. Many tests read each file, so it is parsed once."""
+    """Return all nodes of a file, the module first. Cached, as many tests read each file."""
     return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 @cache
 def imports(path: Path, typing_too: bool = False) -> set[str]:
-    return set(imported(nodes(path)[0], typing_too))
+    return set(imports_of(nodes(path)[0], typing_too))
 
 
 def unit(name: str) -> str | None:
-    """`rlplug_core.buffers.rollout` -> `buffers`; None for what lies outside rlplug_core."""
+    """`rlplug_core.buffers.rollout` -> `buffers`; None outside rlplug_core."""
     package, _, rest = name.partition(".")
     return rest.partition(".")[0] if package == "rlplug_core" and rest else None
 
@@ -109,14 +109,14 @@ def test_every_part_of_core_is_in_a_room() -> None:
     assert sorted(part for room in ROOMS for part in room) == sorted(parts)  # type: ignore[type-var]
 
 
-def test_a_room_imports_only_rooms_before_it() -> None:
-    """For type checkers alone too: a cycle between rooms is not hidden behind `TYPE_CHECKING`."""
+def test_rooms_import_only_earlier_rooms() -> None:
+    """Imports under `TYPE_CHECKING` count, too."""
     height = {part: number for number, room in enumerate(ROOMS) for part in room}
     wrong = [f"{importer} imports {part}" for importer, part in edges() if height[part] > height[importer]]
     assert not wrong, wrong
 
 
-def test_the_fast_room_has_one_door() -> None:
+def test_fast_is_imported_by_one_file() -> None:
     importers = set()
     for package in PACKAGES:
         for path in modules(package):
@@ -126,8 +126,8 @@ def test_the_fast_room_has_one_door() -> None:
     assert importers == {DOOR}
 
 
-def test_plain_code_never_asks_what_it_was_given() -> None:
-    """`Tensor` means torch's. Only storage and agents, which get either, tell arrays from tensors."""
+def test_plain_code_does_not_ask_for_the_type_of_arrays() -> None:
+    """Only storage and agents get arrays as well as tensors."""
     kinds = re.compile(r"isinstance\([^)]*(?:np\.ndarray|FastTensor)")
     found = []
     for path in modules("rlplug-core"):
@@ -136,12 +136,12 @@ def test_plain_code_never_asks_what_it_was_given() -> None:
     assert not found
 
 
-def test_the_stations_of_the_data_flow_know_only_the_protocols() -> None:
+def test_stations_of_the_data_flow_import_only_protocols() -> None:
     assert not [f"{importer} imports {part}" for importer, part in edges() if {importer, part} <= STATIONS]
 
 
 def edges() -> set[tuple[str, str]]:
-    """Which part of core imports which other part; the package's own top level, a lazy facade, excepted."""
+    """Return pairs of parts of core that import one another, without the lazy facade."""
     found = set()
     for path in modules("rlplug-core"):
         importer = unit(dotted(path, "rlplug-core"))
@@ -151,14 +151,14 @@ def edges() -> set[tuple[str, str]]:
     return found
 
 
-def test_every_room_says_what_lives_there() -> None:
+def test_rooms_have_docstrings() -> None:
     for room in SOURCES["rlplug-core"].iterdir():
         if room.is_dir() and room.name not in ("__pycache__", "index"):
             assert ast.get_docstring(ast.parse((room / "__init__.py").read_text(encoding="utf-8"))), room.name
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_no_module_imports_itself_through_others(package: str) -> None:
+def test_imports_have_no_cycles(package: str) -> None:
     known = {dotted(path, package): path for path in modules(package)}
     graph = {}
     for name, path in known.items():
@@ -172,24 +172,24 @@ def test_no_module_imports_itself_through_others(package: str) -> None:
         pytest.fail(f"modules import each other in a circle: {' <- '.join(error.args[1])}")
 
 
-#: Modules of rlplug_core that rlplug-cli imports from: doors of rooms, and a little vocabulary. The number only falls.
+#: The number of modules of rlplug_core that rlplug-cli imports. It only falls.
 CORE_MODULES_OF_CLI = 12
 
 
-def test_the_command_line_enters_core_by_the_doors_of_its_rooms() -> None:
+def test_command_line_imports_few_modules_of_core() -> None:
     modules = imported_by_cli(ROOT)
     assert len(modules) <= CORE_MODULES_OF_CLI, sorted(modules)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_imports_no_sibling_but_core(package: str) -> None:
+def test_packages_import_only_core(package: str) -> None:
     for path in modules(package):
         siblings = {name.partition(".")[0] for name in imports(path) if name.startswith("rlplug_")}
         assert siblings <= ALLOWED[package], path.relative_to(ROOT)
 
 
-def test_an_algorithm_file_fits_150_lines() -> None:
-    """Lines of code: a comment, a docstring or an empty line costs nothing."""
+def test_algorithm_files_have_at_most_150_lines() -> None:
+    """Comments, docstrings and empty lines do not count."""
     long = []
     for path in modules("rlplug-algos"):
         lines = code_lines(path.read_text(encoding="utf-8"))
@@ -198,13 +198,13 @@ def test_an_algorithm_file_fits_150_lines() -> None:
     assert not long, long
 
 
-#: Functions and files above their limit today; the numbers only fall.
+#: The numbers of functions and files above their limit. They only fall.
 LONG_FUNCTIONS = 10
 LONG_FILES = 0
 
 
 def code_lines(text: str) -> int:
-    """Lines with code: no empty lines, comments or docstrings; a signature counts as one."""
+    """Count lines with code, without empty lines, comments and docstrings; a signature counts as one."""
     free: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef):
@@ -216,7 +216,7 @@ def code_lines(text: str) -> int:
 
 
 def test_functions_are_short() -> None:
-    """A body of 25 lines reads top to bottom; more is a second subject."""
+    """A body has at most 25 lines."""
     long = []
     for package in PACKAGES:
         for path in modules(package):
@@ -227,20 +227,20 @@ def test_functions_are_short() -> None:
 
 
 def body_lines(function: ast.FunctionDef) -> int:
-    """The lines of the body, without the docstring."""
+    """Count the lines of the body without the docstring."""
     body = function.body[1:] if ast.get_docstring(function, clean=False) else function.body
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
-def test_a_long_signature_has_a_line_for_each_parameter() -> None:
-    """A signature of more than 79 columns, which `ruff format` would put on one or two lines."""
+def test_long_signatures_have_one_parameter_per_line() -> None:
+    """`ruff format` would put a signature of more than 79 columns on one or two lines."""
     packed = []
     for path in (path for package in PACKAGES for path in modules(package)):
         lines = path.read_text(encoding="utf-8").splitlines()
         for node in nodes(path):
             if not isinstance(node, ast.FunctionDef):
                 continue
-            rows = [one.lineno for one in ast.iter_child_nodes(node.args) if isinstance(one, ast.arg)]
+            rows = [arg.lineno for arg in ast.iter_child_nodes(node.args) if isinstance(arg, ast.arg)]
             first = re.sub(r"(?<=:)\s+(#|\.\.\.).*", "", lines[node.lineno - 1])
             wide = len(first) > 79 and not first.endswith("(")
             several = wide or (bool(rows) and rows[0] != node.lineno)
@@ -249,13 +249,13 @@ def test_a_long_signature_has_a_line_for_each_parameter() -> None:
     assert not packed, packed
 
 
-def test_a_file_has_400_lines() -> None:
+def test_files_have_at_most_400_lines() -> None:
     paths = [path for package in PACKAGES for path in modules(package)]
     long = [path.name for path in paths if len(path.read_text(encoding="utf-8").splitlines()) > 400]
     assert len(long) <= LONG_FILES, long
 
 
-#: Calls that pass more than five arguments by position: those of every step, where names cost 1.5 us, and foreign ones.
+#: Calls that pass more than five arguments by position: calls of every step, as names cost 1.5 us, and foreign ones.
 POSITIONAL = {
     "batches.Samples",
     "actor.Step",
@@ -277,7 +277,7 @@ def test_long_calls_name_their_arguments(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_module_says_what_it_is_for(package: str) -> None:
+def test_modules_have_docstrings(package: str) -> None:
     for path in modules(package):
         text = path.read_text(encoding="utf-8")
         assert not text or ast.get_docstring(ast.parse(text)), path.relative_to(ROOT)
@@ -305,24 +305,23 @@ def test_plainness_stays_within_its_budget() -> None:
     assert not over, f"{over}; 17 patterns of odd English by number: {counts['most frequent']}; see bench/plainness.py"
 
 
-#: Words that make a fragment of a sentence where a docstring begins with them.
+#: First words that make a docstring a fragment of a sentence.
 FRAGMENTS = {"As", "How", "Of", "What", "When", "Where", "Whether", "Which", "Whoever", "Whose", "Why"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_docstring_begins_with_a_verb_or_a_noun(package: str) -> None:
+def test_docstrings_start_with_a_verb_or_a_noun(package: str) -> None:
     fragments = []
     for path in modules(package):
         for node in nodes(path):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 first = (ast.get_docstring(node) or "").partition(" ")[0]
                 if first in FRAGMENTS:
-                    fragments.append(f"{path.name}: {getattr(node, 'name', 'the module')} begins with {first}")
+                    fragments.append(f"{path.name}: {getattr(node, 'name', 'the module')} starts with {first}")
     assert not fragments, fragments
 
 
-def test_the_top_level_of_core_is_light() -> None:
-    """Importing the package loads nothing beyond the standard library and itself."""
+def test_import_of_core_loads_only_the_standard_library() -> None:
     script = "import sys; before = set(sys.modules); import rlplug_core; print(*set(sys.modules) - before)"
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
     foreign = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names - {"rlplug_core"}
@@ -334,14 +333,14 @@ def project(package: str) -> dict[str, Any]:
     return table
 
 
-#: Packages that bring others, or data.
+#: Packages with only requirements, or data.
 WITHOUT_CODE = ("rlplug", "rlplug-zoo")
 EXAMPLES = tuple(f"examples/{path.parent.name}" for path in sorted(ROOT.glob("examples/*/pyproject.toml")))
 
 
 @pytest.mark.parametrize("package", [*WITHOUT_CODE, *PACKAGES, *EXAMPLES])
-def test_a_package_has_its_own_version_bounds_and_contract(package: str) -> None:
-    """Siblings are bounded by the next major version; the number of the contract says what works together."""
+def test_packages_declare_version_bounds_and_contract(package: str) -> None:
+    """Siblings are bounded by the next major version; the contract number says which work together."""
     table = project(package)
     for requirement in map(Requirement, table["dependencies"]):
         if requirement.name in PACKAGES:
@@ -354,8 +353,8 @@ def test_a_package_has_its_own_version_bounds_and_contract(package: str) -> None
     assert list(declared) == ([] if package in WITHOUT_CODE else [str(CONTRACT)])
 
 
-def test_the_command_line_does_not_require_algorithms() -> None:
-    """The package rlplug brings them, by the extra `all`."""
+def test_command_line_does_not_require_algorithms() -> None:
+    """The package rlplug requires them with the extra `all`."""
     names = {Requirement(text).name for text in project("rlplug-cli")["dependencies"]}
     assert not names & {"rlplug-algos", "rlplug-envs"}
     (meta,) = map(Requirement, project("rlplug")["dependencies"])
@@ -366,7 +365,7 @@ def test_the_command_line_does_not_require_algorithms() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_imports_are_declared(package: str) -> None:
-    """No package leans on what another one happens to bring along."""
+    """A package must not rely on requirements of another package."""
     table = project(package)
     extras = [requirement for extra in table.get("optional-dependencies", {}).values() for requirement in extra]
     declared = {Requirement(text).name.lower().replace("-", "_") for text in [*table["dependencies"], *extras]}
@@ -379,8 +378,8 @@ def test_imports_are_declared(package: str) -> None:
 INDICES = [path for place in ("", "examples/") for path in sorted(ROOT.glob(f"{place}rlplug-*/src/*/index/*.json"))]
 
 
-def test_every_index_matches_its_sources() -> None:
-    """`rlplug index PLUGIN` was called after the last change, also for the examples."""
+def test_index_files_match_their_sources() -> None:
+    """Run `rlplug index PLUGIN` after each change, also for the examples."""
     assert len(INDICES) >= 60
     faults = []
     for index in INDICES:
@@ -393,7 +392,7 @@ def test_every_index_matches_its_sources() -> None:
     assert not faults, faults
 
 
-def test_nothing_names_a_path_of_one_machine() -> None:
+def test_files_name_no_machine_paths() -> None:
     machine = re.compile(r"(?<![\w.:/])/(?:home|root|work|tmp|opt|mnt|srv|Users)/\w+")
     pages = [*ROOT.glob("*.md"), *ROOT.glob("*.t*"), ROOT / ".ci" / "run", ROOT / "noxfile.py"]
     for folder in (*PACKAGES, "docs", "bench", "examples"):

@@ -1,4 +1,4 @@
-"""Cases that changes by `bench/mutants.py` survived: values at points where a wrong constant or branch shows."""
+"""Cases that survived the changes of `bench/mutants.py`: values that a wrong constant or branch changes."""
 
 from __future__ import annotations
 
@@ -44,30 +44,30 @@ def test_rescaled_values_follow_the_paper() -> None:
     assert unscaled(rescaled(values)).tolist() == pytest.approx(values.tolist())
 
 
-def test_an_unbounded_box_has_scale_1_and_shift_0() -> None:
+def test_unbounded_box_has_scale_1_and_shift_0() -> None:
     space = spaces.Box(np.array([-np.inf, 0.0]), np.array([np.inf, 4.0]), dtype=np.float64)
     bounded, scale, shift = scale_and_shift(space)
     assert (bounded.tolist(), scale.tolist(), shift.tolist()) == ([False, True], [1.0, 2.0], [0.0, 2.0])
 
 
-def test_the_default_lag_is_two_chunks_per_actor_but_one() -> None:
+def test_default_lag_is_two_chunks_per_actor_minus_one() -> None:
     lags = [
         Plan.make(TINY, CHAIN, {"runner": "decoupled", "actors": 3, **given}).max_lag for given in ({}, {"max_lag": 1})
     ]
     assert lags == [5, 1]
 
 
-def test_a_plan_has_the_arguments_of_both_environments() -> None:
+def test_plan_has_the_arguments_of_both_environments() -> None:
     env = f"{Path(__file__).with_name('traces.py')}:LogsClose"
-    both, one = (
+    both, training = (
         Plan.make(TINY, env, options).flat for options in ({"env.file": "a", "eval_env.file": "b"}, {"env.file": "a"})
     )
-    assert (both["env.file"], both["eval_env.file"], one["env.file"]) == ("a", "b", "a")
-    assert "eval_env.file" not in one
+    assert (both["env.file"], both["eval_env.file"], training["env.file"]) == ("a", "b", "a")
+    assert "eval_env.file" not in training
 
 
 def test_episodes_of_a_journal_have_integer_steps(tmp_path: Path) -> None:
-    """A run without a journal has no episodes; returns stay fractions."""
+    """A run without a journal has no episodes; returns stay floats."""
     path = tmp_path / "journal.jsonl"
     assert {name: len(values) for name, values in episodes(path).items()}["steps"] == 0
     journal = Journal(path)
@@ -79,7 +79,7 @@ def test_episodes_of_a_journal_have_integer_steps(tmp_path: Path) -> None:
 
 
 def test_evaluations_of_many_agents_count_episodes_once() -> None:
-    """Two episodes of two agents: the standard error is that of the means 2 and 6."""
+    """The standard error of two episodes of two agents is that of the means 2 and 6."""
     found = Evaluation((1.0, 3.0, 5.0, 7.0), (1, 1, 2, 2), agents=("a", "b", "a", "b"))
     assert (found.episodes, found.sem, found.median, found.iqm) == (2, pytest.approx(2.0), 4.0, 4.0)
     assert not found.zero_sum
@@ -88,38 +88,38 @@ def test_evaluations_of_many_agents_count_episodes_once() -> None:
     assert Evaluation((1.0,), (1,)).sem is None
 
 
-def test_priorities_of_sequences_leave_out_steps_that_do_not_count() -> None:
-    """0.9 max + 0.1 mean: of 2 alone, of 4 and 2, of nothing."""
+def test_sequence_priorities_ignore_steps_of_weight_0() -> None:
+    """0.9 max + 0.1 mean: of 2, of 4 and 2, of no steps."""
     error = torch.tensor([[-8.0, 4.0, 1.0], [2.0, -2.0, 1.0]])
     weight = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.5, 0.0]])
     assert sequence_priority(error, weight, 0.9).tolist() == pytest.approx([2.0, 3.9, 0.0])
 
 
-def test_a_plain_policy_has_no_noise_and_a_noisy_one_a_row_for_each_seed() -> None:
+def test_only_noisy_policies_have_noise_with_a_row_per_seed() -> None:
     spec = Chain(2).spec
     plain = PolicyNetwork(spec, Net((4,)))
     noisy = PolicyNetwork(spec, Net((4,)), noisy="factorized")
     generator = np.random.default_rng(1)
     assert plain.fresh_noise(generator) is None
     assert plain.noise_of({}) is None
-    one = noisy.fresh_noise(generator)
+    noise = noisy.fresh_noise(generator)
     rows = noisy.noise_of({"noise": np.arange(6).reshape(3, 2)})
-    assert one is not None
+    assert noise is not None
     assert rows is not None
-    assert (one.ndim, len(rows)) == (1, 6)
+    assert (noise.ndim, len(rows)) == (1, 6)
 
 
 class Parts:
-    """A buffer that hands out its own name once and notes the feedback."""
+    """A buffer that yields its name once and records the feedback."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.told = name, list[object]()
+        self.name, self.received = name, list[object]()
 
     def batches(self, clock: Clock) -> Iterator[str]:
         yield self.name
 
     def feedback(self, batch: str, result: object) -> None:
-        self.told.append((batch, result))
+        self.received.append((batch, result))
 
 
 def test_feedback_goes_to_the_buffer_that_gave_the_batch() -> None:
@@ -128,10 +128,10 @@ def test_feedback_goes_to_the_buffer_that_gave_the_batch() -> None:
     parts = [buffer.of(source) for source in (3, 7)]
     for number, batch in enumerate(buffer.batches(Clock(1))):
         buffer.feedback(batch, number)
-    assert [part.told for part in parts] == [[("a", 0)], [("b", 1)]]
+    assert [part.received for part in parts] == [[("a", 0)], [("b", 1)]]
 
 
-def test_the_reason_why_an_environment_has_no_state_is_found_at_any_depth() -> None:
+def test_missing_env_state_is_found_at_any_depth() -> None:
     why = {"actor": {"env": {"inexact": "a simulator"}}}
     assert missing_env_state(why["actor"]["env"]) == "a simulator"
     assert missing_env_state(why) == "a simulator"
@@ -139,14 +139,14 @@ def test_the_reason_why_an_environment_has_no_state_is_found_at_any_depth() -> N
     assert missing_env_state({"actor": {"env": {"place": 1}}}) == ""
 
 
-def test_episodes_of_one_process_are_of_worker_0() -> None:
+def test_episodes_of_one_process_belong_to_worker_0() -> None:
     runner = make_runner(TINY, CHAIN, total_timesteps=200)
     runner.run(lambda: None)
     assert {rank for _, rank, _ in runner.episodes()} == {0}
 
 
-def closed_in(file: Path, **options: Any) -> tuple[list[int], list[int]]:
-    """Train to the end; return the processes of workers, and those that closed an environment."""
+def train_and_close(file: Path, **options: Any) -> tuple[list[int], list[int]]:
+    """Train and close; return the processes of the workers, and those that closed an environment."""
     env = f"{Path(__file__).with_name('traces.py')}:LogsClose"
     runner = make_runner(TINY, env, **{"env.file": str(file), "total_timesteps": 400}, **options)
     runner.run(lambda: None)
@@ -156,15 +156,15 @@ def closed_in(file: Path, **options: Any) -> tuple[list[int], list[int]]:
 
 
 def test_environments_of_actors_and_workers_are_closed_at_the_end(tmp_path: Path) -> None:
-    _, closed = closed_in(tmp_path / "inline", runner="decoupled", actors=2, inline=True)
+    _, closed = train_and_close(tmp_path / "inline", runner="decoupled", actors=2, inline=True)
     assert closed == [os.getpid()] * 2
-    members, closed = closed_in(tmp_path / "workers", runner="async", workers=2)
+    members, closed = train_and_close(tmp_path / "workers", runner="async", workers=2)
     assert len(members) == 2
     assert set(members) <= set(closed)
 
 
-def test_environments_that_are_measured_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two, without the wrappers and with them."""
+def test_env_timing_closes_its_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes two: with and without wrappers."""
     monkeypatch.setattr(env_timing, "MEASURED", 0.001)
     file = tmp_path / "closed"
     env_timing.choose_env_workers(
@@ -173,47 +173,47 @@ def test_environments_that_are_measured_are_closed(tmp_path: Path, monkeypatch: 
     assert len(file.read_text().splitlines()) == 2
 
 
-def test_the_holder_of_a_lock_is_named(tmp_path: Path) -> None:
+def test_lock_error_names_the_process(tmp_path: Path) -> None:
     run = train(TINY, CHAIN, {"total_timesteps": 40, "eval_episodes": 1}, out=tmp_path, hooks=False)
     with RunDirectory(run.path).locked(), pytest.raises(UsageError, match=rf"by process {os.getpid()}; wait for it"):
         RunDirectory(run.path).lock()
 
 
-def test_a_policy_clears_the_memory_of_one_row() -> None:
-    class Remembers:
+def test_policy_reset_clears_the_memory_of_one_row() -> None:
+    class Agent:
         def initial(self, rows: int) -> int:
             return 10 * rows
 
     policy: Any = Policy.__new__(Policy)
-    policy._agent = Remembers()
+    policy._agent = Agent()
     policy.reset()
     assert policy._state == 10
     assert policy._first.tolist() == [True]
 
 
-def test_a_torn_line_longer_than_a_block_is_dropped(tmp_path: Path) -> None:
+def test_incomplete_line_longer_than_a_block_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
     journal.write("start", 0, {})
     journal.close()
-    whole = path.read_bytes()
-    for torn in (b"x" * (2 * BLOCK + 5), b"x" * (BLOCK - len(whole)), b"{"):
-        path.write_bytes(whole + torn)
+    complete = path.read_bytes()
+    for torn in (b"x" * (2 * BLOCK + 5), b"x" * (BLOCK - len(complete)), b"{"):
+        path.write_bytes(complete + torn)
         Journal(path).close()
-        assert path.read_bytes() == whole
+        assert path.read_bytes() == complete
     path.write_bytes(b"x" * (BLOCK + 1))
     Journal(path).close()
     assert path.read_bytes() == b""
 
 
-def test_parts_of_a_learner_are_the_policy_s_and_the_critic_s() -> None:
+def test_parameters_belong_to_policy_or_critic() -> None:
     names = ["policy.weight", "q_network.policy"]
     assert [part_of(name, names) for name in names] == ["policy", "critic"]
     assert part_of("q_network.weight", ["q_network.weight"]) == "policy"
     assert part_of("target_policy.weight", names) == "policy"
 
 
-def test_held_steps_are_copies_and_absent_rows_have_no_next_action() -> None:
+def test_pair_buffer_copies_steps_and_absent_rows_have_no_next_action() -> None:
     buffer = PairBuffer()
     story = [dictionary_step(time) for time in range(3)]
     story[1].valid[1] = False

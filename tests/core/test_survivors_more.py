@@ -1,4 +1,4 @@
-"""Cases in frames, optimizers, networks, sessions and shared memory that changes by `bench/mutants.py` survived."""
+"""More cases that survived the changes of `bench/mutants.py`: frames, optimizers, networks and sessions."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ CHAIN = f"{ENVS}:Chain"
 SHORT = {"total_timesteps": 200, "eval_every": 50, "eval_episodes": 2, "final_eval_episodes": 0}
 
 
-def test_frames_are_stored_whole_if_more_than_half_of_them_start_a_stack() -> None:
-    """At half it stays; frames of one channel are found before those of more."""
+def test_frames_are_stored_whole_if_most_of_them_start_a_stack() -> None:
+    """Exactly half is not enough; frames of one channel are found first."""
     still = np.zeros((1, 4, 3, 3), np.uint8)
     assert frame_channels(still, still) == (1, False)
     stacked = Stacked.like(still, 1, False, 4, "memory")
@@ -51,7 +51,7 @@ def test_frames_are_stored_whole_if_more_than_half_of_them_start_a_stack() -> No
     assert type(stacked.simplest_form(3, "memory")) is Whole
 
 
-def test_clipping_starts_above_the_norm() -> None:
+def test_gradient_is_clipped_only_above_the_norm() -> None:
     """The gradient (3, 4) has the norm 5: `minimize` returns it, and a clip of 5.1 changes nothing."""
     for clip, scale in ((5.1, 1.0), (2.5, 2.5 / (5 + 1e-6))):
         parameter = nn.Parameter(torch.zeros(2, dtype=torch.float64))
@@ -66,7 +66,7 @@ def test_clipping_starts_above_the_norm() -> None:
 
 
 class Recording:
-    """An update rule that notes the gradients it is given."""
+    """An update rule that records gradients."""
 
     def __init__(self, seen: list[Any]) -> None:
         self.seen = seen
@@ -75,7 +75,7 @@ class Recording:
         self.seen.append(gradient.tolist())
 
 
-def test_former_options_of_a_memory_are_words_of_the_present_one() -> None:
+def test_old_memory_options_are_translated() -> None:
     assert memory_words(None, None, None) == ""
     assert memory_words("lstm", None, None) == "lstm"
     assert memory_words(None, "gru", 32) == "gru:units=32"
@@ -86,56 +86,57 @@ def test_former_options_of_a_memory_are_words_of_the_present_one() -> None:
         memory_words(None, None, 16)
 
 
-def test_renormalization_of_a_batch_without_rows_is_finite() -> None:
-    """Its moments are 0; a batch of one row has the row as its mean."""
+def test_batch_renorm_without_rows_is_finite() -> None:
+    """Its moments are 0; the mean of one row is the row."""
     norm = BatchRenorm(2, warmup=0)
     moments: Any = []
     values = torch.tensor([[3.0, -1.0], [5.0, 7.0]])
     assert torch.isfinite(norm(values, torch.zeros(2), moments)).all()
     norm(values, torch.tensor([0.0, 0.3]), moments)
-    assert [[one.tolist() for one in pair] for pair in moments] == [[[0.0, 0.0], [0.0, 0.0]], [[5.0, 7.0], [0.0, 0.0]]]
+    assert [[moment.tolist() for moment in pair] for pair in moments] == [
+        [[0.0, 0.0], [0.0, 0.0]],
+        [[5.0, 7.0], [0.0, 0.0]],
+    ]
     norm.update_stats(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 1.0]))
     assert norm.mean.tolist() == pytest.approx([0.01, 0.02])
     assert norm.variance.tolist() == pytest.approx([1.02, 1.0])
     assert norm.updates.item() == 1
 
 
-def test_what_prevents_an_exact_resume_is_named_with_both_values() -> None:
-    then = {"cpu": "x", "versions": {"torch": "2.10", "numpy": "2"}}
+def test_differences_name_both_values() -> None:
+    saved = {"cpu": "x", "versions": {"torch": "2.10", "numpy": "2"}}
     now = {"cpu": "x", "versions": {"torch": "2.13"}}
-    assert differences(then, now) == ["torch was 2.10 and is 2.13", "numpy was 2 and is None"]
+    assert differences(saved, now) == ["torch was 2.10 and is 2.13", "numpy was 2 and is None"]
 
 
-def ends(path: Path) -> list[dict[str, Any]]:
+def end_records(path: Path) -> list[dict[str, Any]]:
     return [record.data for record in read(RunDirectory(path).journal_path, kinds=("end",))]
 
 
-def test_only_a_run_that_ended_early_has_a_reason(tmp_path: Path) -> None:
+def test_only_runs_that_stop_early_have_a_reason(tmp_path: Path) -> None:
     whole = train(TINY, CHAIN, SHORT, out=tmp_path, name="whole", hooks=False)
-    assert ends(whole.path) == [{"status": "finished"}]
+    assert end_records(whole.path) == [{"status": "finished"}]
     early = train(TINY, CHAIN, {**SHORT, "target_return": -1e9}, out=tmp_path, name="early", hooks=False)
-    (end,) = ends(early.path)
+    (end,) = end_records(early.path)
     assert end["status"] == "finished"
     assert end["reason"].startswith("stopped at step ")
 
 
-class Later(Chain):
-    """A chain whose state turns out not to be captured when it is asked for."""
+class CannotSave(Chain):
+    """A chain that claims to save its state, but cannot."""
 
     def state_dict(self) -> State:
         return {"inexact": "Later: a test"}
 
 
-def test_a_checkpoint_without_the_state_of_environments_is_said_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_checkpoint_without_env_state_warns_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = {**SHORT, "checkpoint_every": 40}
-    train(TINY, Later, options, out=tmp_path, hooks=False)
+    train(TINY, CannotSave, options, out=tmp_path, hooks=False)
     assert capsys.readouterr().err.count("a resume from here on will not be exact") == 1
 
 
-def test_closing_ends_workers_that_are_at_work() -> None:
-    """An exception leaves the loop while they train; none of them may stay."""
+def test_close_ends_busy_workers() -> None:
+    """An exception ends the loop while workers train; close must end them all."""
     runner = make_runner(TINY, CHAIN, runner="async", workers=2, total_timesteps=10**7)
 
     def poll() -> None:
@@ -148,7 +149,7 @@ def test_closing_ends_workers_that_are_at_work() -> None:
     assert [remote.process.is_alive() for remote in runner.remotes] == [False, False]
 
 
-def test_usual_convolutions_follow_the_smaller_side_and_leave_at_most_100_places() -> None:
+def test_usual_convolutions_depend_on_the_smaller_side() -> None:
     small, middle, large = [(16, 3, 1), (32, 3, 1)], [(16, 4, 2), (32, 3, 2)], [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
     assert usual_convolutions(9, 15) == small
     assert usual_convolutions(15, 15) == [*small, (32, 3, 2)]
@@ -157,7 +158,7 @@ def test_usual_convolutions_follow_the_smaller_side_and_leave_at_most_100_places
     assert usual_convolutions(400, 400) == [*large, (64, 3, 2), (64, 3, 2)]
 
 
-def test_a_trust_region_without_an_improvement_restores_the_parameters() -> None:
+def test_trust_region_without_improvement_restores_parameters() -> None:
     layer = nn.Linear(2, 1).double()
     obs = torch.tensor([[1.0, 2.0], [3.0, -1.0]], dtype=torch.float64)
     before = layer(obs).detach()
@@ -175,7 +176,7 @@ def test_a_trust_region_without_an_improvement_restores_the_parameters() -> None
     assert torch.equal(region.flat, start)
 
 
-def test_arrays_in_shared_memory_start_at_whole_lines() -> None:
+def test_shared_arrays_are_aligned_to_cache_lines() -> None:
     places = Places()
     assert [places(shape, "float32").start for shape in ((3,), (LINE // 4,), (LINE // 4 + 1,), (1,))] == [
         line * LINE for line in (0, 1, 2, 4)
@@ -183,8 +184,8 @@ def test_arrays_in_shared_memory_start_at_whole_lines() -> None:
     assert places.size == 5 * LINE
 
 
-def test_switches_have_the_log_probabilities_of_torch() -> None:
-    """On the host, too: minus the binary cross-entropy."""
+def test_bernoulli_log_prob_equals_torch() -> None:
+    """Also on the host."""
     outputs = torch.tensor([[0.5, -2.0, 3.0], [0.0, 1.0, -1.0]])
     action = torch.tensor([[1, 0, 0], [1, 1, 0]], dtype=torch.int8)
     wanted = torch.distributions.Bernoulli(logits=outputs).log_prob(action.float()).sum(-1)
@@ -193,12 +194,12 @@ def test_switches_have_the_log_probabilities_of_torch() -> None:
     assert head.host_log_prob(outputs.numpy(), action.numpy()) == pytest.approx(wanted.numpy())
 
 
-def test_the_middle_half_of_returns_leaves_a_quarter_out_on_each_side() -> None:
+def test_interquartile_mean_drops_a_quarter_on_each_side() -> None:
     assert Evaluation((9.0, 0.0, 1.0, 2.0), (1,) * 4, None).iqm == 1.5
     assert Evaluation((9.0, 0.0, 2.0), (1,) * 3, None).iqm == pytest.approx(11 / 3)
 
 
-def test_a_restart_of_all_sources_restarts_each() -> None:
+def test_restart_restarts_all_sources() -> None:
     restarted: list[int] = []
 
     class Part:
@@ -217,7 +218,7 @@ def test_a_restart_of_all_sources_restarts_each() -> None:
 
 
 @pytest.mark.parametrize(("number", "source"), [(2, 0), (0, 2), (-1, 0)])
-def test_a_rule_cannot_name_a_member_that_is_not_there(number: int, source: int) -> None:
+def test_exchange_rejects_unknown_members(number: int, source: int) -> None:
     class Rule:
         def exchange(self, *_: Any) -> dict[int, Exchange]:
             return {number: Exchange(source, {})}
@@ -227,7 +228,7 @@ def test_a_rule_cannot_name_a_member_that_is_not_there(number: int, source: int)
         decide(Rule(), "mine", members, {}, np.random.default_rng(0))
 
 
-def test_an_offline_run_polls_before_each_update_and_continues_with_its_random_numbers() -> None:
+def test_offline_run_polls_before_each_update_and_resumes_random_numbers() -> None:
     polls: list[int] = []
     clock = Clock(3)
     buffer: Any = SimpleNamespace(

@@ -25,13 +25,13 @@ TARGETS = {name: f"{TRIAL / name}.py:{cls}" for name, cls in NAMES.items()}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_trial_plugin_passes_every_check(name: str) -> None:
+def test_trial_plugins_pass_all_checks(name: str) -> None:
     # Check `fresh-process` takes seconds; first-party algorithms run it.
     found = [check for check in checks(TARGETS[name], learn=True) if check.name != "fresh-process"]
     assert {check.name: check.outcome().message for check in found if check.outcome().broken} == {}
 
 
-def test_trials_use_nothing_private() -> None:
+def test_trial_plugins_use_only_public_names() -> None:
     for path in sorted(TRIAL.glob("*.py")):
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
@@ -45,8 +45,8 @@ def test_trials_use_nothing_private() -> None:
         }, path.name  # fmt: skip
 
 
-def test_steps_of_two_actors_are_never_mixed() -> None:
-    """Two actors walk chains; a replayed transition leads where its own action led."""
+def test_steps_of_two_actors_do_not_mix() -> None:
+    """Each replayed transition of two chains leads to the place of its own action."""
     cls = algorithm(TARGETS["two_actors"])
     config, clock = cls.Config(learning_starts=64, n_step=1), Clock(10_000)
     learner = cls(Chain(3).spec, config, Context(Seeds(0)))

@@ -1,4 +1,4 @@
-"""The field's words, in American spelling: no option, page or name of a function speaks otherwise."""
+"""Names and pages use the words of the field in American spelling."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import schema
 
 ROOT = Path(__file__).parents[2]
-#: Names that options once had.
+#: Old names of options.
 OLD = (
     "rows|total.steps|clip|lr|batch|epochs|updates|policy.every|target.every|epsilon.until|epsilon.bends|"
     "epsilon.end|verdict|verdict.episodes|lam|entropy|value|kl.stop|standardise|anneal|gradient.clip|optimiser|"
     "stop.after|acting|keep|decay|sigma|carry"
 )
-#: Beginnings of words that British and American English write differently, as the former does.
+#: Stems in British spelling.
 BRITISH = (
     "behaviour|colour|favour|honour|neighbour|artefact|judgement|catalogue|programme|defence|analyse|cancelled|"
     "labelled|modelled|travelled|normalis|standardis|optimis(?!m)|initialis|summaris|recognis|organis|minimis|"
     "maximis|vectoris|regularis|discretis|quantis|synchronis|randomis|penalis|generalis|prioritis|serialis|parallelis"
 )
-#: Where the past and other libraries speak.
-SPARED = {"CHANGELOG.md", "RESULTS.md", "words.md", "synonyms.csv", "test_words.py", "test_synonyms.py"}
+#: Files about old versions and other libraries.
+EXEMPT = {"CHANGELOG.md", "RESULTS.md", "words.md", "synonyms.csv", "test_words.py", "test_synonyms.py"}
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Every text of the repository with its name."""
-    places = ["rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli", "docs", "examples", "tests", "bench"]
-    files = [path for place in places for path in (ROOT / place).rglob("*")] + [*ROOT.glob("*.*")]
+    """Yield the name and content of every text file."""
+    folders = ["rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli", "docs", "examples", "tests", "bench"]
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*")] + [*ROOT.glob("*.*")]
     for path in files:
-        if path.suffix in (".md", ".py", ".toml", ".template", ".ipynb", ".svg") and path.name not in SPARED:
+        if path.suffix in (".md", ".py", ".toml", ".template", ".ipynb", ".svg") and path.name not in EXEMPT:
             yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
 
 
-def test_no_option_has_an_old_name() -> None:
+def test_options_have_no_old_names() -> None:
     names = {option.name for option in schema(RunOptions)}
     for path in ROOT.glob("rlplug-*/src/*/index/*.json"):  # of packages that need not be installed here
         names |= {option["name"] for option in json.loads(path.read_text(encoding="utf-8"))["options"]}
@@ -44,7 +44,7 @@ def test_no_option_has_an_old_name() -> None:
     assert not [name for name in names if re.fullmatch(OLD, name)]
 
 
-def test_no_page_shows_an_old_option() -> None:
+def test_pages_show_no_old_options() -> None:
     shown = re.compile(rf"(?<![\w-])--(?:{OLD})(?![\w-])")
     wrong = [f"{name}: {found}" for name, text in pages() for found in shown.findall(text)]
     assert not wrong, wrong
