@@ -1,4 +1,4 @@
-"""Two learners with half of an experience each learn what one learns from all of it; those that say so stay alike."""
+"""Two learners with half of an experience each learn the same as one with all of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.algos.test_options import CLASSES, SIMPLE
 
 CHAIN, CONTINUOUS = "rlplug_core.testing.envs:Chain", "rlplug_core.testing.envs:Continuous"
 SMALL = {"buffer_size": 400, "learning_starts": 20, "batch_size": 8}
-#: Whole batches without noise that each learner would draw for itself, one optimizer with autograd and one by rules.
+#: Whole batches without noise that each learner would draw itself, one optimizer with autograd and one by rules.
 CASES: dict[str, dict[str, Any]] = {
     "a2c": {"n_steps": 8},
     "impala": {"n_steps": 8},
@@ -33,10 +33,10 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_two_learners_are_one_with_the_batches_of_both(name: str, tmp_path: Path) -> None:
+def test_two_learners_equal_one_with_both_batches(name: str, tmp_path: Path) -> None:
     env = CONTINUOUS if name == "ddpg" else CHAIN
     options = {"seed": 3, **CASES[name]}
-    with fork_server().Pool(2, restore_stop_signals) as pool:  # which it ends by a signal
+    with fork_server().Pool(2, restore_stop_signals) as pool:  # its end sends them a signal
         about = (name, env, options, str(tmp_path / "learners"))
         first, second = pool.starmap(learn_share, [(0, 2, *about), (1, 2, *about)], chunksize=1)
     alone = learn_share(0, 1, name, env, options, "")
@@ -59,7 +59,7 @@ PLAIN = ("a2c", "ppo", "dqn", "ddpg")
     "name", [pytest.param(name, marks=() if name in PLAIN else pytest.mark.slow) for name in DECLARED]
 )
 def test_sound_algorithms_keep_equal_weights_on_all_learners(name: str) -> None:
-    """The state of a run with two learners holds that their weights are the same, or there is none."""
+    """A run with two learners saves its state only if their weights are equal."""
     cls = DECLARED[name]
     env = CHAIN if not cls.actions or "Discrete" in cls.actions else CONTINUOUS
     known = {field.name for field in fields(cls.Config)}
@@ -74,7 +74,7 @@ def test_sound_algorithms_keep_equal_weights_on_all_learners(name: str) -> None:
         runner.close()
 
 
-@pytest.mark.parametrize(("name", "options", "sentence"), [
+@pytest.mark.parametrize(("name", "options", "message"), [
     ("ppo", {"target_kl": 0.02}, "target_kl ends an update depending on the batch of one learner"),
     ("a2c", {"replay_ratio": 1.0}, "with replay_ratio each learner takes its own random number of steps"),
     ("ppo", {"desired_kl": 0.02}, "desired_kl changes the learning rate depending on the batch of one learner"),
@@ -83,6 +83,6 @@ def test_sound_algorithms_keep_equal_weights_on_all_learners(name: str) -> None:
     ("vpg", {}, "vpg does not say that it is sound with several learners"),
     ("nstep-q", {}, "add --runner sync"),
 ])  # fmt: skip
-def test_unsound_runners_are_refused(name: str, options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
+def test_unsound_runners_raise(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         Plan.make(name, CHAIN, {"learners": 2, **options})

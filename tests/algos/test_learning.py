@@ -1,4 +1,4 @@
-"""Each algorithm reaches the known answer of small environments; a mistake in bootstrapping would give another one."""
+"""Each algorithm reaches the known answer of small environments; wrong bootstrapping would give another one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GAMMA = 0.9
 LATE = f"{Path(__file__).with_name('probes.py')}:Late"
 PANELS = "rlplug_core.testing.multi_part_actions"
 LATE_VALUES = GAMMA ** np.arange(5, -1, -1) / (1 - GAMMA)
-#: What suits these tiny problems.
+#: Options for these tiny problems.
 A2C = {
     "num_envs": 8,
     "n_steps": 5,
@@ -66,9 +66,9 @@ Cases = Sequence[tuple[str, dict[str, Any]]]
 
 
 def algorithms(cases: Cases, *plain: str) -> pytest.MarkDecorator:
-    """Run a test on these algorithms, of which the plain tests take those that are named.
+    """Run a test on these algorithms; the plain tests take only those in `plain`.
 
-    The plain tests train every algorithm on the bandit; the kit checks ends and cuts of episodes and masks of all.
+    The plain tests train every algorithm on the bandit; the kit checks ends, truncations and masks of all.
     """
     return pytest.mark.parametrize(
         ("algorithm", "options"),
@@ -90,7 +90,7 @@ def mean_return(runner: Any, env: type[envs.Vector], episodes: int = 50) -> floa
 def test_value_bootstraps_from_the_true_successor_of_a_truncation(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
-    """10 at the end. Taking the cut for an end, or the next beginning for the successor, would give less."""
+    """It is 10 at the end, and less if a truncation counts as an end or bootstraps from the next episode."""
     learner = trained(algorithm, LATE, **options).snapshot()
     assert values(learner, np.eye(6, dtype=np.float32)) == pytest.approx(LATE_VALUES, rel=0.03)
 
@@ -99,7 +99,7 @@ def test_value_bootstraps_from_the_true_successor_of_a_truncation(
     "variant", [{}, {"n_step": 3}, {"double": True, "dueling": True}], ids=["plain", "3-step", "double-dueling"]
 )
 def test_action_values_bootstrap_through_truncation(trained: Callable[..., Any], variant: dict[str, Any]) -> None:
-    """Actions change nothing, so both are worth what the state is worth."""
+    """Actions change nothing, so both are worth the value of the state."""
     learner = trained("dqn", LATE, **{**DQN, **variant}).snapshot()
     with torch.no_grad():
         found = learner.q_network(torch.eye(6)).numpy()
@@ -108,7 +108,7 @@ def test_action_values_bootstrap_through_truncation(trained: Callable[..., Any],
 
 @algorithms(ACTOR_CRITICS, "a2c", "ppo", "trpo")
 def test_policy_learns_the_chain(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
-    """Always right, and from the middle on the value is γ^(4 - place): termination is worth nothing more."""
+    """Always right; from the middle on the value is γ^(4 - place)."""
     runner = trained(algorithm, "Chain", **options)
     assert mean_return(runner, envs.Chain) == 1
     found = values(runner.snapshot(), np.eye(5, dtype=np.float32)[2:])
@@ -121,7 +121,7 @@ def test_policy_learns_the_chain(trained: Callable[..., Any], algorithm: str, op
 def test_action_values_of_the_chain(trained: Callable[..., Any], variant: dict[str, Any]) -> None:
     """Q*(place, right) = γ^(4 - place), Q*(place, left) = γ^(6 - place), and 0 for leaving at the left.
 
-    With n-step returns that are not corrected for exploration only the greedy policy is the same.
+    N-step returns that are not corrected for exploration have only the same greedy policy.
     """
     runner = trained("dqn", "Chain", **{**DQN, **variant})
     assert mean_return(runner, envs.Chain) == 1
@@ -139,7 +139,7 @@ def test_action_values_of_the_chain(trained: Callable[..., Any], variant: dict[s
 def test_gaussian_policy_finds_the_best_action(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
-    """Act x / 2 where x is seen; the spread falls as nothing rewards it."""
+    """The best action is x / 2 for the observation x; the spread falls, because no reward needs it."""
     learner = trained(algorithm, "Continuous", **{**options, "total_timesteps": 20_000}).snapshot()
     seen = torch.linspace(-0.9, 0.9, 7).reshape(-1, 1)
     with torch.no_grad():
@@ -149,8 +149,8 @@ def test_gaussian_policy_finds_the_best_action(
 
 
 @pytest.mark.parametrize(("algorithm", "options"), EVERY, ids=[name for name, _ in EVERY])
-def test_better_arm_of_a_bandit(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
-    """Arm 1, and its value 0.9 within what the last pulls' noise allows."""
+def test_finds_the_better_arm_of_a_bandit(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
+    """Arm 1, with its value 0.9 within the noise of the last pulls."""
     runner = trained(algorithm, "Bandit", **{**options, "total_timesteps": 4_000})
     learner, one = runner.snapshot(), torch.ones(1, 1)
     with torch.no_grad():
@@ -165,10 +165,8 @@ def test_better_arm_of_a_bandit(trained: Callable[..., Any], algorithm: str, opt
 
 
 @algorithms(EVERY, "ppo", "dqn", "acer")
-def test_masks_are_kept_and_the_best_legal_action_is_learned(
-    trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
-) -> None:
-    """A forbidden action would raise in the environment; the best return is 4."""
+def test_learns_the_best_legal_action(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
+    """A forbidden action raises in the environment; the best return is 4."""
     runner = trained(algorithm, "Masked", **{**options, "total_timesteps": 4_000})
     assert mean_return(runner, envs.Masked) == 4
 
@@ -179,23 +177,25 @@ def test_masks_are_kept_and_the_best_legal_action_is_learned(
     ids=lambda env: env.__name__,
 )
 @algorithms([("a2c", A2C), ("ppo", PPO)], "a2c")
-def test_actions_of_several_choices(
+def test_learns_actions_of_several_choices(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any], env: type[envs.Vector]
 ) -> None:
-    """Every one of them right; a forbidden one would raise in the environment."""
+    """All choices must be right; a forbidden one raises in the environment."""
     runner = trained(algorithm, f"{PANELS}:{env.__name__}", **{**options, "total_timesteps": 8_000})
     assert mean_return(runner, env) == (4 if env is multi_part_actions.MaskedDials else 1)
 
 
 @algorithms([("a2c", A2C), ("ppo", PPO), ("trpo", TRPO), ("acktr", ACKTR)], "ppo")
-def test_actions_with_parts_of_every_kind(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
-    """A point for each of three parts, from which levers take little."""
+def test_learns_actions_with_parts_of_all_kinds(
+    trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
+) -> None:
+    """One point for each of three parts, minus a little for levers."""
     runner = trained(algorithm, f"{PANELS}:Panel", **{**options, "total_timesteps": 12_000})
     assert mean_return(runner, multi_part_actions.Panel) > 2.8
 
 
 @algorithms([("a2c", A2C), ("ppo", {**PPO, "learning_rate": 2e-3})], "a2c")
-def test_a_deviation_of_the_state_learns_where_to_be_sure(
+def test_learns_a_std_that_depends_on_the_state(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
     options = {**options, "net.std": "state", "total_timesteps": 20_000}
@@ -208,7 +208,7 @@ def test_a_deviation_of_the_state_learns_where_to_be_sure(
     assert float(log_std.std()) > 0
 
 
-def test_hindsight_learns_goals_that_chance_does_not_reach(trained: Callable[..., Any]) -> None:
+def test_hindsight_learns_goals_that_random_actions_miss(trained: Callable[..., Any]) -> None:
     options = {
         "num_envs": 8, "learning_starts": 500, "train_freq": 8, "gradient_steps": 4, "learning_rate": 1e-3,
         "target_update_interval": 50, "exploration_fraction": 0.5, "net.hidden": [64], "gamma": 0.9,
@@ -220,7 +220,7 @@ def test_hindsight_learns_goals_that_chance_does_not_reach(trained: Callable[...
 
 
 def share_reached(learner: Any) -> float:
-    """Of the goals of about 64 greedy episodes."""
+    """Return the share of reached goals in about 64 greedy episodes."""
     env = goals.Bits(64)
     now, reached = env.reset(seed=9), np.zeros(64, np.bool_)
     with torch.no_grad():
@@ -232,6 +232,6 @@ def share_reached(learner: Any) -> float:
 
 
 @pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("dqn", DQN)], ids=["ppo", "dqn"])
-def test_images_are_learned_from(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
+def test_learns_from_images(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
     runner = trained(algorithm, "Pixels", **{**options, "total_timesteps": 2_000, "learning_rate": 1e-3})
     assert mean_return(runner, envs.Pixels) == 1

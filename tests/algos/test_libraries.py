@@ -1,4 +1,4 @@
-"""Every algorithm learns the same, up to rounding, whichever library multiplies its matrices."""
+"""Every algorithm learns the same, up to rounding, with each library for matrix products."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPLAYED = ("c51", "iqn", "noisy-dqn", "qrdqn")
 
 
 @pytest.mark.parametrize("algorithm", [*REPLAYED, *FOLLOWING])
-def test_weights_are_those_of_the_other_library(
+def test_weights_do_not_depend_on_the_library(
     trained: Callable[..., Any], algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {**options_of(algorithm), **(OFF if algorithm in REPLAYED else {}), "total_timesteps": 40}

@@ -61,7 +61,7 @@ ALIKE = Spec(BOX, spaces.Discrete(2), 6, "Field", agents=NAMES * 2)
         ),
     ],
 )  # fmt: skip
-def test_each_agent_has_the_algorithm_that_fits_it_first(spec: Any, words: Any, separate: bool, found: Any) -> None:
+def test_each_agent_has_the_first_algorithm_that_matches(spec: Any, words: Any, separate: bool, found: Any) -> None:
     made = groups(spec, words, separate)
     assert {one.name: (one.algorithm, one.places) for one in made} == found
     for group in made:
@@ -70,30 +70,30 @@ def test_each_agent_has_the_algorithm_that_fits_it_first(spec: Any, words: Any, 
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [(("wolf=ppo",), "'sheep_0' of Field has no algorithm; add --agent 'sheep_0=ppo'"),
      (("cow=ppo",), "'cow=ppo' matches no agent; agents are wolf_0, wolf_1, sheep_0")],
 )  # fmt: skip
-def test_agents_without_an_algorithm_are_named(words: tuple[str, ...], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_error_names_agents_without_an_algorithm(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         groups(ALIKE, words, False)
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "said"),
+    ("algorithm", "message"),
     [
         ("./file.py:Class", "'./file.py:Class' is not an installed algorithm, as each algorithm of several must be"),
         ("ppo:steps=3", "algorithm ppo has no option 'steps'"),
         ("pppo", "'pppo'.* did you mean 'ppo'"),
     ],
 )  # fmt: skip
-def test_an_algorithm_that_cannot_take_part_is_refused_in_a_sentence(algorithm: str, said: str) -> None:
-    with pytest.raises(RlplugError, match=said):
+def test_unusable_algorithm_raises(algorithm: str, message: str) -> None:
+    with pytest.raises(RlplugError, match=message):
         learner_of(algorithm, ALIKE, Context(Seeds(1)))
 
 
 class Numbered:
-    """Says who was asked: actions and what it remembers are a number plus the rows."""
+    """Identifies itself: actions and memory are its number plus the rows."""
 
     def __init__(self, number: int, space: spaces.Space[Any]) -> None:
         self.number, self.space = number, space
@@ -108,17 +108,17 @@ class Numbered:
         return Act(action, memory, {"seen": np.asarray(obs, np.float32).reshape(len(rows), -1)[:, 0]})
 
 
-def test_a_critic_of_the_whole_world_is_refused_where_agents_act_in_turn() -> None:
+def test_central_critic_requires_simultaneous_agents() -> None:
     turns = replace(ALIKE, turns=True)
     with pytest.raises(UsageError, match=r"the agents of Field act in turn, .*; use independent or self-play instead"):
         learner_of("mappo", turns, Context(Seeds(1)))
     with pytest.raises(UsageError, match="act in turn"):
         Independent(turns, IndependentConfig(agent=("wolf=mappo", "sheep=ppo")), Context(Seeds(1)))
-    learner_of("self-play:player=mappo", turns, Context(Seeds(1)))  # one agent in each world sees nobody else
+    learner_of("self-play:player=mappo", turns, Context(Seeds(1)))  # the only agent in each world
 
 
-def test_each_group_sees_the_rows_of_its_agents_and_no_others() -> None:
-    """Beside a walk through the rows, one by one."""
+def test_each_group_sees_only_the_rows_of_its_agents() -> None:
+    """Compare with a walk through the rows, one by one."""
     made = groups(MIXED, ("*=ppo",), False)
     agents: Any = {one.name: Numbered(n, one.spec.action) for n, one in enumerate(made)}
     agent = GroupsAgent(made, agents, {one.name: 0.5 for one in made})
@@ -154,8 +154,8 @@ def test_two_learners_find_the_equilibrium_of_the_dilemma(tmp_path: Path) -> Non
     run = train("independent", WORLD, {**options, "eval_episodes": 4}, out=tmp_path, hooks=False)
     assert run.evaluate(episodes=8, checkpoint="final").by_agent == {"row": 4.0, "column": 4.0}
     policy, seen = load(run, checkpoint="final"), np.eye(2, dtype=np.float32)
-    assert policy(seen).tolist() == [1, 1]  # a world of both
-    assert policy(seen[1]) == 1  # and the first agent alone
+    assert policy(seen).tolist() == [1, 1]  # a world with both agents
+    assert policy(seen[1]) == 1  # only the first agent
 
 
 @pytest.mark.parametrize(
@@ -163,27 +163,27 @@ def test_two_learners_find_the_equilibrium_of_the_dilemma(tmp_path: Path) -> Non
     [("independent", {"separate": True, "agent": ["*=a2c:{}"]}), ("independent", {"agent": ["*=a2c:{}"]}),
      ("self-play", {"player": "a2c:{}"})],
 )  # fmt: skip
-def test_a_learning_rate_that_falls_is_that_of_the_rollouts_beginning(algorithm: str, options: dict[str, Any]) -> None:
-    """By the run's env steps, of which each learner sees a part."""
+def test_annealed_learning_rate_is_that_of_the_start_of_the_rollout(algorithm: str, options: dict[str, Any]) -> None:
+    """It falls with the run's env steps, of which each learner sees a part."""
     words = "anneal_lr=true,learning_rate=0.5,n_steps=8"
     named = {
         name: given.format(words) if isinstance(given, str) else given if given is True else [given[0].format(words)]
         for name, given in options.items()
     }
-    total = 4 * 8 * 2 * 3  # rollouts, their length, agents, worlds
+    total = 4 * 8 * 2 * 3  # rollouts, length, agents, worlds
     plan = Plan.make(algorithm, WORLD, {"num_envs": 3, "total_timesteps": total, **named})
     runner: Any = build(plan, Clock(total))
     learner = runner.learner
     owned = [learner.learner] if algorithm == "self-play" else list(learner.learners.values())
     used: list[float] = []
     for one in owned:
-        one.optimizers[0].rule = Noting(one.optimizers[0].rule, used)
+        one.optimizers[0].rule = RateRecorder(one.optimizers[0].rule, used)
     runner.run(lambda: None)
     assert list(dict.fromkeys(used)) == pytest.approx([0.5, 0.375, 0.25, 0.125])
 
 
-class Noting:
-    """A rule that writes down its learning rates."""
+class RateRecorder:
+    """A rule that records its learning rates."""
 
     def __init__(self, rule: Any, used: list[float]) -> None:
         self.rule, self.used = rule, used
@@ -201,8 +201,8 @@ class Noting:
     [("independent", {"separate": True, "agent": ["*=dqn:random_steps=20,learning_starts=100"]}),
      ("self-play", {"player": "dqn:random_steps=20,learning_starts=100"})],
 )  # fmt: skip
-def test_random_steps_are_those_of_each_agent(algorithm: str, options: dict[str, Any]) -> None:
-    """Two agents in three worlds make six env steps at a time, of which each agent's learner makes three."""
+def test_random_steps_count_per_agent(algorithm: str, options: dict[str, Any]) -> None:
+    """Two agents in three worlds make six env steps at a time; the learner of each agent makes three."""
     plan = Plan.make(algorithm, WORLD, {"num_envs": 3, "total_timesteps": 60, **options})
     runner: Any = build(plan, Clock(60))
     agent = runner.actor.agent
@@ -215,9 +215,9 @@ def test_random_steps_are_those_of_each_agent(algorithm: str, options: dict[str,
 
 
 def rollout_of(steps: int, cut: int) -> Rollout:
-    """A rollout of two worlds of three agents, in the step before whose last the first `cut` are cut.
+    """Return a rollout of two worlds of three agents; the first `cut` agents are truncated in the step before the last.
 
-    Then the worlds begin anew: the next agent ends in this step, and the third one has been gone.
+    Then the worlds reset: the next agent terminates in this step, and the third one was already absent.
     """
     buffer, generator = RolloutBuffer(steps, 3), np.random.default_rng(3)
     never = np.zeros(6, np.bool_)
@@ -239,10 +239,10 @@ def rollout_of(steps: int, cut: int) -> Rollout:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
-def test_the_state_of_a_world_is_what_its_agents_see_and_who_is_judged(cut: int) -> None:
-    """Beside a walk through steps and rows; a cut episode's successor is the one it really had, of all its agents.
+def test_state_of_a_world_is_observations_and_agent(cut: int) -> None:
+    """Compare with a walk through steps and rows; truncated episodes keep the true successor of all agents.
 
-    Who is gone is zeros, in the state and, as who ends its task, in what comes after it.
+    Absent agents are zeros in the state, and so are agents after their termination.
     """
     steps = 4
     states, after = world_state(rollout_of(steps, cut), BOX, 3)
@@ -260,8 +260,8 @@ def test_the_state_of_a_world_is_what_its_agents_see_and_who_is_judged(cut: int)
 
 
 @pytest.mark.parametrize("how", ["truncated", "terminated"])
-def test_when_one_agent_leaves_alone_the_others_have_one_state_of_the_next_moment(how: str) -> None:
-    """V(next) of a step and V of the next step are of the same state, so that lambda-returns do not mix two of them."""
+def test_end_of_one_agent_leaves_one_state_for_the_others(how: str) -> None:
+    """V(next) of a step and V of the next step use the same state, so lambda-returns do not mix two."""
     buffer, steps = RolloutBuffer(4, 3), 4
     for at in range(steps):
         ends = np.arange(6) == 1 if at == 1 else np.zeros(6, np.bool_)
@@ -283,8 +283,8 @@ def test_when_one_agent_leaves_alone_the_others_have_one_state_of_the_next_momen
     assert after[1, 1].tolist() == own, "a time limit is not the end of its task, and its own state shows it"
 
 
-def test_a_critic_of_worlds_sees_numbers_one_hot_and_pixels_up_to_one() -> None:
-    """As a policy does: one raw number tells little of a state, and 255 drives units into their bounds."""
+def test_central_critic_sees_one_hot_numbers_and_scaled_pixels() -> None:
+    """As a policy does: raw numbers say little, and 255 saturates units."""
     number, image = spaces.Discrete(30), spaces.Box(0, 255, (8, 8, 3), np.uint8)
     space = spaces.Dict({"number": number, "image": image})
     numbers = np.arange(5 * 6).reshape(5, 6)
@@ -299,13 +299,13 @@ def test_a_critic_of_worlds_sees_numbers_one_hot_and_pixels_up_to_one() -> None:
         np.testing.assert_array_equal(one_hot.argmax(-1), np.repeat(seen.reshape(4, 2, 3), 3, 1))
 
 
-def test_a_rating_moves_by_elos_rule_and_past_versions_keep_theirs() -> None:
+def test_rating_follows_elo_and_past_versions_keep_theirs() -> None:
     league, weights = League(2, 1.0, np.random.default_rng(0)), {}
     league.keep(weights, 0, 10)
     league.choose(weights, 0, 10)
     assert league.opponent == 0
     league.record_result(1.0, league.facing)
-    assert league.rating == FIRST_RATING + 8  # 16 * (1 - 0.5) between equals
+    assert league.rating == FIRST_RATING + 8  # 16 * (1 - 0.5) for equal ratings
     league.keep(weights, 10, 10)
     expected = 1 / (1 + 10 ** ((FIRST_RATING - league.rating) / 400))
     league.opponent, before = 0, league.rating
@@ -319,31 +319,31 @@ def test_a_rating_moves_by_elos_rule_and_past_versions_keep_theirs() -> None:
     assert league.rating == pytest.approx(before - 16 * expected), "against itself nothing is won"
 
 
-@pytest.mark.parametrize("began", [0, 1, None])
-def test_a_game_counts_for_the_opponent_with_whom_it_began(began: int | None) -> None:
+@pytest.mark.parametrize("opponent", [0, 1, None])
+def test_game_counts_for_its_first_opponent(opponent: int | None) -> None:
     league = League(3, 1.0, np.random.default_rng(0))
     league.snapshots = [{"weights": {}, "rating": rating} for rating in (1200.0, 1800.0)]
-    league.opponent = began
+    league.opponent = opponent
     spec = Spec(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2), 2, "X", agents=("one", "other"))
     buffer = SeatBuffer(Seats(spec), RolloutBuffer(4), league)
 
-    def played(first: bool) -> Step:
+    def make_step(first: bool) -> Step:
         never, reward = np.zeros(2, np.bool_), np.float32([1, 0])
         obs, is_first = np.zeros((2, 2), np.float32), np.full(2, first)
         return Step(obs, np.zeros(2, np.int64), reward, obs, never, never, is_first, ~never, False, {}, None)
 
-    buffer.add(played(first=True))
-    league.opponent = None if began == 1 else 1
+    buffer.add(make_step(first=True))
+    league.opponent = None if opponent == 1 else 1
     twin = SeatBuffer(Seats(spec), RolloutBuffer(4), league)
     twin.load_state_dict(buffer.state_dict())
-    twin.add(played(first=False))
+    twin.add(make_step(first=False))
     assert league.rating == FIRST_RATING
-    twin.add(played(first=True))
+    twin.add(make_step(first=True))
     gained = {0: 8.0, 1: 16 * (1 - 1 / (1 + 10**1.5)), None: 0.0}
-    assert league.rating == pytest.approx(FIRST_RATING + gained[began])
+    assert league.rating == pytest.approx(FIRST_RATING + gained[opponent])
 
 
-def test_the_opponent_has_the_weights_that_the_player_had() -> None:
+def test_opponent_has_past_weights_of_the_player() -> None:
     options = {"player": WORDS, "past": 1.0, "snapshot_every": 10**8, "num_envs": 2, "total_timesteps": 200}
     runner: Any = build(Plan.make("self-play", WORLD, options), Clock(200))
     agent = runner.actor.agent
@@ -353,8 +353,8 @@ def test_the_opponent_has_the_weights_that_the_player_had() -> None:
     assert not all(torch.equal(one, before[name]) for name, one in agent.own.weights().items())
 
 
-def test_past_versions_play_in_training_alone(tmp_path: Path) -> None:
-    """The one that is kept has learned nothing, and cooperates often; who explores by the present weights defects."""
+def test_past_versions_play_only_in_training(tmp_path: Path) -> None:
+    """The past version is untrained and cooperates often; the present weights defect."""
     options: dict[str, object] = {
         "player": WORDS, "past": 1.0, "window": 1, "snapshot_every": 10**8, "num_envs": 8, "total_timesteps": 6_000,
         "eval_wrap": ["none"], "eval_episodes": 4, "final_eval_episodes": 4, "seed": 1,
@@ -367,8 +367,8 @@ def test_past_versions_play_in_training_alone(tmp_path: Path) -> None:
     assert np.mean([policy(np.eye(2, dtype=np.float32)).tolist() for _ in range(100)]) > 0.85
 
 
-def test_update_intervals_count_the_updates_of_each_learner() -> None:
-    """Two learners take turns, so that one of them would never see an even number of the run's."""
+def test_update_intervals_count_per_learner() -> None:
+    """Two learners take turns, so one of them would never see an even update of the run."""
     words = ("*=dqn:learning_starts=16,train_freq=1,target_update_interval=2,batch_size=8,net.hidden=8",)
     options = {"agent": words, "separate": True, "num_envs": 1, "total_timesteps": 80}
     runner: Any = build(Plan.make("independent", WORLD, options), Clock(80))
@@ -383,7 +383,7 @@ def test_update_intervals_count_the_updates_of_each_learner() -> None:
     assert again.learner.updates == runner.learner.updates
 
 
-def test_a_loaded_policy_draws_for_everyone(tmp_path: Path) -> None:
+def test_loaded_policy_acts_for_all_agents(tmp_path: Path) -> None:
     options = {"agent": ("*=ppo:n_steps=8,batch_size=8",), "separate": True, "num_envs": 1, "total_timesteps": 40}
     run = train(
         "independent", WORLD, {**options, "eval_episodes": 1, "final_eval_episodes": 1}, out=tmp_path, hooks=False
@@ -395,7 +395,7 @@ def test_a_loaded_policy_draws_for_everyone(tmp_path: Path) -> None:
 
 
 class Scores(League):
-    """Keeps the results of games."""
+    """Records the results of games."""
 
     def __init__(self) -> None:
         super().__init__(1, 1.0, np.random.default_rng(0))
@@ -406,7 +406,7 @@ class Scores(League):
 
 
 def game_of(gains: list[tuple[float, float]], out: int) -> list[Step]:
-    """A game of two agents whose first one is out after `out` steps: the rewards of both, step by step."""
+    """Return a game of two agents in which the first one ends after `out` steps: the rewards of both per step."""
     found = []
     for at, gain in enumerate(gains):
         last = at == len(gains) - 1
@@ -422,7 +422,7 @@ def game_of(gains: list[tuple[float, float]], out: int) -> list[Step]:
     return found
 
 
-#: The first agent is out behind, and ends ahead of the other, then behind; the third game is a draw.
+#: The first agent ends early and loses, ends early and wins, and plays a draw.
 LEFT_EARLY = [
     game_of([(0, 0), (-1, 0), (0, -1), (0, -1)], out=2), game_of([(0, 0), (1, 0), (0, 3)], out=2),
     game_of([(0, 0), (0, 0)], out=2), game_of([(1, 0)], out=1),
@@ -435,14 +435,14 @@ def seat_buffer() -> tuple[SeatBuffer, Scores]:
     return SeatBuffer(Seats(spec), RolloutBuffer(64), league), league
 
 
-def test_a_game_is_decided_when_its_world_begins_anew_by_the_rewards_of_that_game_alone() -> None:
+def test_game_is_decided_by_its_own_rewards_when_its_world_resets() -> None:
     buffer, league = seat_buffer()
     for step in chain.from_iterable(LEFT_EARLY):
         buffer.add(step)
     assert league.scores == [1.0, 0.0, 0.5], "the last one is still to be decided"
 
 
-def test_a_game_under_way_is_in_the_state_and_one_broken_off_is_nobodys() -> None:
+def test_unfinished_game_is_saved_and_dropped_at_a_restart() -> None:
     buffer, league = seat_buffer()
     for step in LEFT_EARLY[0]:
         buffer.add(step)
@@ -455,7 +455,7 @@ def test_a_game_under_way_is_in_the_state_and_one_broken_off_is_nobodys() -> Non
     assert not buffer.buffer.position - 1, "the rollout begins anew too"  # type: ignore[attr-defined]
 
 
-def test_a_groups_batches_have_its_own_signals_and_others_need_not_give_them() -> None:
+def test_batches_have_only_the_signals_of_their_group() -> None:
     wolf, sheep = groups(ALIKE, ("wolf=ppo,sheep=dqn",), False)
     buffers: Any = {wolf.name: RolloutBuffer(1), sheep.name: RolloutBuffer(1)}
     none = np.zeros(6, np.bool_)

@@ -1,4 +1,4 @@
-"""Algorithms with `--memory`: their updates against a memory without any fast form, and what they recall."""
+"""Algorithms with `--memory`: updates compared with a memory without a fast form, and what they can recall."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.reference.memory import Random
 RANDOM = f"{Random.__module__}:{Random.__name__}"
 STEERED = f"{Steered.__module__}:{Steered.__name__}"
 SLOW = f"{Slow.__module__}:{Slow.__name__}:units=5"
-#: Short rollouts; several minibatches where there are any.
+#: Short rollouts, with several minibatches if possible.
 ROLLOUTS: dict[str, dict[str, Any]] = {
     "ppo": {"batch_size": 16, "n_epochs": 2},
     "a2c": {"learning_rate": 1e-2},
@@ -41,7 +41,7 @@ REPLAY = {"a2c": {"replay_ratio": 1.0}}
 
 
 def rollouts(made: Any, count: int) -> Iterator[tuple[Rollout, Clock]]:
-    """So many, one after the other, of three rows with ends, truncations and absent rows."""
+    """Yield `count` rollouts of three rows with ends, truncations and absent rows."""
     buffer = made.buffer()
     actor = Actor(Random(3), made, made.agent(), buffer, Clock(10**6))
     actor.reset(3)
@@ -54,8 +54,8 @@ def rollouts(made: Any, count: int) -> Iterator[tuple[Rollout, Clock]]:
 
 
 @pytest.mark.parametrize("algorithm", ROLLOUTS)
-def test_updates_equal_those_of_a_memory_in_loops(learner: Callable[..., Any], algorithm: str) -> None:
-    """After four updates on rollouts that start in the middle of episodes, weights are the same up to rounding."""
+def test_updates_equal_a_memory_in_loops(learner: Callable[..., Any], algorithm: str) -> None:
+    """Weights are equal up to rounding after four updates on rollouts that start within episodes."""
     options = {"n_steps": 8, "net.hidden": [6], **ROLLOUTS[algorithm], **REPLAY.get(algorithm, {})}
     made, slow = (learner(algorithm, RANDOM, memory=words, **options) for words in ("gru:units=5", SLOW))
     before = [parameter.clone() for parameter in made.parameters()]
@@ -68,10 +68,8 @@ def test_updates_equal_those_of_a_memory_in_loops(learner: Callable[..., Any], a
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "appo"])
-def test_a_policy_that_has_not_changed_gives_the_probabilities_of_its_actions(
-    learner: Callable[..., Any], algorithm: str
-) -> None:
-    """The memory of a rollout starts with that of its actor: else V-trace would weigh samples that are on policy."""
+def test_unchanged_policy_gives_the_log_probs_of_its_actions(learner: Callable[..., Any], algorithm: str) -> None:
+    """A rollout starts with the memory of its actor; otherwise V-trace would weigh on-policy samples."""
     options = {"n_steps": 8, "net.hidden": [6], **ROLLOUTS[algorithm], **REPLAY.get(algorithm, {})}
     made = learner(algorithm, RANDOM, memory="gru:units=5", **options)
     for rollout, _ in rollouts(made, 4):
@@ -80,7 +78,7 @@ def test_a_policy_that_has_not_changed_gives_the_probabilities_of_its_actions(
         np.testing.assert_allclose(found[valid], rollout.extras["log_prob"][valid], atol=1e-5)
 
 
-#: Sequences of short length, and updates after every eight steps.
+#: Short sequences, and updates after every eight steps.
 SEQUENCES: dict[str, Any] = {
     "net.hidden": [6, 6], "batch_size": 16, "sequence_length": 4, "burn_in": 2, "n_step": 2, "learning_starts": 40,
     "train_freq": 8, "random_steps": 0, "learning_rate": 1e-2, "critic_learning_rate": 1e-2, "num_envs": 2,
@@ -94,7 +92,7 @@ OF_VALUES = {
 }  # fmt: skip
 
 
-#: Options of each algorithm of action values; all ways to explore and kinds of last layers.
+#: Options of each algorithm of action values; all ways to explore and all kinds of last layers.
 VALUES: dict[str, dict[str, Any]] = {
     "dqn": {"noisy": "independent"},
     "c51": {"n_atoms": 7, "noisy": "factorized", "dueling": True, "double": False},
@@ -103,13 +101,13 @@ VALUES: dict[str, dict[str, Any]] = {
 }
 
 
-#: Critics with layers of their own, and so with a memory of their own.
+#: Critics with their own layers, and so with their own memory.
 OWN = {"critic_net.hidden": [7, 5]}
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "td3", "sac-own", "td3-own", *VALUES])
-def test_updates_from_replay_equal_those_of_a_memory_in_loops(learner: Callable[..., Any], algorithm: str) -> None:
-    """Sequences of two rows with truncations; the policy's loss leaves the memory of the critics alone."""
+def test_replay_updates_equal_a_memory_in_loops(learner: Callable[..., Any], algorithm: str) -> None:
+    """Sequences of two rows with truncations; the policy's loss does not train the memory of the critics."""
     env, kind, options = STEERED, Steered, SEQUENCES
     if algorithm.endswith("-own"):
         algorithm, options = algorithm.removesuffix("-own"), {**SEQUENCES, **OWN}
@@ -135,8 +133,8 @@ def test_updates_from_replay_equal_those_of_a_memory_in_loops(learner: Callable[
         assert not torch.equal(old, ours), "it was never trained"
 
 
-def test_dqn_with_a_memory_is_r2d2_without_its_extras(learner: Callable[..., Any]) -> None:
-    """The same network, sequences and priorities; its squared error is twice the half of one."""
+def test_dqn_with_memory_equals_r2d2_without_extras(learner: Callable[..., Any]) -> None:
+    """The same network, sequences and priorities; its squared error is twice R2D2's."""
     shared = {**OF_VALUES, "dueling": True, "priority.alpha": 0.6}
     dqn = learner("dqn", RANDOM, memory="gru:units=5", loss="mse", **shared)
     r2d2 = learner("r2d2", RANDOM, memory="gru:units=5", rescale_values=False, **{**shared, "batch_size": 4})
@@ -162,10 +160,10 @@ def test_dqn_with_a_memory_is_r2d2_without_its_extras(learner: Callable[..., Any
 
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("algorithm", VALUES)
-def test_the_loss_of_sequences_is_that_of_transitions_between_memories(
+def test_sequence_loss_equals_the_loss_of_transitions_between_memories(
     learner: Callable[..., Any], algorithm: str, double: bool
 ) -> None:
-    """What the memory holds is the observation of the network after it; ends and windows of two steps included."""
+    """The network's observation is the output of the memory; with ends and windows of two steps."""
     options = {**OF_VALUES, **VALUES[algorithm], "double": double, "priority.alpha": 0.6}
     made = learner(algorithm, RANDOM, memory="gru:units=5", **options)
     generator = torch.Generator().manual_seed(1)
@@ -195,26 +193,26 @@ def test_the_loss_of_sequences_is_that_of_transitions_between_memories(
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         ({"her": 4}, r"her replays single transitions, and a memory needs sequences"),
         ({"priority.alpha": 0.5, "priority.eviction": "sampled"}, r"leave priority.eviction at oldest"),
     ],
 )
-def test_what_does_not_go_with_a_memory_of_dqn_is_refused(
-    learner: Callable[..., Any], options: dict[str, Any], sentence: str
+def test_options_that_conflict_with_memory_raise(
+    learner: Callable[..., Any], options: dict[str, Any], message: str
 ) -> None:
     def parts() -> None:
         made = learner("dqn", RANDOM, memory="gru", **options)
         made.agent()
         made.buffer()
 
-    with pytest.raises(rl.UsageError, match=sentence):
+    with pytest.raises(rl.UsageError, match=message):
         parts()
 
 
 def test_features_of_sequences_equal_those_of_the_actor(learner: Callable[..., Any]) -> None:
-    """From the stored state on, at every step and after every n-step window, while weights rest."""
+    """From the stored state on, at every step and after every n-step window, with constant weights."""
     made = learner("sac", STEERED, memory="gru:units=5", **SEQUENCES)
     buffer = made.buffer()
     actor = Actor(Steered(2), made, made.agent(), buffer, Clock(10**6))
@@ -243,8 +241,8 @@ def test_features_of_sequences_equal_those_of_the_actor(learner: Callable[..., A
     assert compared > 20
 
 
-class Seen(Steered):
-    """What the critic may see, besides what the policy sees."""
+class RecordsObs(Steered):
+    """Records the observations of the critic and of the policy."""
 
     def __init__(self, num_envs: int) -> None:
         super().__init__(num_envs)
@@ -266,15 +264,15 @@ SEEN = f"{__file__}:Seen"
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "td3"])
-def test_critics_have_keys_layers_and_a_memory_of_their_own(learner: Callable[..., Any], algorithm: str) -> None:
-    """Each loss trains its own memory. That of the critics starts empty; that of the policy is the actor's."""
+def test_critics_have_their_own_keys_layers_and_memory(learner: Callable[..., Any], algorithm: str) -> None:
+    """Each loss trains its own memory. The memory of the critics starts empty, that of the policy with the actor's."""
     keys = {**OWN, "net.obs": ["part"], "critic_net.obs": ["all"]}
     made = learner(algorithm, SEEN, memory="gru:units=5", **{**SEQUENCES, **keys})
     critic, policy = made.critics.trunk, made.policy.trunk
     assert critic.encoder.encoder.features == 7
     assert set(made.agent().weights()) >= {f"trunk.{name}" for name in policy.state_dict()}
     buffer, agent = made.buffer(), made.agent()
-    actor = Actor(Seen(2), made, agent, buffer, Clock(10**6))
+    actor = Actor(RecordsObs(2), made, agent, buffer, Clock(10**6))
     actor.reset(3)
     while buffer.count < 40:
         buffer.add(actor.step())
@@ -302,7 +300,7 @@ def test_critics_have_keys_layers_and_a_memory_of_their_own(learner: Callable[..
     assert trained == [[True, False], [False, True]]
 
 
-def test_an_export_of_a_trunk_acts_as_its_agent(learner: Callable[..., Any]) -> None:
+def test_export_of_a_trunk_acts_as_its_agent(learner: Callable[..., Any]) -> None:
     """The memory is an input and an output of the program."""
     made = learner("sac", STEERED, memory="gru:units=5", **SEQUENCES)
     agent, flat = made.agent(), Flat(greedy(made.agent()), made.spec.obs)
@@ -319,7 +317,7 @@ def test_an_export_of_a_trunk_acts_as_its_agent(learner: Callable[..., Any]) -> 
 
 
 class Echo(Vector):
-    """Rewards -(a - x)² for the x in [-1, 1] of the previous step: at best 0 with a memory, and -8/3 without one."""
+    """Rewards -(a - x)² for the previous x in [-1, 1]: the best return is 0 with a memory, and -8/3 without."""
 
     obs = spaces.Box(-1, 1, (1,), np.float32)
     action = spaces.Box(-1, 1, (1,), np.float32)

@@ -1,4 +1,4 @@
-"""The options `net` reach all networks of every algorithm, and networks of a user's own take their place."""
+"""The options of `net` apply to all networks of every algorithm, and a user's own networks can replace them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ ALGORITHMS = (
 )  # fmt: skip
 
 
-def said(algorithm: str, **options: Any) -> dict[str, Any]:
-    """Return options for all networks of an algorithm; CrossQ has an option of its own for critics."""
+def net_options(algorithm: str, **options: Any) -> dict[str, Any]:
+    """Return options for all networks of an algorithm; CrossQ has its own option for critics."""
     names = ("net", "critic_net") if algorithm == "crossq" else ("net",)
     return {f"{name}.{option}": value for name in names for option, value in options.items()}
 
@@ -40,23 +40,23 @@ def env(algorithm: str) -> str:
     return "Continuous" if algorithm in CONTINUOUS else "Chain"
 
 
-def test_initial_weights_reach_every_layer(learner: Callable[..., Any]) -> None:
-    """Torch's own layers start with biases, all others without."""
+def test_initial_weights_apply_to_all_layers(learner: Callable[..., Any]) -> None:
+    """Torch's layers start with biases, all others without."""
     faults = []
     for algorithm in ALGORITHMS:
         for init, biased in (("torch", True), ("orthogonal", False)):
-            made = learner(algorithm, env(algorithm), **said(algorithm, init=init))
+            made = learner(algorithm, env(algorithm), **net_options(algorithm, init=init))
             layers = [part for part in made.modules() if isinstance(part, nn.Linear)]
             if len(layers) < 3 or {bool(layer.bias.any()) for layer in layers} != {biased}:
                 faults.append(f"{algorithm} with {init}")
     assert not faults, faults
 
 
-def test_activation_and_norm_reach_every_network(learner: Callable[..., Any]) -> None:
+def test_activation_and_norm_apply_to_all_networks(learner: Callable[..., Any]) -> None:
     faults = []
     for algorithm in ALGORITHMS:
         norm = algorithm != "crossq"
-        made = learner(algorithm, env(algorithm), **said(algorithm, activation="elu", layer_norm=norm))
+        made = learner(algorithm, env(algorithm), **net_options(algorithm, activation="elu", layer_norm=norm))
         found = {part.activation for part in made.modules() if hasattr(part, "activation")}
         found |= {each for part in made.modules() for each in getattr(part, "activations", ())}
         if found != {ACTIVATIONS["elu"]}:
@@ -68,7 +68,7 @@ def test_activation_and_norm_reach_every_network(learner: Callable[..., Any]) ->
     assert not faults, faults
 
 
-def test_initial_weights_and_activation_reach_convolutions(learner: Callable[..., Any]) -> None:
+def test_initial_weights_and_activation_apply_to_convolutions(learner: Callable[..., Any]) -> None:
     faults = []
     for algorithm in sorted({*ALGORITHMS} - {*CONTINUOUS}):
         for init, biased in (("torch", True), ("orthogonal", False)):
@@ -85,8 +85,8 @@ def test_initial_weights_and_activation_reach_convolutions(learner: Callable[...
 def test_every_algorithm_trains_a_custom_network(
     learner: Callable[..., Any], trained: Callable[..., Any], algorithm: str
 ) -> None:
-    """After some updates every weight of it has changed, in the policy and in the critics."""
-    options: dict[str, Any] = {**said(algorithm, factory=OWN, hidden=[8]), "total_timesteps": 200, "num_envs": 4}
+    """Some updates change all its weights, in the policy and in the critics."""
+    options: dict[str, Any] = {**net_options(algorithm, factory=OWN, hidden=[8]), "total_timesteps": 200, "num_envs": 4}
     if algorithm in ("a3c", "nstep-q", "impala", "appo"):
         options["inline"] = True
     if algorithm in (*CONTINUOUS, "c51", "dqn", "dueling-dqn", "iqn", "qrdqn", "sac-discrete", "acer"):
@@ -107,11 +107,11 @@ def test_every_algorithm_trains_a_custom_network(
     assert all(moved.values()), moved
 
 
-#: A policy of these draws Box actions from a Gaussian without a tanh.
+#: These algorithms draw Box actions from a Gaussian without a tanh.
 GAUSSIAN = ("a2c", "a3c", "appo", "impala", "acer-continuous", "acktr", "ppo", "ppo-recurrent", "trpo", "vac", "vpg")
 
 
-def test_a_state_dependent_std_is_used_or_refused(learner: Callable[..., Any]) -> None:
+def test_state_dependent_std_is_used_or_refused(learner: Callable[..., Any]) -> None:
     for algorithm in ALGORITHMS:
         if algorithm not in GAUSSIAN:
             with pytest.raises(UsageError, match=r"net\.std .* leave net\.std at its default"):
@@ -125,15 +125,13 @@ def test_a_state_dependent_std_is_used_or_refused(learner: Callable[..., Any]) -
 
 
 @pytest.mark.parametrize(("option", "value"), [("std", "state"), ("squash", True), ("log_std_init", -1.0)])
-def test_gaussian_options_are_refused_for_discrete_actions(
-    learner: Callable[..., Any], option: str, value: object
-) -> None:
+def test_gaussian_options_raise_for_discrete_actions(learner: Callable[..., Any], option: str, value: object) -> None:
     with pytest.raises(UsageError, match=rf"net.{option} .* leave net.{option} at its default"):
         learner("ppo", "Chain", **{f"net.{option}": value})
 
 
 def test_log_std_starts_at_its_option(learner: Callable[..., Any]) -> None:
-    """A policy without such a parameter refuses the option."""
+    """A policy without this parameter refuses the option."""
     policy = learner("ppo", "Continuous", **{"net.log_std_init": -1.5}).policy
     (log_std,) = [one for name, one in policy.named_parameters() if "log_std" in name]
     assert log_std.tolist() == [-1.5] * len(log_std)
@@ -141,8 +139,8 @@ def test_log_std_starts_at_its_option(learner: Callable[..., Any]) -> None:
         learner("ppo", "Continuous", **{"net.log_std_init": -1.0, "net.std": "state"})
 
 
-def test_squashing_is_used_or_refused(learner: Callable[..., Any]) -> None:
-    """A squashed policy keeps the parameter that `net.std` names."""
+def test_squash_is_used_or_refused(learner: Callable[..., Any]) -> None:
+    """A squashed policy keeps the parameter of `net.std`."""
     for algorithm in ALGORITHMS:
         if algorithm in GAUSSIAN and algorithm != "acer-continuous":
             policy = learner(algorithm, "Continuous", **{"net.squash": True}).policy
@@ -153,7 +151,7 @@ def test_squashing_is_used_or_refused(learner: Callable[..., Any]) -> None:
                 learner(algorithm, "Continuous" if algorithm in GAUSSIAN else env(algorithm), **{"net.squash": True})
 
 
-def test_actions_through_a_tanh_carry_their_own_density(learner: Callable[..., Any]) -> None:
+def test_squashed_actions_have_the_density_of_the_tanh(learner: Callable[..., Any]) -> None:
     """PPO's first ratio is 1; the greedy action is the tanh of the mean."""
     made = learner("ppo", "Continuous", **{"net.squash": True})
     made.policy.outputs[0].bias.data.fill_(1.5)
@@ -174,7 +172,7 @@ def test_frozen_and_unused_layers_of_a_custom_network_stay(
     trained: Callable[..., Any], learner: Callable[..., Any], algorithm: str
 ) -> None:
     replay = OFF if algorithm in ("c51", "dqn", "dueling-dqn", "iqn", "qrdqn") else {}
-    own = said(algorithm, factory=OWN.replace(":make", ":partly"))
+    own = net_options(algorithm, factory=OWN.replace(":make", ":partly"))
     rows = {"n_steps": 16, "batch_size": 16} if algorithm == "ppo-recurrent" else {}
     options = {**options_of(algorithm), **replay, **rows, **own, "total_timesteps": 60}
     before = weights(learner(algorithm, env(algorithm), **options))
@@ -189,7 +187,7 @@ def weights(learner: Any) -> dict[str, list[float]]:
     return {layer: [w for one in parts for w in getattr(one, layer).weight.flatten().tolist()] for layer in layers}
 
 
-#: What a network may break: bits, copies, other processes.
+#: Checks that a network may break: exact repetition, copies, other processes.
 BREAKABLE = ("seeding", "agents", "save-load", "resume", "fresh-process", "evaluation", "copies", "async", "leaks")
 SUBJECTS: dict[str, dict[str, Any]] = {
     "ppo": {**FACTORY, "net.shared": True},
@@ -201,5 +199,5 @@ SUBJECTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_conformance_with_a_custom_network(name: str) -> None:
+def test_custom_network_passes_the_kit(name: str) -> None:
     assert not failures(check for check in checks(name, options=SUBJECTS[name]) if check.name in BREAKABLE)

@@ -1,4 +1,4 @@
-"""Policies with noisy layers: losses see them under the noise that acted, ACER under one for a whole batch."""
+"""Policies with noisy layers: losses use the noise of the actor, ACER one noise for a whole batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlplug_core.testing.envs import Chain
 from tests.algos.test_learning import A2C, ACER, PPO
 from tests.tables import for_each
 
-#: What is noisy, with rollouts of 6 steps.
+#: Options for noise, with rollouts of 6 steps.
 NAMES: dict[str, dict[str, Any]] = {
     "a2c": {}, "a3c": {}, "ppo": {}, "impala": {}, "appo": {}, "acer": {"replay_ratio": 0.0},
 }  # fmt: skip
@@ -28,7 +28,7 @@ NOISY = {"noisy": "factorized", "noisy_sigma": 2.0, "n_steps": 6, "net.hidden": 
 
 
 def rollouts_of(made: Any, count: int, num_envs: int = 3) -> list[Rollout]:
-    """So many rollouts that the learner's own policy has acted, each as a buffer hands it out."""
+    """Return `count` rollouts of the learner's own policy, as its buffer returns them."""
     buffer, found = made.buffer(), []
     actor = Actor(Chain(num_envs), made, made.agent(), buffer, Clock(10_000))
     actor.reset(3)
@@ -42,15 +42,15 @@ def rollouts_of(made: Any, count: int, num_envs: int = 3) -> list[Rollout]:
             break
 
 
-def under(made: Any, rollout: Rollout, step: int, row: int) -> Categorical:
-    """The policy of one row at one step, as it was when it acted."""
+def policy_at(made: Any, rollout: Rollout, step: int, row: int) -> Categorical:
+    """Return the policy of one row at one step, with its noise at that time."""
     noise = torch.from_numpy(made.policy.draw(rollout.extras["noise"][step, row : row + 1]))
     with torch.no_grad():
         return Categorical(logits=made.policy(torch.from_numpy(rollout.obs[step, row : row + 1]), noise))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_noise_is_held_for_a_rollout_and_each_environment_has_its_own(learner: Callable[..., Any], name: str) -> None:
+def test_each_environment_keeps_its_noise_for_a_rollout(learner: Callable[..., Any], name: str) -> None:
     made = learner(name, "Chain", **NOISY, **NAMES[name])
     (rollout,) = rollouts_of(made, 1)
     first = rollout.extras["noise"].copy()
@@ -61,18 +61,18 @@ def test_noise_is_held_for_a_rollout_and_each_environment_has_its_own(learner: C
 
 
 @pytest.mark.parametrize("name", ["ppo", "impala", "appo"])
-def test_log_probs_are_those_under_the_noise_that_acted(learner: Callable[..., Any], name: str) -> None:
+def test_log_probs_use_the_noise_of_the_actor(learner: Callable[..., Any], name: str) -> None:
     made = learner(name, "Chain", **NOISY)
     (rollout,) = rollouts_of(made, 1)
     for step, row in np.ndindex(6, 3):
-        over = under(made, rollout, step, row)
+        over = policy_at(made, rollout, step, row)
         expected = float(over.log_prob(torch.tensor(rollout.action[step, row])))
         assert float(rollout.extras["log_prob"][step, row]) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["ppo", "appo"])
-def test_before_an_update_the_ratio_is_1(learner: Callable[..., Any], name: str) -> None:
-    """So is the divergence 0, in random minibatches of rows with noise of their own."""
+def test_ratio_is_1_before_an_update(learner: Callable[..., Any], name: str) -> None:
+    """The divergence is 0, too, in random minibatches of rows with different noise."""
     made = learner(name, "Chain", **{**NOISY, "batch_size": 6, "n_epochs": 1, "learning_rate": 1e-12})
     result = made.update(rollouts_of(made, 1)[0], Clock(100))
     assert float(result.metrics["loss/kl"]) == pytest.approx(0, abs=1e-6)
@@ -81,7 +81,7 @@ def test_before_an_update_the_ratio_is_1(learner: Callable[..., Any], name: str)
 
 @pytest.mark.parametrize("name", ["a2c", "impala"])
 def test_loss_and_gradient_equal_the_policy_gradient_row_by_row(learner: Callable[..., Any], name: str) -> None:
-    """The gradient of -log π(a | s, noise) A, row after row, in the means and in what multiplies the noise."""
+    """The gradient of -log π(a | s, noise) A for the means and the scale of the noise."""
     options = {**NOISY, "ent_coef": 0.0, "vf_coef": 0.0, "learning_rate": 1e-12}
     made = learner(name, "Chain", **options)
     (rollout,) = rollouts_of(made, 1)
@@ -113,8 +113,8 @@ def test_loss_and_gradient_equal_the_policy_gradient_row_by_row(learner: Callabl
     assert float(sigma["outputs.layers.0.weight_sigma"].abs().sum()) > 0
 
 
-def test_acer_sees_one_noise_and_weighs_by_what_acted(learner: Callable[..., Any]) -> None:
-    """Policy and average policy are under the learner's own draw, and the ratio is that to the outputs that acted."""
+def test_acer_uses_one_noise_and_weighs_by_the_actor(learner: Callable[..., Any]) -> None:
+    """Policy and average policy use the learner's draw; the ratio compares with the outputs of the actor."""
     made, again = (learner("acer", "Chain", **NOISY, learning_starts=0) for _ in range(2))
     (rollout,) = rollouts_of(made, 1)
     samples = made.retrace_targets(rollout, made.config)
@@ -123,7 +123,7 @@ def test_acer_sees_one_noise_and_weighs_by_what_acted(learner: Callable[..., Any
     np.testing.assert_array_equal(again.policy.fresh_noise(again.generator), noise[0])
     for step, row in np.ndindex(6, 3):
         acted = torch.from_numpy(rollout.extras["outputs"][step, row])
-        torch.testing.assert_close(under(made, rollout, step, row).probs[0], acted.softmax(-1))
+        torch.testing.assert_close(policy_at(made, rollout, step, row).probs[0], acted.softmax(-1))
     before = made.generator.bit_generator.state
     losses = [float(made.loss(samples, made.config)[0].detach()) for _ in range(2)]
     assert losses[0] == losses[1]
@@ -131,7 +131,7 @@ def test_acer_sees_one_noise_and_weighs_by_what_acted(learner: Callable[..., Any
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_greedy_agent_has_no_noise(learner: Callable[..., Any], name: str) -> None:
+def test_greedy_agent_has_no_noise(learner: Callable[..., Any], name: str) -> None:
     made = learner(name, "Chain", **NOISY, **NAMES[name])
     agent, obs = made.agent(), np.eye(5, dtype=np.float32)
     agent.initial(5)
@@ -144,8 +144,8 @@ def test_a_greedy_agent_has_no_noise(learner: Callable[..., Any], name: str) -> 
     assert agent.state_dict()["held"]["generator"] == before
 
 
-def test_an_agent_goes_on_with_its_noise(learner: Callable[..., Any]) -> None:
-    """In the middle of a rollout, and with the next draw."""
+def test_agent_resumes_with_its_noise(learner: Callable[..., Any]) -> None:
+    """Within a rollout, and with the next draw."""
     made = learner("a2c", "Chain", **NOISY)
     obs, first = np.eye(5, dtype=np.float32)[:2], np.zeros(2, bool)
 
@@ -171,7 +171,7 @@ def test_noisy_policies_learn_the_chain(trained: Callable[..., Any], name: str) 
 
 
 @pytest.mark.parametrize("kind", [pytest.param("independent", marks=pytest.mark.slow), "factorized"])
-def test_noise_on_a_gaussian_finds_the_best_action(trained: Callable[..., Any], kind: str) -> None:
+def test_noisy_gaussian_finds_the_best_action(trained: Callable[..., Any], kind: str) -> None:
     learner = trained("a2c", "Continuous", **{**A2C, "total_timesteps": 20_000}, noisy=kind).snapshot()
     seen = torch.linspace(-0.9, 0.9, 7).reshape(-1, 1)
     with torch.no_grad():
@@ -179,7 +179,7 @@ def test_noise_on_a_gaussian_finds_the_best_action(trained: Callable[..., Any], 
     assert mean.ravel().tolist() == pytest.approx((seen.ravel() / 2).tolist(), abs=0.1)
 
 
-def test_options_that_conflict_with_noise_are_refused(learner: Callable[..., Any]) -> None:
+def test_options_that_conflict_with_noise_raise(learner: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match="has no noisy layers; leave noisy or memory at none"):
         learner("ppo", "Chain", noisy="factorized", recurrent_cell="gru")
     with pytest.raises(UsageError, match=r"leave net\.output_gain at none"):
@@ -187,6 +187,6 @@ def test_options_that_conflict_with_noise_are_refused(learner: Callable[..., Any
 
 
 @for_each("name", [*NAMES, "dqn", "c51", "qrdqn", "iqn", "nstep-q", "vqn", "vsarsa"])
-def test_the_deviation_of_a_noise_that_there_is_not_is_refused(learner: Callable[..., Any], name: str) -> None:
+def test_noise_options_without_noise_raise(learner: Callable[..., Any], name: str) -> None:
     with pytest.raises(UsageError, match="noisy_sigma needs noisy layers; give --noisy factorized or independent too"):
         learner(name, "Chain", noisy_sigma=0.3)

@@ -1,4 +1,4 @@
-"""Observations, rewards and values of any scale: learned with the options that are for it, and not without them."""
+"""Observations, rewards and values of any scale are learned, but only with the options for them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ABOUT_STATE = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
-def test_conformance_with_badly_scaled_observations(name: str) -> None:
+def test_badly_scaled_observations_pass_the_kit(name: str) -> None:
     env, options = EVERY[name]
     assert not failures(check for check in checks(name, options=options, env=env) if check.name in ABOUT_STATE)
 
@@ -72,7 +72,7 @@ def mean_return(runner: Any, env: str) -> float:
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_observations_far_from_zero_need_normalizing(trained: Callable[..., Any], seed: int) -> None:
-    """Half of the answers are right by chance."""
+    """Random answers are right half of the time."""
     options = {**PPO, "seed": seed, "total_timesteps": 4_000}
     assert mean_return(trained("ppo", FAR, **options), FAR) < 0.7
     assert mean_return(trained("ppo", FAR, **options, **{"net.normalize_obs": True}), FAR) > 0.95
@@ -88,7 +88,7 @@ def test_observations_far_from_zero_need_normalizing(trained: Callable[..., Any]
     ],
 )
 def test_popart_learns_values_of_any_size(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
-    """10,000 at the end, with step sizes that are for values of 1."""
+    """10,000 at the end, with learning rates for values of 1."""
     found = []
     for popart in (True, False):
         learner = trained(algorithm, RICH, **options, popart=popart).snapshot()
@@ -99,7 +99,7 @@ def test_popart_learns_values_of_any_size(trained: Callable[..., Any], algorithm
 
 
 @pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("a2c", A2C), ("trpo", TRPO)])
-def test_scaled_rewards_are_learned_and_the_true_ones_reported(
+def test_scaled_rewards_are_learned_and_true_ones_reported(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
     runner = trained(algorithm, RICH, **options, normalize_reward=True)
@@ -110,8 +110,8 @@ def test_scaled_rewards_are_learned_and_the_true_ones_reported(
     assert {episode.total for _, _, episode in runner.episodes()} == {5000.0}
 
 
-def test_one_loss_in_units_is_the_loss_of_smaller_rewards(learner: Callable[..., Any]) -> None:
-    """With PopArt, A2C's gradient does not see the size of rewards: policy, values and entropy keep their balance."""
+def test_popart_loss_does_not_depend_on_the_scale_of_rewards(learner: Callable[..., Any]) -> None:
+    """The balance of policy, values and entropy in A2C's gradient stays the same."""
     from tests.algos.test_policy_losses import gradients, random_samples
 
     found = []
@@ -130,7 +130,7 @@ def test_one_loss_in_units_is_the_loss_of_smaller_rewards(learner: Callable[...,
 
 
 def test_trpo_fits_values_of_any_size_by_the_same_steps(trained: Callable[..., Any]) -> None:
-    """With plain gradient descent, which does not forgive a gradient of another size."""
+    """With plain gradient descent, which depends on the scale of the gradient."""
     options = {**TRPO, "total_timesteps": 2_000, "optimizer": "sgd", "critic_learning_rate": 0.05, "popart": True}
     found = []
     for env in (f"{HERE}:Late", RICH):
@@ -142,8 +142,8 @@ def test_trpo_fits_values_of_any_size_by_the_same_steps(trained: Callable[..., A
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "a3c", "vac"])
-def test_popart_is_refused_where_workers_share_weights(tmp_path: Path, algorithm: str) -> None:
-    """Before anything is written."""
+def test_popart_raises_if_workers_share_weights(tmp_path: Path, algorithm: str) -> None:
+    """It raises before anything is written."""
     options = {"popart": True, "runner": "async", "inline": True, "workers": 2}
     with pytest.raises(UsageError, match=r"popart does not run under 'async': .*; use --runner sync or leave"):
         train(algorithm, FAR, options, out=tmp_path / "runs", hooks=False)
@@ -151,15 +151,15 @@ def test_popart_is_refused_where_workers_share_weights(tmp_path: Path, algorithm
 
 
 @pytest.mark.parametrize("algorithm", ["td3", "acer-continuous", "sac"])
-def test_targets_look_through_the_same_norm(learner: Callable[..., Any], algorithm: str) -> None:
+def test_targets_use_the_same_norm(learner: Callable[..., Any], algorithm: str) -> None:
     made = learner(algorithm, FAR_CONTINUOUS, **{"net.normalize_obs": True})
     networks = [part for part in made.children() if any(isinstance(one, ObservationNorm) for one in part.modules())]
     assert len(networks) > 1
     assert len([part for part in made.modules() if isinstance(part, ObservationNorm)]) == 1
 
 
-def test_a_loaded_policy_sees_as_it_did_in_training(tmp_path: Path) -> None:
-    """The moments are part of the checkpoint and of the weights that travel."""
+def test_loaded_policy_normalizes_as_in_training(tmp_path: Path) -> None:
+    """The moments are part of the checkpoint and of the weights for actors."""
     options = {**PPO, "total_timesteps": 4_000, "net.normalize_obs": True, "eval_episodes": 5, "final_eval_episodes": 5}
     run = train("ppo", FAR, options, out=tmp_path, hooks=False)
     policy = load(run.path)

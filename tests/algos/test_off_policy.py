@@ -1,4 +1,4 @@
-"""DDPG, TD3 and SAC: losses and their gradients transition by transition, targets, delays, the temperature."""
+"""DDPG, TD3 and SAC: losses and gradients transition by transition, targets, delays, the temperature."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = ["ddpg", "td3", "sac"]
 
 
 def transitions(count: int, weight: Tensor | None = None) -> Transitions:
-    """Made-up transitions of `Continuous`; some end in a terminal state."""
+    """Return random transitions of `Continuous`; some of them terminate."""
     number = torch.rand(4, count, 1) * 2 - 1
     return Transitions(
         weight=torch.ones(count) if weight is None else weight, share=None, obs=number[0], action=number[1],
@@ -41,7 +41,7 @@ def with_draws(learner: Any, batch: Transitions) -> Transitions:
 
 
 def scatter(learner: Any) -> None:
-    """Weights large enough that everything matters, and targets that cannot be mistaken for what they follow."""
+    """Randomize weights, so that everything matters and targets differ from their networks."""
     with torch.no_grad():
         for parameter in learner.parameters():
             parameter.add_(0.5 * torch.randn_like(parameter))
@@ -56,7 +56,7 @@ def normal_log_prob(value: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
 
 
 def drawn(learner: Any, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """An action [1, 1] and its log-probability by the textbook's formula."""
+    """Return an action [1, 1] and its log-probability by the textbook's formula."""
     mean, log_std = learner.policy(obs).chunk(2, 1)
     before = mean + log_std.exp() * noise
     action = before.tanh()
@@ -64,7 +64,7 @@ def drawn(learner: Any, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def next_target(name: str, learner: Any, batch: Transitions, i: int) -> float:
-    """r + discount * what the paper bootstraps with, for one transition."""
+    """Return r + discount * the paper's bootstrap value for one transition."""
     obs = batch.next_obs[i : i + 1]
     with torch.no_grad():
         bonus = 0.0
@@ -82,7 +82,7 @@ def next_target(name: str, learner: Any, batch: Transitions, i: int) -> float:
 
 
 def reference(name: str, learner: Any, batch: Transitions) -> tuple[Tensor, Tensor]:
-    """The losses of critics and policy."""
+    """Return the losses of critics and policy."""
     critic, policy = [], []
     for i in range(len(batch.reward)):
         obs, target = batch.obs[i : i + 1], next_target(name, learner, batch, i)
@@ -132,16 +132,16 @@ def test_rows_of_weight_0_change_nothing(learner: Callable[..., Any], name: str)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_loss_trains_its_own_networks(learner: Callable[..., Any], name: str) -> None:
-    """The policy's loss goes through the critics and leaves them alone; no gradient is left over, targets get none."""
+    """The policy's loss passes the critics without training them; no gradient is left over, targets get none."""
     made = learner(name, "Continuous", policy_delay=2, **SMALL)
     scatter(made)
     before, clock = copies(made), Clock(100)
     made.update(transitions(8), clock)
-    assert moved(made, before) == {"critics"}
+    assert changed_networks(made, before) == {"critics"}
     clock.updates = 1
     made.update(transitions(8), clock)
     wanted = {"critics", "policy", "target_critics", "target_policy", "temperature"}
-    assert moved(made, before) == wanted & set(dict(made.named_children()))
+    assert changed_networks(made, before) == wanted & set(dict(made.named_children()))
     assert all(float(one.gradient.abs().max()) == 0 for one in made.optimizers)
     assert all(parameter.grad is None for target, _ in pairs(made) for parameter in target.parameters())
 
@@ -150,8 +150,8 @@ def copies(learner: Any) -> dict[str, list[Tensor]]:
     return {name: [p.detach().clone() for p in module.parameters()] for name, module in learner.named_children()}
 
 
-def moved(learner: Any, before: dict[str, list[Tensor]]) -> set[str]:
-    """The networks whose parameters have changed."""
+def changed_networks(learner: Any, before: dict[str, list[Tensor]]) -> set[str]:
+    """Return the networks with changed parameters."""
     return {
         name for name, module in learner.named_children()
         if any(not torch.equal(now, then) for now, then in zip(module.parameters(), before[name], strict=True))
@@ -164,12 +164,12 @@ def test_td3_moves_policy_and_targets_every_second_time(learner: Callable[..., A
         before = copies(made)
         result = made.update(transitions(8), clock)
         clock.updates += 1
-        found.append((len(moved(made, before)), "loss/policy" in result.metrics))
+        found.append((len(changed_networks(made, before)), "loss/policy" in result.metrics))
     assert found == [(1, False), (4, True)] * 3
 
 
 def test_td3_smooths_the_target_by_clipped_noise(learner: Callable[..., Any]) -> None:
-    """Beyond the clip all noise is the same; an action at the bound stays there."""
+    """All noise beyond the clip is the same; an action at the bound stays there."""
     made = learner("td3", "Continuous", target_policy_noise=0.2, target_noise_clip=0.5, **SMALL)
     noise = torch.tensor([[-9.0], [-2.5], [-1.0], [0.0], [2.0], [2.5], [9.0]])
     batch = replace(transitions(7), share=None, extras={"smoothing": noise})
@@ -207,16 +207,16 @@ def test_temperature_moves_the_entropy_to_its_target(learner: Callable[..., Any]
     assert float(made.temperature.log.detach()) * direction == pytest.approx(0.1, rel=0.01)
 
 
-def test_temperature_can_be_fixed_and_its_target_follows_the_dimensions(learner: Callable[..., Any]) -> None:
+def test_temperature_can_be_fixed_and_its_target_depends_on_the_dimensions(learner: Callable[..., Any]) -> None:
     made = learner("sac", "Continuous", autotune=False, ent_coef=0.3, **SMALL)
     made.update(transitions(8), Clock(100))
     assert float(made.temperature(made.config.ent_coef)) == pytest.approx(0.3)
     box = spaces.Box(-1, 1, (2, 3), np.float32)
     sac = SAC(Spec(box, box, 1, "here"), SAC.Config(), Context(Seeds(0)))
-    assert sac.head.dims == 6  # of which the target entropy is the negative
+    assert sac.head.dims == 6  # the target entropy is the negative of it
 
 
-def test_actions_without_bounds_are_refused() -> None:
+def test_actions_without_bounds_raise() -> None:
     spec = Spec(spaces.Box(-1, 1, (2,)), spaces.Box(-np.inf, np.inf, (2,)), 1, "Some-v1")
     with pytest.raises(UsageError, match="a tanh needs bounds"):
         SAC(spec, SAC.Config(), Context(Seeds(0)))

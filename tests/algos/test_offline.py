@@ -1,4 +1,4 @@
-"""CQL and IQL: losses against slow references; runs from a data set alone, and what they refuse."""
+"""CQL and IQL: losses against slow references; runs with only a data set, and their errors."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ QUICK = {
 }  # fmt: skip
 
 
-def test_the_expectile_is_what_minimizes_the_loss() -> None:
-    """The slope of the mean loss is 0 where the weighted errors below and above are equal: by bisection."""
+def test_expectile_minimizes_the_loss() -> None:
+    """The gradient of the mean loss is 0 if the weighted errors below and above are equal: by bisection."""
     target = torch.tensor([0.0, 1.0, 4.0, 10.0])
     for expectile in (0.1, 0.5, 0.9):
         low, high = 0.0, 10.0
@@ -56,7 +56,7 @@ def test_the_expectile_is_what_minimizes_the_loss() -> None:
 
 
 def iql_reference(learner: Any, batch: Any) -> tuple[Tensor, Tensor]:
-    """The losses of critics with values and of the policy, row by row."""
+    """Return the losses of critics with values and of the policy, row by row."""
     c, critics, policies = learner.config, [], []
     for i in range(len(batch.action)):
         obs, action = batch.obs[i : i + 1], batch.action[i : i + 1]
@@ -76,7 +76,9 @@ def iql_reference(learner: Any, batch: Any) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(("expectile", "beta", "max_weight"), [(0.7, 3.0, 100.0), (0.9, 10.0, 2.0), (0.5, 0.0, 100.0)])
-def test_losses_of_iql(learner: Callable[..., Any], expectile: float, beta: float, max_weight: float) -> None:
+def test_iql_losses_equal_the_reference(
+    learner: Callable[..., Any], expectile: float, beta: float, max_weight: float
+) -> None:
     made = learner("iql", "Continuous", expectile=expectile, beta=beta, max_weight=max_weight, **SMALL)
     scatter(made)
     batch = continuous(8, WEIGHTS.repeat(2))
@@ -90,18 +92,18 @@ def test_losses_of_iql(learner: Callable[..., Any], expectile: float, beta: floa
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize(("moved", "bound"), [(-9.0, -5.0), (3.0, 2.0)])
-def test_a_deviation_of_iql_stays_within_bounds(learner: Callable[..., Any], moved: float, bound: float) -> None:
-    """An action that is always the same would let it fall for ever."""
+@pytest.mark.parametrize(("start", "bound"), [(-9.0, -5.0), (3.0, 2.0)])
+def test_iql_std_stays_within_bounds(learner: Callable[..., Any], start: float, bound: float) -> None:
+    """An action that is always the same would let it fall forever."""
     made = learner("iql", "Continuous", **SMALL)
     (log_std,) = [parameter for name, parameter in made.policy.named_parameters() if "log_std" in name]
-    log_std.data.fill_(moved)
+    log_std.data.fill_(start)
     made.update(continuous(8, torch.ones(8)), Clock(10))
     assert log_std.tolist() == [bound]
 
 
 def cql_reference(learner: Any, batch: Any, noise: Tensor, others: Tensor, uniform: Tensor) -> Tensor:
-    """The loss of the critics, action by action (eq. 4 of the paper, and appendix F for the first term)."""
+    """Return the loss of the critics, action by action (eq. 4 of the paper, and appendix F for the first term)."""
     c, losses, n = learner.config, [], uniform.shape[1]
     for i in range(len(batch.action)):
         obs, after = batch.obs[i : i + 1], batch.next_obs[i : i + 1]
@@ -120,7 +122,7 @@ def cql_reference(learner: Any, batch: Any, noise: Tensor, others: Tensor, unifo
 
 
 @pytest.mark.parametrize(("weight", "soft"), [(5.0, False), (0.5, True), (0.0, False)])
-def test_the_critics_of_cql(learner: Callable[..., Any], weight: float, soft: bool) -> None:
+def test_cql_critic_loss_equals_the_reference(learner: Callable[..., Any], weight: float, soft: bool) -> None:
     made = learner("cql", "Continuous", conservative_weight=weight, soft_q_backup=soft, n_action_samples=4, **SMALL)
     scatter(made)
     batch = continuous(8, WEIGHTS.repeat(2))
@@ -133,7 +135,7 @@ def test_the_critics_of_cql(learner: Callable[..., Any], weight: float, soft: bo
     assert all(parameter.grad is None or not parameter.grad.any() for parameter in made.policy.parameters())
 
 
-def test_the_policy_of_cql_is_that_of_sac(learner: Callable[..., Any]) -> None:
+def test_cql_policy_loss_equals_sac(learner: Callable[..., Any]) -> None:
     cql, sac = learner("cql", "Continuous", **SMALL), learner("sac", "Continuous", **SMALL)
     scatter(cql)
     for part in ("policy", "critics", "temperature"):
@@ -143,7 +145,7 @@ def test_the_policy_of_cql_is_that_of_sac(learner: Callable[..., Any]) -> None:
     torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-def test_the_policy_of_cql_imitates_at_first(learner: Callable[..., Any]) -> None:
+def test_cql_policy_imitates_at_first(learner: Callable[..., Any]) -> None:
     made = learner("cql", "Continuous", bc_steps=2, ent_coef=1e-12, autotune=False, **SMALL)
     scatter(made)
     made.temperature.log.zero_()
@@ -161,7 +163,7 @@ def test_the_policy_of_cql_imitates_at_first(learner: Callable[..., Any]) -> Non
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Transitions of a policy whose actions are spread around half of the best one."""
+    """Record transitions of a policy with actions around half of the best one."""
     generator = np.random.default_rng(1)
     obs = generator.uniform(-1, 1, (2_001, 1)).astype(np.float32)
     action = (obs[:-1] / 4 + generator.normal(0, 0.4, (2_000, 1))).clip(-1, 1).astype(np.float32)
@@ -173,7 +175,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("algorithm", ["cql", "iql", pytest.param("sac", marks=pytest.mark.slow)])
-def test_a_policy_is_better_than_its_data(tmp_path: Path, data: Path, algorithm: str) -> None:
+def test_policy_is_better_than_its_data(tmp_path: Path, data: Path, algorithm: str) -> None:
     options = {**QUICK, "total_timesteps": 600, "learning_rate": 1e-2, "critic_learning_rate": 1e-2}
     more = {} if algorithm != "cql" else {"conservative_weight": 0.5}
     run = train(
@@ -185,8 +187,8 @@ def test_a_policy_is_better_than_its_data(tmp_path: Path, data: Path, algorithm:
     assert run.evaluate(100, checkpoint="final").mean > recorded / 3
 
 
-def test_an_offline_run_steps_no_environment(tmp_path: Path, data: Path) -> None:
-    """Its clock counts updates; checkpoints hold the hash of the data and none of it."""
+def test_offline_run_steps_no_environment(tmp_path: Path, data: Path) -> None:
+    """Its clock counts updates; checkpoints store only the hash of the data."""
     run = train("iql", CONTINUOUS, {**QUICK, "offline": True, "dataset": str(data)}, out=tmp_path, hooks=False)
     found = read(str(data))
     assert run.config["dataset"] == {"place": str(data), "sha256": found.sha256, "transitions": 2_000}
@@ -199,8 +201,8 @@ def test_an_offline_run_steps_no_environment(tmp_path: Path, data: Path) -> None
     assert sum(file.stat().st_size for file in final.path.glob("buffer*")) < 4_000
 
 
-def killed_at(path: Path, step: int) -> None:
-    """Leave what a run that was killed behind its checkpoint at `step` leaves."""
+def kill_at(path: Path, step: int) -> None:
+    """Change a run so that it looks killed after its checkpoint at `step`."""
     for saved in Checkpoints(path / "checkpoints").kept():
         if saved.kind == "final" or (saved.kind == "step" and saved.step > step):
             for file in saved.path.iterdir():
@@ -208,18 +210,18 @@ def killed_at(path: Path, step: int) -> None:
             saved.path.rmdir()
 
 
-def test_a_data_set_that_changed_is_refused(tmp_path: Path, data: Path) -> None:
+def test_changed_data_set_raises(tmp_path: Path, data: Path) -> None:
     copy = tmp_path / "copy.npz"
     copy.write_bytes(data.read_bytes())
     run = train("iql", CONTINUOUS, {**QUICK, "offline": True, "dataset": str(copy)}, out=tmp_path, hooks=False)
-    killed_at(run.path, 40)
+    kill_at(run.path, 40)
     arrays = dict(read(str(copy)).arrays)
     np.savez(copy, **{**arrays, "rewards": arrays["rewards"] + 1})
-    sentence = r"the data set .*copy.npz has changed since the run started: its SHA-256 is .*; bring back the old one"
-    with pytest.raises(UsageError, match=sentence):
+    message = r"the data set .*copy.npz has changed since the run started: its SHA-256 is .*; bring back the old one"
+    with pytest.raises(UsageError, match=message):
         resume(run, hooks=False)
     copy.unlink()
-    assert open_run(run.path).evaluate(2).episodes == 2  # what was learned needs the data no more
+    assert open_run(run.path).evaluate(2).episodes == 2  # the evaluation does not need the data
     with pytest.raises(UsageError, match=r"the data set .*copy.npz of run .* is gone; bring it back"):
         resume(run, hooks=False)
     np.savez(copy, **arrays)
@@ -227,7 +229,7 @@ def test_a_data_set_that_changed_is_refused(tmp_path: Path, data: Path) -> None:
     assert run.status == "finished"
 
 
-def test_a_data_set_that_moved_with_its_run_is_found(tmp_path: Path, data: Path) -> None:
+def test_data_set_that_moved_with_its_run_is_found(tmp_path: Path, data: Path) -> None:
     project = tmp_path / "project"
     (project / "data").mkdir(parents=True)
     copy = project / "data" / "copy.npz"
@@ -235,13 +237,13 @@ def test_a_data_set_that_moved_with_its_run_is_found(tmp_path: Path, data: Path)
     options = {**QUICK, "offline": True, "dataset": str(copy)}
     run = train("iql", CONTINUOUS, options, out=project / "runs", hooks=False)
     (tmp_path / "copy.npz").write_bytes(b"another one, farther away")
-    moved = project.rename(tmp_path / "moved") / "runs" / run.name
-    assert reproduce(open_run(moved)).same
-    killed_at(moved, 40)
-    assert resume(moved, hooks=False).status == "finished"
+    start = project.rename(tmp_path / "start") / "runs" / run.name
+    assert reproduce(open_run(start)).same
+    kill_at(start, 40)
+    assert resume(start, hooks=False).status == "finished"
 
 
-def test_runs_of_one_data_set_are_a_group_wherever_it_lies(tmp_path: Path, data: Path) -> None:
+def test_runs_of_a_data_set_are_a_group_at_any_path(tmp_path: Path, data: Path) -> None:
     copy = tmp_path / "copy.npz"
     copy.write_bytes(data.read_bytes())
     options = {**QUICK, "offline": True, "total_timesteps": 2}
@@ -253,8 +255,8 @@ def test_runs_of_one_data_set_are_a_group_wherever_it_lies(tmp_path: Path, data:
     assert not reproduce(runs[0]).differs
 
 
-def test_a_recording_is_a_data_set(tmp_path: Path) -> None:
-    """Every row's steps lie behind each other; rewards follow from the actions as the file has them."""
+def test_recording_is_a_data_set(tmp_path: Path) -> None:
+    """The steps of each row are consecutive; rewards follow from the actions as the file has them."""
     run = train("iql", CONTINUOUS, {**QUICK, "learning_starts": 32}, out=tmp_path, hooks=False)
     made = run.record(tmp_path / "new.npz", 31, num_envs=3, stochastic=True)
     found = read(str(tmp_path / "new.npz"))
@@ -270,7 +272,7 @@ def test_a_recording_is_a_data_set(tmp_path: Path) -> None:
         run.record(tmp_path / "new.csv", 3)
 
 
-def test_a_recording_knows_the_environment_s_file_wherever_its_copies_lie(
+def test_recording_names_the_file_of_its_environment_at_any_path(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "mine.py"
@@ -287,7 +289,7 @@ def test_a_recording_knows_the_environment_s_file_wherever_its_copies_lie(
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "options", "sentence"),
+    ("algorithm", "options", "message"),
     [
         ("iql", {"offline": True}, "an offline run learns only from a data set; name it: --dataset"),
         ("iql", {"dataset": "none.npz"}, "there is no data set none.npz"),
@@ -297,29 +299,29 @@ def test_a_recording_knows_the_environment_s_file_wherever_its_copies_lie(
         ("iql", {"dataset": "DATA", "init": "run", "init_parts": ["buffer"]}, "no run at run"),
     ],
 )
-def test_invalid_values_are_refused(
-    tmp_path: Path, data: Path, algorithm: str, options: dict[str, Any], sentence: str
+def test_invalid_values_raise(
+    tmp_path: Path, data: Path, algorithm: str, options: dict[str, Any], message: str
 ) -> None:
     given = {name: str(data) if value == "DATA" else value for name, value in options.items()}
     batch = {} if algorithm != "a2c" else {"batch_size": None}
     options = {name: value for name, value in {**QUICK, **batch, **given}.items() if value is not None}
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(UsageError, match=message):
         train(algorithm, CONTINUOUS, options, out=tmp_path, hooks=False)
     assert not [*tmp_path.iterdir()]
 
 
-def test_data_holds_no_memories(tmp_path: Path, data: Path) -> None:
+def test_data_sets_have_no_memories(tmp_path: Path, data: Path) -> None:
     with pytest.raises(UsageError, match="a data set has no recurrent states, which r2d2 needs"):
         train("r2d2", ENVS + "Chain", {"offline": True, "dataset": str(data)}, out=tmp_path, hooks=False)
 
 
-def test_a_data_set_of_another_environment_is_refused(tmp_path: Path, data: Path) -> None:
+def test_data_set_of_another_environment_raises(tmp_path: Path, data: Path) -> None:
     with pytest.raises(UsageError, match=r"the data set .* does not fit: 'observations' has shape"):
         train("dqn", ENVS + "Chain", {"offline": True, "dataset": str(data)}, out=tmp_path, hooks=False)
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_controller_finds_no_environment_to_set(tmp_path: Path, data: Path) -> None:
+def test_controller_has_no_environment_to_change(tmp_path: Path, data: Path) -> None:
     plan = Plan.make("iql", CONTINUOUS, {**QUICK, "offline": True, "dataset": str(data)})
     runner = build(with_dataset(plan), Clock(60))
     with pytest.raises(UsageError, match="a controller sets difficulty of the environments, and an offline run has"):

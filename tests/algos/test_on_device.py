@@ -1,4 +1,4 @@
-"""What losses have on the host where networks are elsewhere: nothing, so that CUDA graphs hold them, or what moves."""
+"""Losses of networks on a device have only scheduled options on the host, so that CUDA graphs can record them."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from tests.algos.test_sac_family import continuous
 
 
 def call_losses(learner: Any, now: Any) -> None:
-    """Call every loss of a learner on `meta` once."""
+    """Call each loss of a learner on `meta` once."""
 
-    def there(batch: Any) -> Any:
+    def to_meta(batch: Any) -> Any:
         return batch.map(lambda tensor: tensor.to("meta"))
 
     learner.config, kind = now, type(learner).__name__
     if kind == "PPO":
-        learner.loss(there(random_samples("Chain", 16)), now)
+        learner.loss(to_meta(random_samples("Chain", 16)), now)
     elif kind == "DQN":
         batch = random_transitions(16)
         batch.extras = q_draws(learner, batch)
-        learner.loss(*q_arguments(learner, there(batch)))
+        learner.loss(*q_arguments(learner, to_meta(batch)))
     else:
         batch = continuous(16)
         batch.extras = draws(learner, batch)
-        critic_loss(learner, there(batch))
+        critic_loss(learner, to_meta(batch))
         with learner.fixed_critics:
-            policy_loss(learner, there(batch))
+            policy_loss(learner, to_meta(batch))
 
 
 @pytest.fixture
 def on_host() -> Iterator[Callable[..., list[set[str]]]]:
-    """Which inputs and numbers each graph of a learner's losses has on the host, its networks on a device without."""
+    """Return the inputs and numbers on the host in each graph of a learner's losses with networks elsewhere."""
     used: list[pure[Any, Any, Any]] = []
 
     def graphs(algorithm: str, moving: str, **options: Any) -> list[set[str]]:
@@ -73,7 +73,7 @@ def on_host() -> Iterator[Callable[..., list[set[str]]]]:
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn", "sac", "td3"])
 def test_losses_have_nothing_on_the_host(algorithm: str, on_host: Callable[..., list[set[str]]]) -> None:
-    """Or torch would not record them; a learning rate that moves is not theirs, and no reason to trace them anew."""
+    """Otherwise torch would not record them; a scheduled learning rate is not an input and causes no new trace."""
     switches = {"dqn": {"double": True, "dueling": True, "noisy": "factorized"}, "ppo": {"popart": True}}
     found = on_host(algorithm, "learning_rate", **switches.get(algorithm, {}))
     assert found == [set()] * (1 if algorithm in ("ppo", "dqn") else 2)
@@ -82,10 +82,10 @@ def test_losses_have_nothing_on_the_host(algorithm: str, on_host: Callable[..., 
 @pytest.mark.parametrize(
     ("algorithm", "moving"), [("ppo", "clip_range"), ("sac", "ent_coef"), ("td3", "target_policy_noise")]
 )
-def test_an_option_that_moves_is_a_number_on_the_host(
+def test_scheduled_option_is_a_number_on_the_host(
     algorithm: str, moving: str, on_host: Callable[..., list[set[str]]]
 ) -> None:
-    """After the first value it is an input of one more graph, which is for all others; torch does not record that."""
+    """After the first value it is an input of one more graph for all values; torch does not record that graph."""
     found = on_host(algorithm, moving, **({"autotune": False} if algorithm == "sac" else {}))
     affected = 2 if algorithm == "sac" else 1
     assert [names for names in found if names] == [{f"l_now_{moving}"}] * affected

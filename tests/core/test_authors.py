@@ -28,7 +28,7 @@ class Empty(Bare):
     def build(self) -> None: ...
 
 
-class NegatesPolicy(Tiny):
+class ReturnsNone(Tiny):
     def learn(self, batch: Any, now: Any, clock: Any) -> Result:
         super().learn(batch, now, clock)
         return None  # type: ignore[return-value]
@@ -45,7 +45,7 @@ class Misspelled(Tiny):
     [
         (Bare, r"Bare has no build\(self\), which every algorithm needs; write one"),
         (Empty, r"Empty has no (buffer|agent)\(self"),
-        (NegatesPolicy, r"NegatesPolicy\.learn returned None; return rl\.Result\(metrics\)"),
+        (ReturnsNone, r"ReturnsNone\.learn returned None; return rl\.Result\(metrics\)"),
         (Misspelled, "Misspelled has no option 'learning_rat' to follow a schedule; did you mean 'learning_rate'"),
         (FlatExtras, r"extras\['temperature'\] has shape \(\), and there are 2 rows; give an array \[2, \.\.\.\]"),
     ],
