@@ -1,4 +1,4 @@
-"""Compare two checkouts bit for bit: what every algorithm has learned after 20 updates.
+"""Compare two checkouts bit for bit: weights, optimizer and buffer of every algorithm after 20 updates.
 
     python bench/bits.py ../baseline            # this checkout against another one
     python bench/bits.py ../baseline -k sac     # only names that contain "sac"
@@ -84,19 +84,19 @@ def runner_of(name: str, env: str, options: dict[str, Any]) -> Any:
 
 
 def measure(name: str, runner: str) -> dict[str, str]:
-    """Return the hashes of learner and buffer after some updates, or why there are none."""
+    """Return the hashes of learner and buffer after some updates, or the reason why there are none."""
     given = {**COMMON, **SMALL, **RUNNERS[runner], **OWN.get(name, {})}
     options = {option: value for option, value in given.items() if value is not None}
     errors: list[str] = []
     for env in ENVS:
         try:
-            return states(fitting(name, env, dict(options)))
-        except UsageError as error:  # the next environment may suit
+            return hash_states(runner_with_known_options(name, env, dict(options)))
+        except UsageError as error:  # the next environment may be suitable
             errors.append(str(error)[:90])
     return {"none": errors[0]}
 
 
-def fitting(name: str, env: str, options: dict[str, Any]) -> Any:
+def runner_with_known_options(name: str, env: str, options: dict[str, Any]) -> Any:
     """Build a runner without the options that its algorithm does not have."""
     while True:
         try:
@@ -108,22 +108,22 @@ def fitting(name: str, env: str, options: dict[str, Any]) -> Any:
             del options[unknown[0]]
 
 
-def states(made: Any) -> dict[str, str]:
-    """Run until enough updates, and hash what the state holds."""
-    clocks = [made.clock] if hasattr(made, "clock") else []
+def hash_states(runner: Any) -> dict[str, str]:
+    """Run until enough updates, and hash the state."""
+    clocks = [runner.clock] if hasattr(runner, "clock") else []
 
     def poll() -> None:
         for clock in clocks:
             if clock.updates >= UPDATES:
                 clock.stop = True
 
-    made.run(poll)
-    learner = made.snapshot()
+    runner.run(poll)
+    learner = runner.snapshot()
     found = {
         "updates": str(clocks[0].updates if clocks else -1),
         "weights": digest(learner.state_dict()),
     }
-    state = made.state_dict()
+    state = runner.state_dict()
     state.pop("meter", None)
     found["state"] = digest(buffers(state))
     how = getattr(learner, "how_gradients_came", str)()
@@ -131,14 +131,17 @@ def states(made: Any) -> dict[str, str]:
 
 
 def buffers(state: Any) -> list[Any]:
-    """Return all that states call a buffer."""
+    """Return the buffers in a state."""
     if isinstance(state, dict):
         here = [part for key, part in state.items() if str(key) == "buffer"]
         return here + [
-            one for key, part in state.items() if str(key) != "buffer" for one in buffers(part)
+            buffer
+            for key, part in state.items()
+            if str(key) != "buffer"
+            for buffer in buffers(part)
         ]
     if isinstance(state, list | tuple):
-        return [one for part in state for one in buffers(part)]
+        return [buffer for part in state for buffer in buffers(part)]
     return []
 
 
@@ -151,7 +154,7 @@ def child(pattern: str) -> None:
                 print(json.dumps([name, runner, measure(name, runner)]), flush=True)
 
 
-def measured(checkout: Path, loops: str, pattern: str) -> dict[tuple[str, str], dict[str, str]]:
+def run_checkout(checkout: Path, loops: str, pattern: str) -> dict[tuple[str, str], dict[str, str]]:
     """Run a checkout in a fresh process."""
     own = checkout / "bench/bits.py"
     script = own if own.exists() else Path(__file__)
@@ -184,22 +187,22 @@ def main() -> int:
         return 0
     different = 0
     for loops in given.loops or LOOPS:
-        before = measured(given.baseline.resolve(), loops, given.pattern)
-        after = measured(HERE, loops, given.pattern)
+        before = run_checkout(given.baseline.resolve(), loops, given.pattern)
+        after = run_checkout(HERE, loops, given.pattern)
         for key in before | after:
-            one, other = before.get(key, {}), after.get(key, {})
+            old, new = before.get(key, {}), after.get(key, {})
             same = all(
-                one.get(part) == other.get(part) for part in ("updates", "weights", "state", "none")
+                old.get(part) == new.get(part) for part in ("updates", "weights", "state", "none")
             )
             different += not same
             verdict = "equal" if same else "DIFFERENT"
-            how = other.get("none") or other.get("how", "")
+            how = new.get("none") or new.get("how", "")
             print(
-                f"{loops:6} {key[0]:16} {key[1]:10} {verdict:9} {other.get('updates', ''):4} {how[:100]}",
+                f"{loops:6} {key[0]:16} {key[1]:10} {verdict:9} {new.get('updates', ''):4} {how[:100]}",
                 flush=True,
             )
             if not same:
-                print("   before", one, "\n   after ", other, flush=True)
+                print("   before", old, "\n   after ", new, flush=True)
     print(f"{different} cases differ")
     return int(different > 0)
 

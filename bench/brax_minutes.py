@@ -70,7 +70,7 @@ RLPLUG: dict[str, dict[str, Any]] = {
         "net.normalize_obs": True,
     },
 }
-#: Of Brax's PPO for all worlds, and for each: from the notebook `training.ipynb` of its repository.
+#: Options of Brax's PPO for all worlds and for each world, from the notebook `training.ipynb` of its repository.
 BRAX: dict[str, Any] = {
     "num_envs": ROWS,
     "batch_size": 64,
@@ -99,7 +99,7 @@ PER_WORLD: dict[str, dict[str, Any]] = {
 
 
 class Enough(Exception):
-    """Brax's PPO has trained for all minutes; it has no option for that."""
+    """Stops Brax's PPO after its minutes; it has no option for a time."""
 
 
 def rlplug_curve(
@@ -136,17 +136,17 @@ def brax_curve(world: str, minutes: float, episodes: int, seed: int) -> tuple[Cu
     from brax.training.agents.ppo.train import train
 
     if not hasattr(jax, "device_put_replicated"):  # Brax 0.14.2 calls it, jax 0.10 does not have it
-        jax.device_put_replicated = replicated
+        jax.device_put_replicated = replicate
 
     options = BRAX | PER_WORLD.get(world, PER_WORLD["halfcheetah"])
     epoch = options["batch_size"] * options["num_minibatches"] * options["unroll_length"]
-    seen: Curve = []
+    evaluations: Curve = []
 
     def progress(steps: int, metrics: dict[str, Any]) -> None:
         seconds = float(metrics.get("training/walltime", 0.0))
-        seen.append((seconds, int(steps), float(metrics["eval/episode_reward"])))
-        print("brax", seen[-1], flush=True)
-        if len(seen) > 3 and seconds - _compiling(seen) > 60 * minutes:
+        evaluations.append((seconds, int(steps), float(metrics["eval/episode_reward"])))
+        print("brax", evaluations[-1], flush=True)
+        if len(evaluations) > 3 and seconds - _compile_seconds(evaluations) > 60 * minutes:
             raise Enough
 
     with suppress(Enough):
@@ -159,23 +159,23 @@ def brax_curve(world: str, minutes: float, episodes: int, seed: int) -> tuple[Cu
             seed=seed,
             **options,
         )
-    compiling = _compiling(seen)
-    return [((at - compiling) / 60, steps, mean) for at, steps, mean in seen[2:]], compiling
+    compiling = _compile_seconds(evaluations)
+    return [((at - compiling) / 60, steps, mean) for at, steps, mean in evaluations[2:]], compiling
 
 
-def replicated(tree: Any, devices: list[Any]) -> Any:
+def replicate(tree: Any, devices: list[Any]) -> Any:
     """Return the arrays of a tree once for each device, along a new first axis."""
     import jax
 
     return jax.tree.map(lambda each: jax.numpy.stack([each] * len(devices)), tree)
 
 
-def _compiling(seen: Curve) -> float:
-    """Return by how much the first two epochs took longer than the third; `seen` has the times at their ends, from 0.
+def _compile_seconds(evaluations: Curve) -> float:
+    """Return by how much the first two epochs took longer than the third; `evaluations` has the times of their ends.
 
     Brax compiles an epoch twice.
     """
-    times = [each[0] for each in seen]
+    times = [each[0] for each in evaluations]
     return max(0.0, times[2] - 2 * (times[3] - times[2]))
 
 

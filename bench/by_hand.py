@@ -1,7 +1,7 @@
-"""A minibatch of PPO and an update of DQN in plain NumPy, without any generality; `floor.py` measures them.
+"""A minibatch of PPO and an update of DQN in plain NumPy, written only for these networks; `floor.py` measures them.
 
-Two networks with two layers of tanh or ReLU and discrete actions in one function without layer objects or metrics;
-every array is created once. rlplug is slower than this unless numba compiles its loops.
+Two networks with two layers of tanh or ReLU, and discrete actions: no layer objects, no metrics, and every array is
+created once. rlplug is slower than this unless numba compiles its loops.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Layers:
             [part.reshape(shape) for part, shape in zip(np.split(of, ends), shapes, strict=True)]
             for of in (flat, gradient)
         )
-        (self.w1, self.b1, self.w2, self.b2, self.w3, self.b3), self.slopes = views
+        (self.w1, self.b1, self.w2, self.b2, self.w3, self.b3), self.output_gradients = views
         self.one, self.two, self.d, self.slope = (
             np.empty((batch, width), np.float32) for _ in range(4)
         )
@@ -76,7 +76,7 @@ class Layers:
         self.out = np.empty((batch, outputs), np.float32)
         self.ones = np.ones(batch, np.float32)
 
-    def up(self, obs: Array) -> Array:
+    def forward(self, obs: Array) -> Array:
         for weight, bias, values, into in (
             (self.w1, self.b1, obs, self.one),
             (self.w2, self.b2, self.one, self.two),
@@ -91,8 +91,8 @@ class Layers:
         self.out += self.b3
         return self.out
 
-    def down(self, obs: Array, d: Array) -> None:
-        g1, h1, g2, h2, g3, h3 = self.slopes
+    def backward(self, obs: Array, d: Array) -> None:
+        g1, h1, g2, h2, g3, h3 = self.output_gradients
         np.dot(d.T, self.two, out=g3)
         np.dot(self.ones, d, out=h3)
         np.dot(d, self.w3, out=self.d)
@@ -114,7 +114,7 @@ class Layers:
 
 
 class Minibatch:
-    """Forward, the clipped surrogate and the squared error, backward, the clip of the gradient, torch's fused Adam."""
+    """Forward, clipped surrogate and squared error, backward, gradient clipping, torch's fused Adam."""
 
     def __init__(
         self, obs: Array, action: Array, advantage: Array, target: Array, old: Array, actions: int
@@ -142,8 +142,8 @@ class Minibatch:
         obs, action, advantage, target, old = self.given
         advantage = advantage - advantage.dot(self.policy.ones) * self.share
         advantage /= sqrt(advantage.dot(advantage) / (len(obs) - 1)) + 1e-8
-        logits = self.policy.up(obs)
-        value = self.critic.up(obs)[:, 0]
+        logits = self.policy.forward(obs)
+        value = self.critic.forward(obs)[:, 0]
         shifted = logits - np.maximum.reduce(np.ascontiguousarray(logits.T))[:, None]
         shares = np.exp(shifted)
         total = shares.dot(self.each)
@@ -154,13 +154,13 @@ class Minibatch:
         by_log_prob = full * (full <= cut) * self.share
         shares *= by_log_prob[:, None]
         shares[self.rows, action] -= by_log_prob
-        self.policy.down(obs, shares)
-        self.critic.down(obs, ((value - target) * self.share)[:, None])
+        self.policy.backward(obs, shares)
+        self.critic.backward(obs, ((value - target) * self.share)[:, None])
         self.all.step()
 
 
 class Update:
-    """DQN's: both networks forward, Huber's slopes, backward, the clip of the gradient, torch's fused Adam."""
+    """DQN: both networks forward, gradient of the Huber loss, backward, gradient clipping, torch's fused Adam."""
 
     def __init__(
         self, obs: Array, next_obs: Array, action: Array, reward: Array, actions: int
@@ -175,14 +175,14 @@ class Update:
         )
         self.given = (obs, next_obs, action, reward)
         self.rows = np.arange(batch)
-        self.slopes = np.zeros((batch, actions), np.float32)
+        self.output_gradients = np.zeros((batch, actions), np.float32)
         self.share = np.float32(1 / batch)
 
     def __call__(self) -> None:
         obs, next_obs, action, reward = self.given
-        aim = reward + np.float32(0.99) * np.maximum.reduce(self.target.up(next_obs), 1)
-        error = self.online.up(obs)[self.rows, action] - aim
-        self.slopes.fill(0)
-        self.slopes[self.rows, action] = np.minimum(np.maximum(error, -1), 1) * self.share
-        self.online.down(obs, self.slopes)
+        aim = reward + np.float32(0.99) * np.maximum.reduce(self.target.forward(next_obs), 1)
+        error = self.online.forward(obs)[self.rows, action] - aim
+        self.output_gradients.fill(0)
+        self.output_gradients[self.rows, action] = np.minimum(np.maximum(error, -1), 1) * self.share
+        self.online.backward(obs, self.output_gradients)
         self.all.step()

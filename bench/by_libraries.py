@@ -1,8 +1,9 @@
 """Time of an update's matrix products and torch's fused Adam, without anything else.
 
 Networks of 256 units are faster this way than in compiled C (`floor.c`), so this is their floor. Each product uses the
-fastest of NumPy's library, torch's and oneDNN, in the order of an update and with its memory layout, which takes 2 %
-more than the same products one by one. Activations, losses, biases, gathers and clipping are not included."""
+fastest of NumPy's library, torch's library and oneDNN. The products have the order and the memory layout of an update,
+which takes 2 % more time than each product by itself. Activations, losses, biases, gathers and clipping are not
+included."""
 
 from __future__ import annotations
 
@@ -37,12 +38,12 @@ class Net:
             [numbers(batch, width) for width in widths] for _ in range(2)
         )
 
-    def up(self) -> list[Call]:
+    def forward(self) -> list[Call]:
         """Return the products from inputs to outputs."""
         layers = zip(pairwise(self.outputs), self.weights, strict=True)
         return [fastest(inner, weight.T, outer) for (inner, outer), weight in layers]
 
-    def down(self, weights: bool = True, inputs: bool = False) -> list[Call]:
+    def backward(self, weights: bool = True, inputs: bool = False) -> list[Call]:
         """Return the products for gradients, last layer to first; those of the first inputs only with `inputs`."""
         calls = []
         for layer in reversed(range(len(self.weights))):
@@ -61,56 +62,60 @@ def numbers(*shape: int) -> Array:
 def dqn() -> float:
     """64 samples, two layers of 256; the target network only runs forward."""
     online, target = (Net(64, 4, 256, 256, 2) for _ in range(2))
-    return time_of([*target.up(), *online.up(), *online.down(), adam(online)])
+    return time_of([*target.forward(), *online.forward(), *online.backward(), adam(online)])
 
 
 def sac() -> float:
     """256 samples; a policy, two critics and their targets of two layers of 256."""
     policy, *critics = Net(256, 17, 256, 256, 12), *(Net(256, 23, 256, 256, 1) for _ in range(4))
-    calls = policy.up()
+    calls = policy.forward()
     for target in critics[2:]:
-        calls += target.up()
+        calls += target.forward()
     for critic in critics[:2]:
-        calls += [*critic.up(), *critic.down(), adam(critic)]
-    calls += policy.up()
+        calls += [*critic.forward(), *critic.backward(), adam(critic)]
+    calls += policy.forward()
     for critic in critics[:2]:
-        calls += [*critic.up(), *critic.down(weights=False, inputs=True)]
-    return time_of([*calls, *policy.down(), adam(policy)])
+        calls += [*critic.forward(), *critic.backward(weights=False, inputs=True)]
+    return time_of([*calls, *policy.backward(), adam(policy)])
 
 
 def td3() -> float:
     """256 samples; a policy, two critics and the targets of all three; the policy learns every second update."""
     policy, target_policy = (Net(256, 17, 256, 256, 6) for _ in range(2))
     critics = [Net(256, 23, 256, 256, 1) for _ in range(4)]
-    calls = target_policy.up()
+    calls = target_policy.forward()
     for target in critics[2:]:
-        calls += target.up()
+        calls += target.forward()
     for critic in critics[:2]:
-        calls += [*critic.up(), *critic.down(), adam(critic)]
-    delayed = [*policy.up(), *critics[0].up(), *critics[0].down(weights=False, inputs=True)]
-    return time_of(calls) + time_of([*delayed, *policy.down(), adam(policy)]) / 2
+        calls += [*critic.forward(), *critic.backward(), adam(critic)]
+    delayed = [
+        *policy.forward(),
+        *critics[0].forward(),
+        *critics[0].backward(weights=False, inputs=True),
+    ]
+    return time_of(calls) + time_of([*delayed, *policy.backward(), adam(policy)]) / 2
 
 
 def time_of(calls: list[Call]) -> float:
-    """Return the minimum microseconds of all calls in their order."""
+    """Return the minimum microseconds of all calls together, in their order."""
 
-    def all_of_them() -> None:
+    def run_all() -> None:
         for call in calls:
             call()
 
-    return least({"all": all_of_them})["all"]
+    return least({"all": run_all})["all"]
 
 
-def fastest(one: Array, other: Array, into: Array) -> Call:
-    """Return the fastest function that multiplies `one` by `other`."""
-    tensors = (torch.from_numpy(one), torch.from_numpy(other))
-    place = torch.from_numpy(into)
-    turned = tensors[1].t()
+def fastest(left: Array, right: Array, out: Array) -> Call:
+    """Return the fastest function that multiplies `left` by `right`."""
+    tensors = (torch.from_numpy(left), torch.from_numpy(right))
+    out_tensor = torch.from_numpy(out)
+    transposed = tensors[1].t()
     calls: dict[str, Call] = {
-        "numpy": lambda: np.dot(one, other, out=into),
-        "torch": lambda: torch.mm(*tensors, out=place),
+        "numpy": lambda: np.dot(left, right, out=out),
+        "torch": lambda: torch.mm(*tensors, out=out_tensor),
         "oneDNN": lambda: torch.ops.mkldnn._linear_pointwise(
-            tensors[0], turned, None, "none", [], ""
+            tensors[0], transposed, None, "none", [], ""
         ),
     }
     found = least(calls)

@@ -3,8 +3,8 @@
     python bench/cudagraphs.py              # needs a GPU; compiling takes a few minutes
     python bench/cudagraphs.py --only sac
 
-Batches are on the device, as with `--buffer-storage cuda`; PPO's update is one minibatch. Each turn waits for the
-device only at its end, like a run.
+Batches are on the device, like with `--buffer-storage cuda`; PPO's update is one minibatch. A turn waits for the device
+only at its end, like a run.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def row(name: str) -> list[str]:
     ]
     medians = [statistics.median(way) for way in zip(*turns, strict=True)]
     ratio = statistics.median(turn[0] / turn[2] for turn in turns)
-    return [name, *(f"{one:,.0f}" for one in medians), f"{ratio:.2f}"]
+    return [name, *(f"{median:,.0f}" for median in medians), f"{ratio:.2f}"]
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 
 for library in ("OMP", "OPENBLAS"):
-    os.environ[f"{library}_NUM_THREADS"] = "1"  # as the command line has it
+    os.environ[f"{library}_NUM_THREADS"] = "1"  # like the command line
 
 import argparse
 import json
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from peers import HERE, measured, peer_python
+from peers import HERE, peer_python, run_script
 from results import ROOT, bootstrap, interquartile_mean, machine, revision, table, write_section
 
 from rlplug_core.runs.api import train
@@ -114,7 +114,7 @@ def theirs(goal: Goal, seed: int, cache: Path) -> dict[str, Any]:
         "final": FINAL,
     }
     words = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
-    return measured(script + words, threads=1)
+    return run_script(script + words, threads=1)
 
 
 def section(records: list[dict[str, Any]]) -> str:

@@ -2,8 +2,8 @@
 
     python bench/evidence.py
 
-Only goals count whose runs had the preset and no other options than their length and their evaluations. Tables that
-others published do not count, because their settings are translated and their results belong to other code.
+A goal counts only if its runs changed no option of the preset except their length and evaluations. Tables that others
+published do not count, because their settings are translated and their results belong to other code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PRESETS = HERE.parent / "rlplug-algos" / "src" / "rlplug_algos" / "presets"
 RESULTS = PRESETS / "results.json"
 #: Options that change how long a run is and how it is evaluated, not how it learns.
 NEUTRAL = {"total_timesteps", "eval_every", "eval_episodes", "final_eval_episodes"}
-#: Algorithms of an example whose rows have its presets, the titles of the table, and its file of results.
+#: Algorithms of the example whose rows use its presets; the titles of the table; its file of results.
 MARL = ("qmix", "vdn")
 MARL_TITLES = (
     "algorithm",
@@ -86,7 +86,7 @@ def entry(goal: Goal, row: dict[str, str]) -> dict[str, object]:
     }
 
 
-def of_marl(text: str) -> list[dict[str, object]]:
+def marl_results(text: str) -> list[dict[str, object]]:
     """Return the rows of rlplug-marl, which run its presets in its own worlds."""
     found = []
     for line in text.splitlines():
@@ -110,7 +110,7 @@ def content() -> str:
 
 def content_of_marl() -> str:
     """Return the content of the file of rlplug-marl."""
-    return as_file(of_marl(LEARNING.read_text(encoding="utf-8")))
+    return as_file(marl_results(LEARNING.read_text(encoding="utf-8")))
 
 
 def as_file(rows: list[dict[str, object]]) -> str:

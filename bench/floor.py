@@ -69,24 +69,31 @@ class Net:
             check=True,
         )
         self.c = ctypes.CDLL(str(place))
-        self.kept = np.zeros(2 * batch * hidden + batch * outputs, np.float32)
-        self.out = self.kept[2 * batch * hidden :].reshape(batch, outputs)
+        self.activations = np.zeros(2 * batch * hidden + batch * outputs, np.float32)
+        self.out = self.activations[2 * batch * hidden :].reshape(batch, outputs)
 
-    def up(self, weights: Array, obs: Array) -> Array:
-        self.c.up(at(weights), at(obs), at(self.kept))
+    def forward(self, weights: Array, obs: Array) -> Array:
+        self.c.up(pointer(weights), pointer(obs), pointer(self.activations))
         return self.out
 
-    def down(
+    def backward(
         self,
         weights: Array,
         gradient: Array | None,
         obs: Array,
-        slopes: Array,
+        output_gradient: Array,
         inputs: Array | None = None,
     ) -> None:
-        arrays = (weights, gradient, obs, self.kept, slopes, inputs)  # in the order of `floor.c`
+        arrays = (
+            weights,
+            gradient,
+            obs,
+            self.activations,
+            output_gradient,
+            inputs,
+        )  # in the order of `floor.c`
         begin = self.shape[1] - (0 if inputs is None else inputs.shape[1])
-        self.c.down(*map(at, arrays), ctypes.c_int(begin))
+        self.c.down(*map(pointer, arrays), ctypes.c_int(begin))
 
 
 class Flat:
@@ -109,11 +116,11 @@ class Flat:
         self.count += 1
         numbers = (norm, lr, 1e-8, 1 - 0.9**self.count, 1 - 0.999**self.count)
         self.c.step(
-            *map(at, self.all), ctypes.c_int(len(self.all[0])), *map(ctypes.c_float, numbers)
+            *map(pointer, self.all), ctypes.c_int(len(self.all[0])), *map(ctypes.c_float, numbers)
         )
 
 
-def at(array: Array | None) -> ctypes.c_void_p | None:
+def pointer(array: Array | None) -> ctypes.c_void_p | None:
     return None if array is None else ctypes.c_void_p(array.ctypes.data)
 
 
@@ -147,15 +154,20 @@ class Rollout:
         policy = self.policy
         critic = self.critic
         ((pw, pg), (cw, cg)) = self.flat.parts
-        policy.up(pw, self.obs)
-        critic.up(cw, self.obs)
-        told = at(self.action), at(self.old), at(self.advantage)
-        policy.c.clipped(at(policy.out), *told, ctypes.c_float(0.2), at(self.d))
-        policy.down(pw, pg, self.obs, self.d)
+        policy.forward(pw, self.obs)
+        critic.forward(cw, self.obs)
+        told = pointer(self.action), pointer(self.old), pointer(self.advantage)
+        policy.c.clipped(pointer(policy.out), *told, ctypes.c_float(0.2), pointer(self.d))
+        policy.backward(pw, pg, self.obs, self.d)
         critic.c.regress(
-            at(critic.out), None, at(self.target), ctypes.c_float(0.5), ctypes.c_int(0), at(self.dv)
+            pointer(critic.out),
+            None,
+            pointer(self.target),
+            ctypes.c_float(0.5),
+            ctypes.c_int(0),
+            pointer(self.dv),
         )
-        critic.down(cw, cg, self.obs, self.dv)
+        critic.backward(cw, cg, self.obs, self.dv)
         self.flat.step(0.5, 3e-4)
 
 
@@ -214,12 +226,17 @@ def dqn() -> Calls:
     (w, g), ((tw, _),) = flat.parts[0], other.parts
 
     def floor() -> None:
-        aim = batch.reward.numpy() + 0.99 * target.up(tw, next_obs).max(1)
-        online.up(w, obs)
+        aim = batch.reward.numpy() + 0.99 * target.forward(tw, next_obs).max(1)
+        online.forward(w, obs)
         online.c.regress(
-            at(online.out), at(action), at(aim), ctypes.c_float(0.5), ctypes.c_int(1), at(d)
+            pointer(online.out),
+            pointer(action),
+            pointer(aim),
+            ctypes.c_float(0.5),
+            ctypes.c_int(1),
+            pointer(d),
         )
-        online.down(w, g, obs, d)
+        online.backward(w, g, obs, d)
         flat.step(10.0, 1e-4)
 
     return {
@@ -252,7 +269,7 @@ def sac() -> Calls:
     dv = np.zeros((256, 1), np.float32)
 
     def drawn(seen: Array) -> tuple[Array, Array, Array]:
-        mean, log_std = np.hsplit(policy.up(pw, seen), 2)
+        mean, log_std = np.hsplit(policy.forward(pw, seen), 2)
         deviation = np.exp(log_std.clip(-20, 2))
         action = np.tanh(mean + deviation * noise)
         return action, (-0.5 * noise**2 - log_std - np.log(1 - action**2 + 1e-6)).sum(1), deviation
@@ -261,29 +278,40 @@ def sac() -> Calls:
         action, log_prob, _ = drawn(next_obs)
         both = np.concatenate([next_obs, action], 1)
         low = np.min(
-            [net.up(part[0], both)[:, 0] for net, part in zip(critics, targets.parts, strict=True)],
+            [
+                net.forward(part[0], both)[:, 0]
+                for net, part in zip(critics, targets.parts, strict=True)
+            ],
             0,
         )
         aim = batch.reward.numpy() + 0.99 * (low - 0.1 * log_prob)
         both = np.concatenate([obs, taken], 1)
         for net, (w, g) in zip(critics, of_critics.parts, strict=True):
-            net.up(w, both)
-            net.c.regress(at(net.out), None, at(aim), ctypes.c_float(0.5), ctypes.c_int(0), at(dv))
-            net.down(w, g, both, dv)
+            net.forward(w, both)
+            net.c.regress(
+                pointer(net.out),
+                None,
+                pointer(aim),
+                ctypes.c_float(0.5),
+                ctypes.c_int(0),
+                pointer(dv),
+            )
+            net.backward(w, g, both, dv)
         of_critics.step(np.inf, 3e-4)
         action, log_prob, deviation = drawn(obs)
         both = np.concatenate([obs, action], 1)
         values = [
-            net.up(part[0], both)[:, 0] for net, part in zip(critics, of_critics.parts, strict=True)
+            net.forward(part[0], both)[:, 0]
+            for net, part in zip(critics, of_critics.parts, strict=True)
         ]
         by_action = np.zeros((256, 6), np.float32)
         for number, (net, (w, _)) in enumerate(zip(critics, of_critics.parts, strict=True)):
             dv[:, 0] = (values[number] < values[1 - number]) * np.float32(-1 / 256)
-            net.down(w, None, both, dv, dx)
+            net.backward(w, None, both, dv, dx)
             by_action += dx
         by_mean = (by_action + np.float32(0.2 / 256) * action) * (1 - action**2)
         d[:, :6], d[:, 6:] = by_mean, by_mean * deviation * noise - np.float32(0.1 / 256)
-        policy.down(pw, pg, obs, d)
+        policy.backward(pw, pg, obs, d)
         of_policy.step(np.inf, 3e-4)
         targets.all[0] += np.float32(0.005) * (of_critics.all[0] - targets.all[0])
 
@@ -296,7 +324,7 @@ LIBRARIES = {"dqn": by_libraries.dqn, "sac": by_libraries.sac, "td3": by_librari
 
 
 @dataclass(frozen=True)
-class Whole:
+class StepFloor:
     """A pair of `peers.py`: its environment, updates per env step, and the floor of an update."""
 
     env: str
@@ -306,25 +334,25 @@ class Whole:
     threads: int = 1
 
 
-WHOLE = {
-    "a2c": Whole("CartPole-v1", 1 / 40, lambda: Rollout(40).floor),
-    "a3c": Whole("CartPole-v1", 1 / 20, lambda: Rollout(20).floor, processes=2),
-    "ppo": Whole("CartPole-v1", 20 / 256, lambda: Rollout(256).floor),
-    "ppo-halfcheetah": Whole("HalfCheetah-v5", 10 / 64, lambda: Rollout(64, 17, 6).floor),
-    "dqn": Whole("CartPole-v1", 128 / 256, lambda: dqn()["floor"]),
-    "sac": Whole("HalfCheetah-v5", 1.0, threads=2),
-    "td3": Whole("HalfCheetah-v5", 1.0, threads=2),
+STEP_FLOORS = {
+    "a2c": StepFloor("CartPole-v1", 1 / 40, lambda: Rollout(40).floor),
+    "a3c": StepFloor("CartPole-v1", 1 / 20, lambda: Rollout(20).floor, processes=2),
+    "ppo": StepFloor("CartPole-v1", 20 / 256, lambda: Rollout(256).floor),
+    "ppo-halfcheetah": StepFloor("HalfCheetah-v5", 10 / 64, lambda: Rollout(64, 17, 6).floor),
+    "dqn": StepFloor("CartPole-v1", 128 / 256, lambda: dqn()["floor"]),
+    "sac": StepFloor("HalfCheetah-v5", 1.0, threads=2),
+    "td3": StepFloor("HalfCheetah-v5", 1.0, threads=2),
 }
-WHOLES = """The floor of a whole env step is the time of the bare environment from Gymnasium's registry plus the share
-of the updates in C or by libraries; acting, storing, targets and statistics cost nothing in it. The losses are those
-for discrete actions, and PPO's loss also replaces A2C's and A3C's. The last columns use the table of the peers if
+STEP_NOTE = """The floor of a whole env step is the time of the bare environment from Gymnasium's registry plus the
+share of the updates in C or by libraries; acting, storing, targets and statistics cost nothing in it. The losses are
+those for discrete actions, and PPO's loss also replaces A2C's and A3C's. The last columns use the table of the peers if
 it was measured on the same processor: speed of rlplug / floor, floor / peer, rlplug / peer. Floors are minima of many
 turns, the speeds of peers are medians on a machine with other users. The pairs of SAC and TD3 use two threads, and so
-do the libraries in their floor. Without AVX-512 rlplug reached 0.23 to 0.51 of the speed of the floor, and the floor
-of DQN was 6.1 times as fast as the peer instead of 4.5 times."""
+do the libraries in their floor. Without AVX-512 rlplug reached 0.23 to 0.51 of the speed of the floor, and the floor of
+DQN was 6.1 times as fast as the peer instead of 4.5 times."""
 
 
-def stepping(id: str) -> Callable[[], object]:
+def env_steps(id: str) -> Callable[[], object]:
     """Return a function that makes a hundred steps with random actions in a bare environment, with resets."""
     env = gymnasium.make(id).unwrapped
     spec = gymnasium.spec(id)
@@ -341,8 +369,8 @@ def stepping(id: str) -> Callable[[], object]:
     return run
 
 
-def by_libraries_alone(name: str, threads: int) -> float:
-    """Return the microseconds of an update by libraries; infinity for small networks, where they are not a floor."""
+def libraries_floor(name: str, threads: int) -> float:
+    """Return the microseconds of an update by libraries, or infinity for small networks: they are faster in C."""
     if name not in LIBRARIES:
         return np.inf
     torch.set_num_threads(threads)
@@ -352,29 +380,29 @@ def by_libraries_alone(name: str, threads: int) -> float:
         torch.set_num_threads(1)
 
 
-def wholes() -> str:
+def step_table() -> str:
     """Return the table of whole env steps."""
-    kept = json.loads(ROWS.read_text(encoding="utf-8"))["peers"]
+    measured = json.loads(ROWS.read_text(encoding="utf-8"))["peers"]
     rows = []
-    for name, pair in WHOLE.items():
+    for name, pair in STEP_FLOORS.items():
         found = least(
-            {"env": stepping(pair.env), **({} if pair.make is None else {"update": pair.make()})}
+            {"env": env_steps(pair.env), **({} if pair.make is None else {"update": pair.make()})}
         )
-        update = min(found.get("update", np.inf), by_libraries_alone(name, pair.threads))
+        update = min(found.get("update", np.inf), libraries_floor(name, pair.threads))
         micros = found["env"] / 100, update * pair.updates
         floor = pair.processes * 1e6 / sum(micros)
-        row = kept.get(name, {"machine": ""})
-        beside = ["-"] * 4
+        row = measured.get(name, {"machine": ""})
+        cells = ["-"] * 4
         if row["machine"] == machine():
             peer, ours = (float(cell.split()[0].replace(",", "")) for cell in row["cells"][2:4])
             bar = row["cells"][5].removeprefix("≥ ").split()[0]
-            beside = [
+            cells = [
                 f"{ours / floor:.2f}",
                 f"{floor / peer:.1f}",
                 row["cells"][4].split()[0].strip("*"),
                 bar,
             ]
-        rows.append([name, *(f"{each:.1f}" for each in micros), f"{floor:,.0f}", *beside])
+        rows.append([name, *(f"{each:.1f}" for each in micros), f"{floor:,.0f}", *cells])
     header = ["pair", "environment, µs", "updates, µs", "floor, env steps/s"]
     return table([*header, "rlplug / floor", "floor / peer", "rlplug / peer", "bar"], rows)
 
@@ -396,9 +424,9 @@ def main() -> None:
             if make.__name__ in LIBRARIES:
                 found["by libraries"] = LIBRARIES[make.__name__]()
             sides = ("rlplug", "by hand", "by libraries", "floor")
-            beside = (f"{found[side]:,.0f}" if side in found else "-" for side in sides)
+            cells = (f"{found[side]:,.0f}" if side in found else "-" for side in sides)
             lowest = min(found["floor"], found.get("by libraries", np.inf))
-            rows.append([name, *beside, f"{found['rlplug'] / lowest:.2f}"])
+            rows.append([name, *cells, f"{found['rlplug'] / lowest:.2f}"])
     header = [
         "update",
         "rlplug, µs",
@@ -408,7 +436,7 @@ def main() -> None:
         "rlplug / lowest",
     ]
     text = table(header, rows) + f"\n\n{NOTE}"
-    text += "" if given.only else f"\n\n{wholes()}\n\n{WHOLES}"
+    text += "" if given.only else f"\n\n{step_table()}\n\n{STEP_NOTE}"
     print(text)
     if given.write:
         about = f"{machine()}; rlplug at {revision()}."

@@ -230,17 +230,17 @@ class Goal:
     extends: bool = False
 
     @property
-    def called(self) -> str:
+    def label(self) -> str:
         """The algorithm and its variant."""
         return "-".join(filter(None, (self.algorithm, self.variant)))
 
     @property
     def name(self) -> str:
         """The form that `--only` accepts."""
-        return f"{self.called}/{self.env.rpartition(':')[2]}"
+        return f"{self.label}/{self.env.rpartition(':')[2]}"
 
 
-def measured(
+def mean_goal(
     name: str,
     env: str,
     steps: int,
@@ -257,7 +257,7 @@ def measured(
     )
 
 
-def extended(goal: Goal, before: int) -> Goal:
+def extend(goal: Goal, before: int) -> Goal:
     """Make a goal that extends runs of `before` steps, with the same interval between evaluations."""
     options = (*goal.options, ("eval_every", before // 20))
     return replace(goal, options=options, variant="long", extends=True)
@@ -344,7 +344,7 @@ GOALS = (
         for name, options in BRICKS.items()
     ),
     *(
-        measured(
+        mean_goal(
             name,
             f"MinAtar/{game}-v1",
             steps,
@@ -354,27 +354,27 @@ GOALS = (
         for name, steps in MINATAR_STEPS.items()
         for game in MINATAR
     ),
-    *(measured("ppo", f"{robot}-v5", 100_000, part="robots", options=SHORT) for robot in ROBOTS),
+    *(mean_goal("ppo", f"{robot}-v5", 100_000, part="robots", options=SHORT) for robot in ROBOTS),
     *(
-        measured(name, f"{robot}-v5", steps, part="robots", options=SHORT)
+        mean_goal(name, f"{robot}-v5", steps, part="robots", options=SHORT)
         for name in ("sac", "td3", "tqc")
         for robot, steps in EACH_STEP.items()
     ),
     *(
-        extended(measured(name, f"{robot}-v5", 100_000, part="robots", options=SHORT), steps)
+        extend(mean_goal(name, f"{robot}-v5", 100_000, part="robots", options=SHORT), steps)
         for name in ("sac", "td3", "tqc")
         for robot, steps in EACH_STEP.items()
     ),
-    measured("ppo", "ALE/Pong-v5", 1_500_000, part="atari", options=GAMES),
+    mean_goal("ppo", "ALE/Pong-v5", 1_500_000, part="atari", options=GAMES),
     *(
-        measured(
+        mean_goal(
             name, "ALE/Pong-v5", steps, part="atari", options=UNSTUCK, bar=bar, variant="not-sticky"
         )
         for name, steps, bar in (("ppo", 1_200_000, 0), ("a2c", 3_000_000, None))
     ),
     Goal("acer-continuous", "Pendulum-v1", 100_000),
     *(
-        measured(name, env, steps, part="kinds", options=BRIEFLY)
+        mean_goal(name, env, steps, part="kinds", options=BRIEFLY)
         for env, steps, names in KINDS
         for name in names
     ),
@@ -452,9 +452,9 @@ GOALS = (
         )
         for name, world in SPEAKING
     ),
-    measured("mappo", "pettingzoo/sisl.multiwalker_v9", 200_000, part="agents", options=SHORT),
+    mean_goal("mappo", "pettingzoo/sisl.multiwalker_v9", 200_000, part="agents", options=SHORT),
     *(
-        measured(
+        mean_goal(
             "self-play", f"pettingzoo/classic.{game}", 200_000, part="agents", options=(), bar=bar
         )
         for game, bar in OF_TWO.items()

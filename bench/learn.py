@@ -224,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--report", action="store_true", help="only write the tables")
     given = parser.parse_args(arguments)
-    for goal in installed():
+    for goal in installed_goals():
         for seed in given.seeds if goal.name in given.only and not given.report else ():
             outcome = outcome_of(goal, seed, run_of(goal, seed, given.out))
             with OUTCOMES.open("a", encoding="utf-8") as file:
@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write(outcomes())
 
 
-def installed() -> list[Goal]:
+def installed_goals() -> list[Goal]:
     """Return the goals of the installed algorithms."""
     names = {
         record.id for record in records() if record.group == "algorithms" and record.status == "ok"
@@ -263,7 +263,7 @@ def run_of(goal: Goal, seed: int, out: Path) -> Run:
     """Return the finished run; train or resume it if necessary."""
     values, name = options_of(goal, seed)
     if goal.extends:
-        return longer(goal, seed, out, name)
+        return extend_run(goal, seed, out, name)
     if goal.part == "offline":
         values |= {"offline": True, "dataset": str(data_of(goal.env, out))}
     if not (out / name).exists():
@@ -275,10 +275,12 @@ def run_of(goal: Goal, seed: int, out: Path) -> Run:
     return run if run.status == "finished" else resume(run, hooks=False)
 
 
-def longer(goal: Goal, seed: int, out: Path, name: Path) -> Run:
+def extend_run(goal: Goal, seed: int, out: Path, name: Path) -> Run:
     """Copy the run of the shorter goal and continue it."""
     if not (out / name).exists():
-        (shorter,) = (one for one in GOALS if one.called == goal.algorithm and one.env == goal.env)
+        (shorter,) = (
+            each for each in GOALS if each.label == goal.algorithm and each.env == goal.env
+        )
         before = run_of(shorter, seed, out)
         copy = out / f"{name}.copy"
         shutil.copytree(before.path, copy, dirs_exist_ok=True)
@@ -392,7 +394,7 @@ def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
     )
     seconds = statistics.median(outcome.seconds for outcome in found.values())
     aggregate = "" if goal.judge == "every seed" else f" ({goal.judge})"
-    what = [f"`{goal.called}`", goal.env.rpartition(":")[2], f"{goal.steps:,}"]
+    what = [f"`{goal.label}`", goal.env.rpartition(":")[2], f"{goal.steps:,}"]
     commits = sorted({outcome.revision for outcome in found.values()})
     by = ", ".join(commits) if len(commits) < 3 else "several"
     aim = ["-", "-", "-"]

@@ -1,15 +1,15 @@
-"""Change one thing in the sources at a time, and see whether a test fails.
+"""Mutation testing: make one change in the sources at a time, and check if a test fails.
 
     python bench/mutants.py --tree COPY --results mutants.jsonl --sample 300    # continues where it stopped
     python bench/mutants.py --tree COPY --results more.jsonl --survivors mutants.jsonl --tests tests/algos
     python bench/mutants.py --report mutants.jsonl
 
-COPY is a checkout that nobody edits meanwhile, whose packages are installed editable. Each mutant is one file with one
-change: a comparison, a number, an operator, a dropped statement, a swapped branch.
+COPY is a checkout that no one edits in the meantime, with editable installations of its packages. A mutant is one
+change of one file: a comparison, a number, an operator, a dropped statement, a swapped branch.
 
-One process imports and collects the tests. For each mutant there is a fork of it, in which the function has the changed
-code: it runs the tests named after the module and those that import it, first those that name the function, and ends
-at the first failure. The file is changed as well, for the processes that tests start.
+One process imports and collects the tests, and forks for each mutant. In the fork the function has the changed code.
+The fork runs the tests that are named after the module or import it, first those that name the function, and stops at
+the first failure. The file is changed as well, for processes that tests start.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Any
 import pytest
 
 ROOMS = ("nets", "learning", "buffers", "loop", "runs")
-#: Seconds of processor time and of waiting that the tests of one mutant may take; a mutant that loops is killed.
+#: Seconds of processor time and of wall time for the tests of one mutant; a mutant with an endless loop is killed.
 CPU_SECONDS = 20
 WALL_SECONDS = 600
 #: Test files of one mutant, the nearest first.
@@ -88,14 +88,14 @@ def mutants(tree: Path) -> Iterator[Mutant]:
             text = path.read_text(encoding="utf-8")
             name = path.relative_to(tree).as_posix()
             functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)]
-            nodes = {id(node): node for function in functions for node in inside(function)}
+            nodes = {id(node): node for function in functions for node in body_nodes(function)}
             for parent in nodes.values():
                 for node, kind, after in changes(parent):
                     before = ast.get_source_segment(text, node) or ""
                     yield Mutant(name, node.lineno, node.col_offset, kind, before, after)
 
 
-def inside(function: ast.FunctionDef) -> Iterator[ast.expr | ast.stmt]:
+def body_nodes(function: ast.FunctionDef) -> Iterator[ast.expr | ast.stmt]:
     """Yield the statements and expressions of a body: no docstrings, defaults or annotations."""
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
     for statement in body:
@@ -124,8 +124,8 @@ def changes(node: ast.expr | ast.stmt) -> Iterator[tuple[ast.expr | ast.stmt, st
         yield node.test, "swapped branches", f"(not ({ast.unparse(node.test)}))"
 
 
-def mutated(text: str, mutant: Mutant) -> str:
-    """Return the text of a file with the change made."""
+def apply_mutant(text: str, mutant: Mutant) -> str:
+    """Return the text of a file with the change."""
     lines = text.splitlines(keepends=True)
     start = sum(map(len, lines[: mutant.line - 1]))
     line = lines[mutant.line - 1].encode()
@@ -240,7 +240,7 @@ class Mutations:
         reader, self.pipe = os.pipe()
         os.set_blocking(reader, False)  # a process that a test left may keep the other end open
         try:
-            path.write_text(mutated(text, mutant), encoding="utf-8")
+            path.write_text(apply_mutant(text, mutant), encoding="utf-8")
             result = in_fork(lambda: self.run_tests(path, tests))
             killer = read_name(reader)
             return "broken" if result == "killed" and not killer else result, killer
@@ -279,7 +279,7 @@ def function_at(text: str, line: int) -> str:
 
 
 def in_fork(work: Callable[[], None]) -> str:
-    """Do work in a fork; returns "killed" if it exits with an error, "survived" or "timeout"."""
+    """Do work in a fork; return "killed" if it exits with an error, otherwise "survived" or "timeout"."""
     child = os.fork()
     if child == 0:
         os.setsid()

@@ -191,7 +191,9 @@ def compare(given: argparse.Namespace) -> None:
                 if one is not None:
                     found[way].append(one)
         medians = [statistics.median(found[way]) if found[way] else None for way in COLUMNS]
-        rows.append([algorithm, *("-" if one is None else f"{one:,.0f}" for one in medians)])
+        rows.append(
+            [algorithm, *("-" if median is None else f"{median:,.0f}" for median in medians)]
+        )
     about = f"{torch.cuda.get_device_name()}; {machine()}; torch {torch.__version__}; rlplug at {revision()}."
     text = f"""## Training on a GPU
 

@@ -4,7 +4,8 @@
     python bench/peers.py --only a2c,ppo        # some pairs; the other rows come from peers/rows.json
     python bench/peers.py --pairs 0             # only the table
 
-Measures the rlplug that is installed for the Python that runs this script. Each peer gets its own virtual environment.
+Measures the rlplug that is installed for the Python interpreter of this script. Each peer gets its own virtual
+environment.
 """
 
 from __future__ import annotations
@@ -163,12 +164,12 @@ class Tree(threading.Thread):
         before = (time.perf_counter(), 0.0)
         while not self.over.wait(GLANCE):
             tree = self.tree()
-            self.memory.append(sum(map(proportional, tree)))
+            self.memory.append(sum(map(memory_mib, tree)))
             now = (time.perf_counter(), sum(map(processor_time, tree)))
             self.cores.append((now[1] - before[1]) / (now[0] - before[0]))
             before = now
 
-    def seen(self) -> dict[str, float]:
+    def usage(self) -> dict[str, float]:
         """Return the peak memory of the whole tree in MiB and the median number of busy cores."""
         return {
             "tree_mb": round(max(self.memory)),
@@ -182,8 +183,8 @@ class Tree(threading.Thread):
             return []
 
 
-def proportional(process: psutil.Process) -> float:
-    """Return the memory of one process in MiB, as PSS (shared pages are divided) if the system reports it, else RSS."""
+def memory_mib(process: psutil.Process) -> float:
+    """Return the memory of one process in MiB: PSS (shared pages are divided) if the system reports it, else RSS."""
     try:
         full = process.memory_full_info()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
@@ -200,7 +201,7 @@ def processor_time(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def measured(command: Sequence[str], threads: int) -> dict[str, Any]:
+def run_script(command: Sequence[str], threads: int) -> dict[str, Any]:
     """Run one script to its end; return its JSON line with the memory and cores of its process tree.
 
     Raises:
@@ -211,7 +212,7 @@ def measured(command: Sequence[str], threads: int) -> dict[str, Any]:
         limited |= {
             "OMP_NUM_THREADS": str(threads),
             "OPENBLAS_NUM_THREADS": "1",
-        }  # as `rlplug` sets it
+        }  # like `rlplug` sets it
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=errors, text=True, env=limited
         )
@@ -229,7 +230,7 @@ def measured(command: Sequence[str], threads: int) -> dict[str, Any]:
                 f"{' '.join(command)} failed with {process.returncode}:\n{errors.read()}"
             )
     line: dict[str, Any] = json.loads(output.splitlines()[-1])
-    return line | tree.seen()
+    return line | tree.usage()
 
 
 def run_pair(pair: Pair, index: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -246,8 +247,8 @@ def run_pair(pair: Pair, index: int, arguments: argparse.Namespace) -> list[dict
     ]
     ours = [sys.executable, str(HERE / "ours.py"), pair.name, *extra]
     lines = [
-        measured(peer + (["--tuned"] if arguments.tuned else []), pair.threads),
-        measured(ours, pair.threads),
+        run_script(peer + (["--tuned"] if arguments.tuned else []), pair.threads),
+        run_script(ours, pair.threads),
     ]
     for line in lines:
         speed = f"{line['steps_per_s']} steps/s on {line['cores']} cores"
@@ -306,9 +307,9 @@ per working process. The return is the mean of 20 greedy episodes after training
 {about}."""
 
 
-def section(measured: dict[str, dict[str, Any]], tuned: bool) -> str:
+def section(run_script: dict[str, dict[str, Any]], tuned: bool) -> str:
     """Return the section of RESULTS.md from the newest row of each pair."""
-    known = [measured[pair.name] for pair in PAIRS if pair.name in measured]
+    known = [run_script[pair.name] for pair in PAIRS if pair.name in run_script]
     if not known:
         return "Nothing measured yet."
     heading = "## Compared with other libraries" + (", tuned" if tuned else "")

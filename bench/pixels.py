@@ -14,10 +14,11 @@ BRICKS = slice(1, 4)
 
 
 class Bricks(Vector):
-    """1 for every brick; the episode ends when the ball gets past the paddle, or is cut after 500 steps.
+    """A brick gives 1; the episode ends when the ball passes the paddle, and is truncated after 500 steps.
 
-    Stay, go left, go right; one time in ten the last action is repeated instead. The ball flies diagonally; a picture
-    [4, 10, 10] shows paddle, ball, where the ball was, and bricks. A cleared wall is built anew.
+    The actions are stay, left and right; one time in ten the last action is repeated instead. The ball moves
+    diagonally. An observation [4, 10, 10] shows the paddle, the ball, its previous place, and the bricks. A cleared
+    wall is built again.
     """
 
     action = spaces.Discrete(3)
@@ -73,7 +74,7 @@ class Bricks(Vector):
         return hit.astype(np.float64), lost, s["length"] + 1 >= 500
 
     def _bounce(self, s: dict[str, Array], x: Array, y: Array) -> Array:
-        """Send the ball back from the paddle, or from where it will be in a moment at its own corner; who missed it."""
+        """Reflect the ball from the paddle or from its corner; return the rows in which the paddle missed the ball."""
         low = y == SIZE - 1
         caught = low & (s["paddle"] == x)
         corner = low & ~caught & (s["paddle"] == s["last_x"])

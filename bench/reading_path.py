@@ -1,4 +1,4 @@
-"""Counts the files and functions of rlplug that run between the loop and changed weights, and switches between files.
+"""Counts the files and functions of rlplug between the loop and the changed weights, and the switches between files.
 
     python bench/reading_path.py
 
@@ -77,7 +77,7 @@ class Trace:
 
     @property
     def switches(self) -> int:
-        """The number of calls into another file than the call before."""
+        """The number of calls into a file other than that of the previous call."""
         return sum(
             before != after for before, after in zip(self.order, self.order[1:], strict=False)
         )
@@ -105,7 +105,7 @@ def depth(frame: FrameType) -> int:
     return len(names)
 
 
-def traced(run: Callable[[], object]) -> Trace:
+def trace_call(run: Callable[[], object]) -> Trace:
     """Trace a call of `run`."""
     trace = Trace()
     sys.setprofile(trace)
@@ -117,7 +117,7 @@ def traced(run: Callable[[], object]) -> Trace:
 
 
 @contextmanager
-def autograd_alone() -> Iterator[None]:
+def only_autograd() -> Iterator[None]:
     """Let autograd differentiate every loss."""
 
     def call(self: FastLosses, loss: Any, learner: Any, *args: Any, **named: Any) -> Any:
@@ -127,7 +127,7 @@ def autograd_alone() -> Iterator[None]:
         yield
 
 
-def whole(name: str) -> tuple[Trace, Trace]:
+def trace_run(name: str) -> tuple[Trace, Trace]:
     """Return the trace of the second half of a run from the loop to the weights, and of one more update."""
     algorithm, env, options = RUNS[name]
     plan = Plan.make(algorithm, env, {"seed": 1, "total_timesteps": 2 * STEPS, **options})
@@ -138,20 +138,20 @@ def whole(name: str) -> tuple[Trace, Trace]:
 
     runner.run(until_half)
     runner.clock.stop = False
-    trace = traced(lambda: runner.run(lambda: None))
+    trace = trace_call(lambda: runner.run(lambda: None))
     batches: list[Any] = []
     while not batches:
         runner.actor.buffer.add(runner.actor.step())
         batches += runner.actor.buffer.batches(runner.clock)
-    return trace, traced(lambda: runner.learner.update(batches[0], runner.clock))
+    return trace, trace_call(lambda: runner.learner.update(batches[0], runner.clock))
 
 
 def row(name: str) -> str:
     """Return a line of the table: files, functions, depth and switches, as run and by autograd."""
     counts: list[int] = []
-    for way in (nullcontext, autograd_alone):
+    for way in (nullcontext, only_autograd):
         with way():
-            trace, update = whole(name)
+            trace, update = trace_run(name)
         counts += [len(trace.files), len(trace.functions), trace.depth, update.switches]
     return f"{name:<32}" + "".join(f"{count:>11}" for count in counts)
 

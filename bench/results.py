@@ -1,4 +1,4 @@
-"""Parts that all benchmarks share: Markdown tables, the description of the machine, the sections of RESULTS.md."""
+"""Shared by all benchmarks: Markdown tables, the description of the machine, the sections of RESULTS.md."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ def machine() -> str:
     """Return cores, processor with family and widest vector instructions, system and Python in one line."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
-    told = {
+    cpu_info = {
         name.strip(): value.strip()
         for name, _, value in (line.partition(":") for line in reversed(lines))
     }
     widest = next(
-        (name for flag, name in WIDTHS.items() if flag in told.get("flags", "").split()), ""
+        (name for flag, name in WIDTHS.items() if flag in cpu_info.get("flags", "").split()), ""
     )
     kind = ", ".join(
-        filter(None, (told.get("cpu family") and f"family {told['cpu family']}", widest))
+        filter(None, (cpu_info.get("cpu family") and f"family {cpu_info['cpu family']}", widest))
     )
-    model = told.get("model name", platform.processor()) + (f" ({kind})" if kind else "")
+    model = cpu_info.get("model name", platform.processor()) + (f" ({kind})" if kind else "")
     system = f"{platform.system()} {platform.machine()}"
     return f"{os.cpu_count()} cores, {model}, {system}, Python {platform.python_version()}"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[variable] = "1"  # as the command line has it
+    os.environ[variable] = "1"  # like the command line
 
 import argparse
 import multiprocessing
@@ -69,7 +69,7 @@ def speed(plan: Plan, seconds: float) -> float:
 
     def poll() -> None:
         now = time.perf_counter()
-        if not marks and runner.clock.updates and at_work(runner):
+        if not marks and runner.clock.updates and all_have_started(runner):
             marks.append((now + WARM, 0))
         elif len(marks) == 1 and now >= marks[0][0]:
             marks.append((now, runner.clock.steps))
@@ -81,19 +81,19 @@ def speed(plan: Plan, seconds: float) -> float:
         runner.run(poll)
     finally:
         runner.close()
-    (_, _), (began, before), (ended, after) = marks
-    return (after - before) / (ended - began)
+    (_, _), (start, before), (stop, after) = marks
+    return (after - before) / (stop - start)
 
 
-def at_work(runner: object) -> bool:
-    """Return whether every actor or worker has delivered its first steps."""
+def all_have_started(runner: object) -> bool:
+    """Return whether all actors or workers have delivered their first steps."""
     if isinstance(runner, Decoupled) and isinstance(runner.fleet, ActorProcesses):
         return all(seat.delivered for seat in runner.fleet.seats)
     assert isinstance(runner, Processes)
     return bool((runner.slots > 0).all())
 
 
-def linked(plan: Plan, seconds: float) -> tuple[float, float]:
+def linked_speed(plan: Plan, seconds: float) -> tuple[float, float]:
     """Return env steps per second over the process link to a learner that only publishes weights, and the processor
     time of an actor per step."""
     runner = build(plan, Clock(ENDLESS))
@@ -104,15 +104,15 @@ def linked(plan: Plan, seconds: float) -> tuple[float, float]:
     assert isinstance(fleet, ActorProcesses)
     try:
         while len(seen) < plan.options.actors:
-            seen |= {chunk.source for chunk in received(runner, weights)}
-        until(time.perf_counter() + WARM, lambda: received(runner, weights))
+            seen |= {chunk.source for chunk in receive_and_publish(runner, weights)}
+        until(time.perf_counter() + WARM, lambda: receive_and_publish(runner, weights))
         before = runner.clock.steps
         busy = processor(fleet)
-        began = time.perf_counter()
-        until(began + seconds, lambda: received(runner, weights))
+        start = time.perf_counter()
+        until(start + seconds, lambda: receive_and_publish(runner, weights))
         steps = runner.clock.steps - before
-        ended = time.perf_counter()
-        return steps / (ended - began), (processor(fleet) - busy) / steps
+        stop = time.perf_counter()
+        return steps / (stop - start), (processor(fleet) - busy) / steps
     finally:
         fleet.close()
 
@@ -123,7 +123,7 @@ def processor(fleet: ActorProcesses) -> float:
     return sum(each.user + each.system for each in spent)
 
 
-def received(runner: Decoupled, weights: Any) -> list[Any]:
+def receive_and_publish(runner: Decoupled, weights: Any) -> list[Any]:
     """Receive the next chunks and publish weights for each of them at once."""
     chunks = runner.fleet.receive()
     for _ in chunks:
@@ -154,14 +154,14 @@ def act_alone(
     until(time.perf_counter() + WARM, chunk)
     before = actor.clock.steps
     busy = time.process_time()
-    began = time.perf_counter()
-    until(began + seconds, chunk)
+    start = time.perf_counter()
+    until(start + seconds, chunk)
     steps = actor.clock.steps - before
-    ended = time.perf_counter()
-    pipe.send((steps / (ended - began), (time.process_time() - busy) / steps))
+    stop = time.perf_counter()
+    pipe.send((steps / (stop - start), (time.process_time() - busy) / steps))
 
 
-def alone(plan: Plan, seconds: float) -> tuple[float, float]:
+def independent_speed(plan: Plan, seconds: float) -> tuple[float, float]:
     """Return the summed env steps per second of independent actors, and their processor time per step."""
     context = multiprocessing.get_context("spawn")
     pipes = []
@@ -189,20 +189,22 @@ def link(seconds: float, repeats: int) -> str:
     rows = []
     for actors in (1, 2):
         plan = plan_of("impala", "CartPole-v1", actors=actors)
-        pairs = [(alone(plan, seconds), linked(plan, seconds)) for _ in range(repeats)]
-        one, other = (
+        pairs = [
+            (independent_speed(plan, seconds), linked_speed(plan, seconds)) for _ in range(repeats)
+        ]
+        independent, linked = (
             statistics.median(speed for speed, _ in side) for side in zip(*pairs, strict=True)
         )
-        share = statistics.median(linked[0] / alone[0] for alone, linked in pairs)
+        share = statistics.median(linked[0] / independent[0] for independent, linked in pairs)
         costs = [
             1e6 * statistics.median(cost for _, cost in side) for side in zip(*pairs, strict=True)
         ]
-        ideal = statistics.median(alone[1] / linked[1] for alone, linked in pairs)
+        ideal = statistics.median(independent[1] / linked[1] for independent, linked in pairs)
         rows.append(
             (
                 actors,
-                f"{one:,.0f}",
-                f"{other:,.0f}",
+                f"{independent:,.0f}",
+                f"{linked:,.0f}",
                 f"{100 * share:.0f} %",
                 "≥ 90 %",
                 f"{costs[0]:.1f} and {costs[1]:.1f} µs",
@@ -299,7 +301,7 @@ def latency(seconds: float, repeats: int) -> str:
     runner = build(plan, Clock(ENDLESS))
     assert isinstance(runner, Decoupled)
     try:
-        while not (chunks := received(runner, runner.agent.weights())):
+        while not (chunks := receive_and_publish(runner, runner.agent.weights())):
             pass
         size = sum(array.nbytes for array in leaves(chunks[0].data))
     finally:
@@ -350,12 +352,12 @@ def follow(shared: SharedWeights, weights: dict[str, Any], seen: torch.Tensor) -
 def one_way(shared: SharedWeights, weights: Any, seen: torch.Tensor, version: int) -> float:
     mark = seen.numpy()
     time.sleep(0.001)
-    began = time.perf_counter()
+    start = time.perf_counter()
     shared.put(weights, version)
     while mark[0] != version:
-        if time.perf_counter() > began + 60:
+        if time.perf_counter() > start + 60:
             raise TimeoutError("the other process does not read the weights")
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 PARTS: dict[str, tuple[str, Callable[[float, int], str]]] = {

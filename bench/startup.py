@@ -2,10 +2,10 @@
 
     python -m pip install nox && python bench/startup.py --write
 
-A virtual environment adds metadata of more distributions to the installed ones: five plugins with one algorithm each,
-then 500 distributions, 50 of them plugins. Commands take turns, so a slow minute of the machine slows all of them.
-Ratios are computed within a turn. A second table has a search in a registry of 500 plugins, and a shared agent that is
-pulled from a folder and played into a film of one episode.
+A virtual environment adds the metadata of more distributions: first five plugins with one algorithm each, then 500
+distributions, 50 of them plugins. Commands take turns, so a slow minute of the machine slows all of them. Ratios are
+computed within a turn. A second table measures a search in a registry of 500 plugins, and the pull of a shared agent
+from a folder with a film of one episode.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def write_plugin(site: Path, id: str) -> None:
         file.write(f"\n{DESCRIPTION}\n")
 
 
-def measured(python: Path, words: list[str], variables: dict[str, str]) -> tuple[float, float]:
+def run_python(python: Path, words: list[str], variables: dict[str, str]) -> tuple[float, float]:
     """Run a command; return milliseconds of processor time and of wall time."""
     # Without byte code each turn would compile the sources of an editable installation again.
     environment = {**os.environ, **variables, "PYTHONDONTWRITEBYTECODE": ""}
@@ -96,8 +96,8 @@ def measured(python: Path, words: list[str], variables: dict[str, str]) -> tuple
     wall = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.stdout, words
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return 1000 * used, 1000 * wall
+    run_rlplug = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return 1000 * run_rlplug, 1000 * wall
 
 
 def rows(python: Path, label: str, bar: float, turns: int) -> list[tuple[str, ...]]:
@@ -105,7 +105,7 @@ def rows(python: Path, label: str, bar: float, turns: int) -> list[tuple[str, ..
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for turn in range(turns + 1):
         for name, (words, variables) in COMMANDS.items():
-            one = measured(python, words, variables)
+            one = run_python(python, words, variables)
             if turn:  # the first writes byte code
                 found[name].append(one)
     reference = found[next(iter(COMMANDS))]
@@ -156,7 +156,7 @@ def sharing_rows(folder: Path, turns: int) -> list[tuple[str, ...]]:
     agent = folder / "agent"
     words = ["run", "ppo", "CartPole-v1", *TRAINED, "--out", str(run.parent), "--name", run.name]
     for given in (words, ["push", str(run), str(agent)]):
-        used(given)
+        run_rlplug(given)
     found: dict[str, list[tuple[float, float]]] = {"search": [], "pull": [], "play": []}
     for turn in range(turns + 1):
         copy = folder / f"copy{turn}"
@@ -164,23 +164,23 @@ def sharing_rows(folder: Path, turns: int) -> list[tuple[str, ...]]:
         pull = ["pull", str(agent), "--out", str(copy)]
         play = ["play", str(copy), "--video", str(folder / f"film{turn}.mp4")]
         for words in (search, pull, play):
-            one = used(words)
+            one = run_rlplug(words)
             if turn:  # the first writes byte code
                 found[words[0]].append(one)
     by = {name: medians(times) for name, times in found.items()}
     both = [sum(pair) for pair in zip(by["pull"], by["play"], strict=True)]
     return [
-        bounded(f"rlplug search, {PLUGINS} plugins", by["search"], SEARCH),
+        bounded_row(f"rlplug search, {PLUGINS} plugins", by["search"], SEARCH),
         ("rlplug pull", *(f"{time:.0f}" for time in by["pull"]), ""),
         ("rlplug play, a film of 500 frames", *(f"{time:.0f}" for time in by["play"]), ""),
-        bounded("pull and play", both, PULL_AND_PLAY),
+        bounded_row("pull and play", both, PULL_AND_PLAY),
     ]
 
 
-def used(words: list[str]) -> tuple[float, float]:
+def run_rlplug(words: list[str]) -> tuple[float, float]:
     """Run a command of rlplug without MLflow; return milliseconds of processor time and of wall time."""
     variables = {"RLPLUG_DISABLED_PLUGINS": "mlflow"}
-    return measured(Path(sys.executable), ["-m", "rlplug_cli", *words], variables)
+    return run_python(Path(sys.executable), ["-m", "rlplug_cli", *words], variables)
 
 
 def medians(times: list[tuple[float, float]]) -> list[float]:
@@ -188,7 +188,7 @@ def medians(times: list[tuple[float, float]]) -> list[float]:
     return [statistics.median(one[kind] for one in times) for kind in (0, 1)]
 
 
-def bounded(title: str, times: list[float], seconds: float) -> tuple[str, ...]:
+def bounded_row(title: str, times: list[float], seconds: float) -> tuple[str, ...]:
     """Return a row with a bound of the wall time."""
     verdict = "✓" if times[1] <= 1000 * seconds else "✗"
     return title, *(f"{time:.0f}" for time in times), f"≤ {1000 * seconds:.0f} {verdict}"

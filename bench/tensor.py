@@ -1,9 +1,9 @@
 """Measure environments on the device against JAX: `python bench/tensor.py [--num-envs 4096] [--rounds 5]`.
 
-gymnax 0.0.9 and jax 0.10 have to be importable, from a directory of their own: `python -m pip install --target
-DIRECTORY gymnax==0.0.9 'jax[cpu]'`, and `PYTHONPATH=DIRECTORY`. So have skrl 2.1.1 and
-rsl-rl-lib 5.5.1: `python -m pip install --no-deps skrl rsl-rl-lib tensordict pyvers orjson importlib_metadata`. What is
-missing is left out. Rows alternate; each number is the median of the rounds.
+Install gymnax 0.0.9 and jax 0.10 in a separate directory: `python -m pip install --target DIRECTORY gymnax==0.0.9
+'jax[cpu]'`, with `PYTHONPATH=DIRECTORY`. Install skrl 2.1.1 and rsl-rl-lib 5.5.1 with `python -m pip install --no-deps
+skrl rsl-rl-lib tensordict pyvers orjson importlib_metadata`. Missing packages are left out. Measurements alternate;
+each number is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def torch_world(rows: int) -> Callable[[], int]:
 
 
 def gymnax_world(rows: int) -> Callable[[], int]:
-    """The same in gymnax, in one `jit`."""
+    """Steps of CartPole in gymnax, in one `jit`."""
     import gymnax
     import jax
 
@@ -71,7 +71,7 @@ def gymnax_world(rows: int) -> Callable[[], int]:
 
 
 def vector(rows: int, adapted: bool) -> Callable[[], int]:
-    """Steps of Gymnasium's vector of CartPole, bare or by the adapter."""
+    """Steps of Gymnasium's vector of CartPole, with or without the adapter."""
     env: Any = CartPoleVectorEnv(num_envs=rows)
     if adapted:
         env = Adapter(lambda bare=env: bare, "CartPole-v1", inexact="not saved")
@@ -114,7 +114,7 @@ def seconds(runs: dict[str, Callable[[], int]], rounds: int) -> dict[str, float]
     return {name: median(values) for name, values in times.items()}
 
 
-def found(package: str) -> bool:
+def is_installed(package: str) -> bool:
     """Return whether a package can be imported."""
     return importlib.util.find_spec(package) is not None
 
@@ -127,21 +127,21 @@ def main() -> None:
     rows = chosen.num_envs
     rounds = chosen.rounds
     torch.set_num_threads(1)
-    jax = found("gymnax")
+    jax = is_installed("gymnax")
     world = seconds(
         {"torch": torch_world(rows)} | ({"gymnax": gymnax_world(rows)} if jax else {}), rounds
     )
-    doors = {
+    vectors = {
         f"{kind} {count}": vector(count, kind == "adapter")
         for count in (rows // 4, rows)
         for kind in ("bare", "adapter")
     }
-    door = seconds(doors, rounds)
+    steps = seconds(vectors, rounds)
     others = {"jax": (jax_ppo, "gymnax"), "skrl": (skrl_ppo, "skrl"), "rsl_rl": (rsl_ppo, "rsl_rl")}
-    there = {name: make(rows) for name, (make, package) in others.items() if found(package)}
-    ppo = seconds({"rlplug": rlplug_ppo(rows)} | there, rounds)
+    peers = {name: make(rows) for name, (make, package) in others.items() if is_installed(package)}
+    ppo = seconds({"rlplug": rlplug_ppo(rows)} | peers, rounds)
     added = {
-        count: 1e3 * (door[f"adapter {count}"] - door[f"bare {count}"])
+        count: 1e3 * (steps[f"adapter {count}"] - steps[f"bare {count}"])
         for count in (rows // 4, rows)
     }
     report = {
@@ -150,14 +150,16 @@ def main() -> None:
             name: round(1 / each) for name, each in world.items()
         },
         "env steps per second, PPO": {name: round(1 / each) for name, each in ppo.items()},
-        "milliseconds per vector step": {name: round(1e3 * each, 3) for name, each in door.items()},
+        "milliseconds per vector step": {
+            name: round(1e3 * each, 3) for name, each in steps.items()
+        },
         "milliseconds added by the adapter": {
             count: round(each, 3) for count, each in added.items()
         },
     }
     if jax:
         report["torch / gymnax"] = round(world["gymnax"] / world["torch"], 2)
-    for name in there:
+    for name in peers:
         report[f"rlplug / {name}, PPO"] = round(ppo[name] / ppo["rlplug"], 2)
     print(json.dumps(report, indent=2))
 

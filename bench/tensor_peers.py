@@ -1,6 +1,7 @@
-"""PPO of skrl and rsl_rl on the same world in torch, for `bench/tensor.py`: one rollout and update per call.
+"""PPO of skrl and rsl_rl on CartPole in torch, for `bench/tensor.py`: one rollout and update per call.
 
-Their own loops, without logging: rsl_rl's runner has no discrete actions, so the sign of its action moves the cart.
+These are their own loops without logging. rsl_rl's runner has no discrete actions, so the sign of its action moves the
+cart.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ GAMMA, LAMBDA, CLIP, RATE, ENTROPY = 0.99, 0.95, 0.2, 3e-4, 0.01
 
 
 def network(outputs: int) -> nn.Module:
-    """Return two hidden layers of 64 units, as `ppo` has."""
+    """Return a network with two hidden layers of 64 units, like that of `ppo`."""
     return nn.Sequential(
         nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, outputs)
     )
@@ -117,11 +118,11 @@ def rsl_ppo(rows: int) -> Callable[[], int]:
     from rsl_rl.storage import RolloutStorage
     from tensordict import TensorDict
 
-    def observed(obs: torch.Tensor) -> Any:
+    def to_observation(obs: torch.Tensor) -> Any:
         return TensorDict({"policy": obs}, batch_size=[rows])
 
     world = CartPole(rows)
-    obs = observed(world.reset(seed=0)[0])
+    obs = to_observation(world.reset(seed=0)[0])
     groups = {"actor": ["policy"], "critic": ["policy"]}
     layers = {"hidden_dims": [64, 64], "activation": "tanh"}
     gaussian = {"class_name": "GaussianDistribution", "init_std": 1.0}
@@ -150,7 +151,7 @@ def rsl_ppo(rows: int) -> Callable[[], int]:
             for _ in range(ROLLOUT):
                 action = agent.act(obs)
                 seen, reward, terminated, truncated, _ = world.step((action[:, 0] > 0).long())
-                obs = observed(seen)
+                obs = to_observation(seen)
                 agent.process_env_step(
                     obs, reward, terminated | truncated, {"time_outs": truncated}
                 )

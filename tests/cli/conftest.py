@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a clean working directory, and the command in this process or another."""
+"""Fixtures for tests of the command line: an empty working directory, and the command in this process or a new one."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tests.waiting import PATIENCE, without_notices
 
 
 @dataclass
-class Done:
-    """What a command left behind."""
+class Result:
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -63,41 +63,41 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def rlplug(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+def rlplug(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """The command in this process."""
 
-    def call(*words: str) -> Done:
+    def call(*words: str) -> Result:
         monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", os.environ.get("RLPLUG_DISABLED_PLUGINS", ""))
         plugins.refresh()
         capsys.readouterr()
         code = main(words)
         captured = capsys.readouterr()
-        return Done(code, captured.out, without_notices(captured.err))
+        return Result(code, captured.out, without_notices(captured.err))
 
     return call
 
 
 @pytest.fixture
-def process(warm: Warm) -> Callable[..., Done]:
-    """The command in a process of its own, a fork of one that has imported what it needs."""
+def process(warm: Warm) -> Callable[..., Result]:
+    """The command in its own process, forked from one that has imported the heavy modules."""
 
-    def call(*words: str, **environment: str) -> Done:
+    def call(*words: str, **environment: str) -> Result:
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             streams = (0, out.fileno(), err.fileno())
             code = call_warm(warm.socket, list(words), {**os.environ, **environment}, streams)
             out.seek(0)
             err.seek(0)
-            return Done(code, out.read(), without_notices(err.read()))
+            return Result(code, out.read(), without_notices(err.read()))
 
     return call
 
 
 @pytest.fixture
-def new_process() -> Callable[..., Done]:
-    """The command in a new interpreter, which reads its variables as it starts."""
+def new_process() -> Callable[..., Result]:
+    """The command in a new interpreter, which reads its environment variables at its start."""
 
-    def call(*words: str, **environment: str) -> Done:
-        done = subprocess.run(
+    def call(*words: str, **environment: str) -> Result:
+        result = subprocess.run(
             [sys.executable, "-m", "rlplug_cli", *words],
             check=False,
             capture_output=True,
@@ -105,12 +105,12 @@ def new_process() -> Callable[..., Done]:
             timeout=PATIENCE,
             env={**os.environ, **environment},
         )
-        return Done(done.returncode, done.stdout, without_notices(done.stderr))
+        return Result(result.returncode, result.stdout, without_notices(result.stderr))
 
     return call
 
 
-#: Options with which a run takes a moment.
+#: Options that make a run take about a second.
 SHORT = ("--total-timesteps", "600", "--eval-episodes", "2", "--final-eval-episodes", "3", "--eval-every", "300")
 
 
@@ -120,8 +120,8 @@ def short() -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="session")
-def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty MLflow store, which the test processes share; making one takes seconds, copying it does not."""
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty MLflow store for all test processes: it takes seconds to create one, and almost none to copy it."""
     base = tmp_path_factory.getbasetemp()
     path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "mlflow.db"
     with path.with_suffix(".lock").open("w") as file:
@@ -134,15 +134,15 @@ def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def with_store(made_store: Path, place: Path) -> str:
-    """The working directory has a store; its URI."""
-    shutil.copy(made_store, place / "mlflow.db")
+def with_store(empty_store: Path, place: Path) -> str:
+    """Put an MLflow store into the working directory; the value is its URI."""
+    shutil.copy(empty_store, place / "mlflow.db")
     return store.tracking_uri()
 
 
 @dataclass
-class Written:
-    """A run directory as training would leave it, its journal still open."""
+class RunWithJournal:
+    """A run directory like that of a run in training, with an open journal."""
 
     path: Path
     journal: Journal
@@ -157,10 +157,10 @@ class Written:
 
 
 @pytest.fixture
-def written(place: Path) -> Callable[..., Written]:
+def make_run(place: Path) -> Callable[..., RunWithJournal]:
     """A function that makes a run directory with an open journal."""
 
-    def make(name: str = "one", env: str = "CartPole-v1", **options: Any) -> Written:
+    def make(name: str = "one", env: str = "CartPole-v1", **options: Any) -> RunWithJournal:
         path = place / "runs" / name
         path.mkdir(parents=True)
         config = {
@@ -177,6 +177,6 @@ def written(place: Path) -> Callable[..., Written]:
         (path / "config.json").write_text(json.dumps(config))
         journal = Journal(path / "journal.jsonl")
         journal.write("start", 0, {"resumed": False})
-        return Written(path, journal)
+        return RunWithJournal(path, journal)
 
     return make

@@ -1,4 +1,4 @@
-"""Argument lists as people mistype them, made from the commands' own parameters; the same seed gives the same lists."""
+"""Random argument lists with typing errors, made from the parameters of the commands; a seed fixes the lists."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import click
 
 from rlplug_cli.app import COMMANDS, app
 
-#: What is typed where a value belongs, or anywhere.
+#: Words for option values and for any other position.
 VALUES = (
     "0", "1", "-1", "3", "1e3", "1e400", "nan", "inf", "", " ", "x", "none", "yes", "a,b", "1,,2", "1..2:log", "1e-3",
     "CartPole-v1", "Nope-v1", "./nothing.py:Env", "module:thing", "a2c", "ppo", "../up", "/", "~", "*", "é", "\t", "[]",
     "{}", "linear(1,0)", "cosine(1,2", "a=b", "=", "learning_rate=x", "net.hidden=64,64", "--", "-", "🙂", "a" * 300,
 )  # fmt: skip
-#: Commands that would train, serve or write where everything fits: their lists end with what is refused.
-REFUSED = {
+#: Commands that would train, serve or write if all words were valid: their lists end with an invalid word.
+INVALID = {
     "run": ("--num-envs", "x"), "sweep": ("--seeds", "x"), "tune": ("--trials", "x"), "ui": ("--port", "x"),
     "new": ("--out", "/dev/null/x"), "check": ("--nope",), "index": ("--nope",), "doctor": ("--nope",),
     "export": ("--nope",),
@@ -24,39 +24,39 @@ REFUSED = {
 
 
 def argument_lists(count: int, seed: int) -> Iterator[list[str]]:
-    """Random argument lists of every command, which train nothing."""
+    """Yield random argument lists of all commands; none of them trains."""
     draw = random.Random(seed)
     for _ in range(count):
         name = draw.choice(list(COMMANDS))
-        words = [name, *(typed(draw, name) if draw.random() < 0.95 else [])]
-        yield [*words, *REFUSED.get(name, ())]
+        words = [name, *(random_words(draw, name) if draw.random() < 0.95 else [])]
+        yield [*words, *INVALID.get(name, ())]
 
 
-def typed(draw: random.Random, name: str) -> list[str]:
-    """Some words behind a command: often a proper beginning, then options of its own with values, good and bad."""
+def random_words(draw: random.Random, name: str) -> list[str]:
+    """Return words for a command: often a subcommand, then some of its options with good and bad values."""
     command = app.get_command(click.Context(app), name)
     words: list[str] = []
     if isinstance(command, click.Group):
         context = click.Context(command)
-        below = draw.choice([*command.list_commands(context)[:6], draw.choice(VALUES)])
-        words.append(below)
-        command = command.get_command(context, below) if below in command.list_commands(context) else None
+        subcommand = draw.choice([*command.list_commands(context)[:6], draw.choice(VALUES)])
+        words.append(subcommand)
+        command = command.get_command(context, subcommand) if subcommand in command.list_commands(context) else None
     words += draw.sample(VALUES, draw.randrange(3))
-    flags = options(command) if command else ["--help", "--json"]
+    names = options(command) if command else ["--help", "--json"]
     for _ in range(draw.randrange(4)):
-        flag = draw.choice(flags)
-        words += [mistyped(draw, flag)] if draw.random() < 0.2 else [flag]
+        flag = draw.choice(names)
+        words += [misspell(draw, flag)] if draw.random() < 0.2 else [flag]
         words += [draw.choice(VALUES)] if draw.random() < 0.8 else []
     return words
 
 
 def options(command: click.Command) -> list[str]:
-    """The options of a command."""
-    found = [flag for one in command.get_params(click.Context(command)) for flag in (*one.opts, *one.secondary_opts)]
-    return [flag for flag in found if flag.startswith("-")]
+    """Return the options of a command."""
+    parameters = command.get_params(click.Context(command))
+    return [flag for each in parameters for flag in (*each.opts, *each.secondary_opts) if flag.startswith("-")]
 
 
-def mistyped(draw: random.Random, flag: str) -> str:
-    """An option with a letter left out, doubled, or another one."""
+def misspell(draw: random.Random, flag: str) -> str:
+    """Drop, double or replace one letter of an option."""
     at = draw.randrange(len(flag))
     return flag[:at] + draw.choice(["", flag[at] * 2, "q"]) + flag[at + 1 :]

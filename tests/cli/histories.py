@@ -1,4 +1,4 @@
-"""Run directories as training leaves them, made in a moment: returns are given, the rest is as plain as can be."""
+"""Run directories with given returns, made without training."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from rlplug_core.runs.journal import Journal
 def write_run(
     path: Path, returns: Sequence[float], *, algorithm: str = "ppo", env: str = "CartPole-v1", seed: int = 1,
     every: int = 100, best: float | None = None, status: str = "finished", content: str = "",
-    created: float = 1.0, held: Mapping[str, tuple[str, str]] = {}, further: Sequence[tuple[int, bool]] = (),
+    created: float = 1.0, files: Mapping[str, tuple[str, str]] = {}, extensions: Sequence[tuple[int, bool]] = (),
     **options: Any,
 ) -> Path:  # fmt: skip
-    """A run that evaluated after each `every` env steps; every evaluation took a second and ten updates.
+    """Write a run that evaluated each `every` env steps; an evaluation took a second and ten updates.
 
-    `content` is that of the environment's file, `held` the file and the content of other roles; `further` are the
-    totals that it was given in later processes, and whether its schedules were stretched to them.
+    `content` is the content of the environment's file. `files` gives the file and the content of other roles.
+    `extensions` are the totals that later processes gave it, and whether its schedules were stretched to them.
     """
     path.mkdir(parents=True)
-    whole = {"seed": seed, "total_timesteps": every * len(returns), "learning_rate": 1e-3, **options}
-    origins = dict.fromkeys(whole, "default") | dict.fromkeys(options, "option")
-    env_held = {"env": (env, content)} if content else {}
-    sources = {role: _source(*one) for role, one in {**held, **env_held}.items()}
-    config = {"name": path.name, "uid": path.name, "group": group_of(algorithm, content or env, whole),
-              "algorithm": algorithm, "env": env, "options": whole, "origins": origins, "environment": {"versions": {}},
-              "created": created, "sources": sources}  # fmt: skip
+    all_options = {"seed": seed, "total_timesteps": every * len(returns), "learning_rate": 1e-3, **options}
+    origins = dict.fromkeys(all_options, "default") | dict.fromkeys(options, "option")
+    env_file = {"env": (env, content)} if content else {}
+    sources = {role: _source(*file) for role, file in {**files, **env_file}.items()}
+    config = {"name": path.name, "uid": path.name, "group": group_of(algorithm, content or env, all_options),
+              "algorithm": algorithm, "env": env, "options": all_options, "origins": origins,
+              "environment": {"versions": {}}, "created": created, "sources": sources}  # fmt: skip
     (path / "config.json").write_text(json.dumps(config))
     journal = Journal(path / "journal.jsonl")
     journal.write("start", 0, {"resumed": False})
-    for limit, rescale in further:
+    for limit, rescale in extensions:
         journal.write("start", 0, {"resumed": True, "limit": limit, "rescale": rescale})
     for number, value in enumerate(returns, 1):
         step = every * number

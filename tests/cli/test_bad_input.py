@@ -1,4 +1,4 @@
-"""Bad input gets one clear sentence and the right exit code, never a traceback, and leaves nothing behind."""
+"""Bad input prints one clear sentence, exits with the right code, and writes nothing."""
 
 from __future__ import annotations
 
@@ -38,21 +38,25 @@ CASES = {
     ),
     "above the range": ("run a2c CartPole-v1 --gamma 1.1", 2, r"option '--gamma': expected a number of at most 1"),
     "not a number": ("run a2c CartPole-v1 --learning-rate nan", 2, r"option '--learning-rate': expected a number"),
-    "no choice": ("run a2c CartPole-v1 --inference-backend jax", 2, r"expected one of auto, numpy, torch, got 'jax'"),
+    "bad choice": (
+        "run a2c CartPole-v1 --inference-backend jax",
+        2,
+        r"expected one of auto, numpy, torch, got 'jax'",
+    ),
     "bad list": (
         "run a2c CartPole-v1 --net.hidden 64,x",
         2,
         r"'--net.hidden': expected numbers as in 64,64, got '64,x'",
     ),
-    "no schedule": (
+    "not a schedule": (
         "run a2c CartPole-v1 --learning-rate linear(1e-3)",
         2,
         r"'--learning-rate': 'linear\(1e-3\)' is not a schedule; write constant",
     ),
     "a schedule out of range": ("run ppo CartPole-v1 --gamma linear(0.9,1.1)", 2, r"'--gamma': expected .* at most 1"),
     "a schedule for an integer": ("run a2c CartPole-v1 --n-steps linear(5,9)", 2, r"'--n-steps': expected an integer"),
-    "no optimizer": ("run a2c CartPole-v1 --optimizer NAdma", 2, r"no optimizer 'NAdma'; did you mean 'NAdam'"),
-    "an option without use": (
+    "unknown optimizer": ("run a2c CartPole-v1 --optimizer NAdma", 2, r"no optimizer 'NAdma'; did you mean 'NAdam'"),
+    "option that the optimizer does not use": (
         "run a2c CartPole-v1 --optimizer sgd --optimizer-kwargs.alpha 0.9",
         2,
         r"'sgd' does not use 'optim",
@@ -65,19 +69,23 @@ CASES = {
     ),
     "set wrong": ("run a2c CartPole-v1 --set anneal_lr=maybe", 2, r"'--anneal-lr': expected yes or no, got 'maybe'"),
     "no config file": ("run a2c CartPole-v1 --config no.toml", 2, r"no.toml cannot be read: No such file"),
-    "another's option": (
+    "option of other algorithms": (
         "run ppo CartPole-v1 --buffer-size 9",
         2,
         r"'--buffer-size'; a2c, .* more have it",
     ),
-    "one other's option": ("run ppo CartPole-v1 --expectile 1", 2, r"'--expectile'; iql has it"),
+    "option of one other algorithm": ("run ppo CartPole-v1 --expectile 1", 2, r"'--expectile'; iql has it"),
     "unknown option": ("run a2c CartPole-v1 --num-env 3", 2, r"no such option '--num-env'.*--num-envs"),
     "option too early": (
         "run --seed 1 a2c CartPole-v1",
         2,
         r"put options after the algorithm: rlplug run ALGORITHM ENV --seed",
     ),
-    "a name of no path": ("evaluate " + "a" * 300, 2, r"'a+…' is too long for a path; name an existing file or run"),
+    "long name": (
+        "evaluate " + "a" * 300,
+        2,
+        r"'a+…' is too long for a path; name an existing file or run",
+    ),
     "too many environments": (
         "run a2c CartPole-v1 --num-envs 1e9",
         2,
@@ -86,10 +94,14 @@ CASES = {
     "no environment": ("run a2c", 2, r"missing argument 'ENV'"),
     "unknown command": ("runn a2c CartPole-v1", 2, r"no command 'runn'; did you mean 'run'"),
     "another library's command": ("train ppo CartPole-v1", 2, r"no command 'train'; did you mean 'run'"),
-    "unsound runner": ("run dqn CartPole-v1 --runner async", 2, r"dqn does not run under 'async'.*use --runner sync"),
+    "bad runner": (
+        "run dqn CartPole-v1 --runner async",
+        2,
+        r"dqn does not run under 'async'.*use --runner sync",
+    ),
     "no device": ("run a2c CartPole-v1 --device cuda:7", 2, r"device 'cuda' is not available"),
     "unwritable": ("run a2c CartPole-v1 --out /proc/none", 2, r"/proc/none.*cannot be written.*--out"),
-    "a path for a name": ("run a2c CartPole-v1 --name ../x", 2, r"--name ../x: use a name without ./. .*--out"),
+    "path instead of a name": ("run a2c CartPole-v1 --name ../x", 2, r"--name ../x: use a name without ./. .*--out"),
     "no such run": ("resume nothing", 2, r"no run at nothing \('rlplug runs' lists"),
     "no such run to evaluate": ("evaluate nothing", 2, r"no run at nothing"),
     "no such run to send": ("sync nothing", 2, r"no run at nothing"),
@@ -108,88 +120,81 @@ CASES = {
 }
 
 
-def assert_one_sentence(done: Any, code: int, pattern: str) -> None:
-    assert done.code == code, done.err
-    (line,) = done.err.splitlines()
+def assert_one_sentence(result: Any, code: int, pattern: str) -> None:
+    assert result.code == code, result.err
+    (line,) = result.err.splitlines()
     assert line.startswith("rlplug: ")
     assert re.search(pattern, line), line
-    assert "Traceback" not in done.out + done.err
+    assert "Traceback" not in result.out + result.err
 
 
-def test_every_mistake_is_one_sentence_and_writes_nothing(
+def test_mistake_prints_one_sentence_and_writes_nothing(
     rlplug: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = []
     for name, (command, code, pattern) in CASES.items():
         monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "")  # option `-P` of an earlier command sets it
-        done = rlplug(*command.split())
-        lines = done.err.splitlines()
-        sentence = len(lines) == 1 and lines[0].startswith("rlplug: ") and "Traceback" not in done.out
-        if done.code != code or not sentence or not re.search(pattern, lines[0]):
-            faults.append(f"{name}: code {done.code}: {done.err}")
+        result = rlplug(*command.split())
+        lines = result.err.splitlines()
+        sentence = len(lines) == 1 and lines[0].startswith("rlplug: ") and "Traceback" not in result.out
+        if result.code != code or not sentence or not re.search(pattern, lines[0]):
+            faults.append(f"{name}: code {result.code}: {result.err}")
         faults += [f"{name} wrote {path.name}" for path in place.iterdir() if path.name != "mlflow.db.lock"]
     assert not faults, "\n".join(faults)
 
 
-def test_a_config_file_that_is_not_toml(rlplug: Callable[..., Any], place: Path) -> None:
-    (place / "bad.toml").write_text("lr = = 3")
-    assert_one_sentence(rlplug("run", "a2c", "CartPole-v1", "--config", "bad.toml"), 2, r"bad.toml is not TOML")
-    (place / "bad.toml").write_text("[net]\nhiden = [3]")
-    assert_one_sentence(
-        rlplug("run", "a2c", "CartPole-v1", "--config", "bad.toml"), 2, r"no option 'net.hiden'; did you mean"
-    )
-
-
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
+        ("lr = = 3", "bad.toml is not TOML"),
+        ("[net]\nhiden = [3]", "no option 'net.hiden'; did you mean"),
         ("learning_rat = 1e-3", "bad.toml: a2c has no option 'learning_rat'; did you mean 'learning_rate'"),
         ('learning_rate = "fast"', "bad.toml: 'learning_rate': expected a number or .* linear.*, got 'fast'"),
         ('learning_rate = "linear(1,"', "bad.toml: 'learning_rate': 'linear\\(1,' is not a schedule"),
         ("net.hidden = 3", "bad.toml: 'net.hidden': expected numbers as in 64,64, got 3"),
     ],
 )
-def test_a_config_file_is_checked_whatever_goes_over_it(
-    rlplug: Callable[..., Any], place: Path, line: str, said: str
+def test_config_file_is_checked_even_if_options_override_it(
+    rlplug: Callable[..., Any], place: Path, line: str, message: str
 ) -> None:
     (place / "bad.toml").write_text(line)
     words = ("run", "a2c", "CartPole-v1", "--config", "bad.toml", "--learning-rate", "1e-3", "--net.hidden", "8")
-    assert_one_sentence(rlplug(*words), 2, said)
+    assert_one_sentence(rlplug(*words), 2, message)
 
 
-def test_a_run_directory_that_exists(rlplug: Callable[..., Any], place: Path) -> None:
+def test_existing_run_directory_is_refused(rlplug: Callable[..., Any], place: Path) -> None:
     (place / "runs" / "mine").mkdir(parents=True)
     (place / "runs" / "mine" / "notes.txt").touch()
-    said = r"runs/mine exists already.*--name.*; it holds no run"
-    assert_one_sentence(rlplug("run", "a2c", "CartPole-v1", "--name", "mine"), 2, said)
+    message = r"runs/mine exists already.*--name.*; it holds no run"
+    assert_one_sentence(rlplug("run", "a2c", "CartPole-v1", "--name", "mine"), 2, message)
 
 
-def test_a_damaged_store_is_said_and_training_goes_on(
+def test_damaged_store_warns_and_training_continues(
     process: Callable[..., Any], place: Path, short: tuple[str, ...]
 ) -> None:
     (place / "mlflow.db").write_bytes(b"SQLite format 3\0 but not really" * 100)
-    done = process("run", "a2c", "CartPole-v1", *short, "--name", "mine", RLPLUG_MLFLOW_DRAIN_SECONDS="3600")
-    assert done.code == 0, done.err  # the end has not waited for a store that only its owner can mend
-    assert re.search(r"mlflow.db cannot be read: .*; move it away.*; training continues", done.err)
-    assert "'rlplug sync" in done.err
-    assert "Traceback" not in done.err
-    assert "final evaluation" in done.out
+    result = process("run", "a2c", "CartPole-v1", *short, "--name", "mine", RLPLUG_MLFLOW_DRAIN_SECONDS="3600")
+    assert result.code == 0, result.err  # it has not waited for a store that only its owner can repair
+    assert re.search(r"mlflow.db cannot be read: .*; move it away.*; training continues", result.err)
+    assert "'rlplug sync" in result.err
+    assert "Traceback" not in result.err
+    assert "final evaluation" in result.out
 
 
-def test_a_traceback_only_where_it_is_asked_for(process: Callable[..., Any]) -> None:
-    done = process("--traceback", "run", "a2cc", "CartPole-v1")
-    assert done.code == 1
-    assert "Traceback" in done.err
-    assert "UsageError: no algorithm 'a2cc'" in done.err
+def test_traceback_option_prints_a_traceback(process: Callable[..., Any]) -> None:
+    result = process("--traceback", "run", "a2cc", "CartPole-v1")
+    assert result.code == 1
+    assert "Traceback" in result.err
+    assert "UsageError: no algorithm 'a2cc'" in result.err
 
 
-def test_a_port_that_is_taken(rlplug: Callable[..., Any], with_store: str) -> None:
+def test_busy_port_is_refused(rlplug: Callable[..., Any], with_store: str) -> None:
     import socket
 
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = str(busy.getsockname()[1])
         assert_one_sentence(rlplug("ui", "--port", port), 2, rf"port {port} cannot be used")
 
 
@@ -211,13 +216,13 @@ class Broken(PPO):
 """
 
 
-def test_an_option_that_every_run_has_is_refused_at_once(rlplug: Callable[..., Any], place: Path) -> None:
+def test_algorithm_that_redefines_a_run_option_is_refused(rlplug: Callable[..., Any], place: Path) -> None:
     (place / "mine.py").write_text(MINE)
     for words in (("run", "./mine.py:Clash", "CartPole-v1"), ("run", "./mine.py:Clash", "--help")):
-        done = rlplug(*words)
-        assert done.code
-        assert "redefines the run option 'num_envs'; its author must rename it" in done.err
-        assert "UserWarning" not in done.err
+        result = rlplug(*words)
+        assert result.code
+        assert "redefines the run option 'num_envs'; its author must rename it" in result.err
+        assert "UserWarning" not in result.err
 
 
 def test_unexpected_errors_name_the_authors_file(
@@ -225,9 +230,9 @@ def test_unexpected_errors_name_the_authors_file(
 ) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     (place / "mine.py").write_text(MINE)
-    done = rlplug("run", "./mine.py:Broken", "CartPole-v1", *short)
-    assert done.code == 1
-    assert "(mine.py:15, in learn)" in done.err
+    result = rlplug("run", "./mine.py:Broken", "CartPole-v1", *short)
+    assert result.code == 1
+    assert "(mine.py:15, in learn)" in result.err
 
 
 LATER = """
@@ -242,7 +247,7 @@ class Later(PPO):
 """
 
 
-def test_failures_are_recorded_only_during_a_run(
+def test_error_says_whether_the_run_or_the_command_failed(
     rlplug: Callable[..., Any], place: Path, short: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")

@@ -1,4 +1,4 @@
-"""Films play in a browser, every frame of them; skipped where there is no Chromium."""
+"""Films play all their frames in a browser; skipped without Chromium."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
 #: Frames, and frames per second.
 FRAMES, FPS = 30, 30
-#: What the page tells: a film that was played to its end, or a picture of several frames.
+#: Plays a film to its end, or decodes an animated picture, and sends its size and its number of frames.
 PAGE = """<script>
-const tell = what => fetch('/told', {method: 'POST', body: JSON.stringify(what)});
-async function look(name) {
+const send = report => fetch('/report', {method: 'POST', body: JSON.stringify(report)});
+async function play(name) {
   if (name.endsWith('.mp4')) {
     const video = document.createElement('video');
     Object.assign(video, {muted: true, src: name});
-    video.onerror = () => tell({error: video.error.message});
-    video.onended = () => tell({seconds: video.duration, width: video.videoWidth, height: video.videoHeight,
+    video.onerror = () => send({error: video.error.message});
+    video.onended = () => send({seconds: video.duration, width: video.videoWidth, height: video.videoHeight,
                                 frames: video.getVideoPlaybackQuality().totalVideoFrames});
     document.body.append(video);
     await video.play();
@@ -44,20 +44,20 @@ async function look(name) {
     await decoder.completed;
     const first = (await decoder.decode()).image;
     const frames = decoder.tracks.selectedTrack.frameCount;
-    tell({width: first.displayWidth, height: first.displayHeight, frames});
+    send({width: first.displayWidth, height: first.displayHeight, frames});
   }
 }
-onload = () => look(location.search.slice(1)).catch(error => tell({error: String(error)}));
+onload = () => play(location.search.slice(1)).catch(error => send({error: String(error)}));
 </script><body></body>"""
 
 
 class Listener(SimpleHTTPRequestHandler):
-    """Serves a directory, and keeps what the page tells."""
+    """Serves a directory, and keeps the reports of the page."""
 
-    told: queue.Queue[dict[str, Any]]
+    reports: queue.Queue[dict[str, Any]]
 
     def do_POST(self) -> None:
-        self.told.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.reports.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.send_response(204)
         self.end_headers()
 
@@ -65,8 +65,8 @@ class Listener(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def opened(url: str, profile: Path) -> Iterator[None]:
-    """A headless browser that shows a page."""
+def browser(url: str, profile: Path) -> Iterator[None]:
+    """Show a page in a headless browser."""
     assert BROWSER is not None
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
              "--autoplay-policy=no-user-gesture-required", "--disable-background-networking",
@@ -80,32 +80,32 @@ def opened(url: str, profile: Path) -> Iterator[None]:
         process.wait()
 
 
-def told(name: str, place: Path) -> dict[str, Any]:
-    """What a browser finds in a film."""
+def play(name: str, place: Path) -> dict[str, Any]:
+    """Return the browser's report about a film."""
     (place / "page.html").write_text(PAGE)
-    answers: queue.Queue[dict[str, Any]] = queue.Queue()
-    handler = partial(type("Told", (Listener,), {"told": answers}), directory=str(place))
+    reports: queue.Queue[dict[str, Any]] = queue.Queue()
+    handler = partial(type("Reports", (Listener,), {"reports": reports}), directory=str(place))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with opened(f"http://127.0.0.1:{server.server_port}/page.html?{name}", place / "profile"):
-            found = answers.get(timeout=PATIENCE)
+        with browser(f"http://127.0.0.1:{server.server_port}/page.html?{name}", place / "profile"):
+            report = reports.get(timeout=PATIENCE)
         server.shutdown()
-    return found
+    return report
 
 
 @pytest.mark.parametrize("kind", ["mp4", "webp", "gif"])
-def test_a_film_plays_whole(kind: str, tmp_path: Path) -> None:
+def test_film_plays_all_frames(kind: str, tmp_path: Path) -> None:
     if kind == "mp4":
         pytest.importorskip("av")
     (tmp_path / "films").mkdir()
-    one = film(tmp_path / "films" / f"film.{kind}", FPS)
+    writer = film(tmp_path / "films" / f"film.{kind}", FPS)
     for number in range(FRAMES):
         frame = np.zeros((160, 240, 3), np.uint8)
         frame[:, : 8 * number + 8] = 255
-        one.add(frame)
-    one.close()
-    found = told(f"film.{kind}", tmp_path / "films")
-    assert (found.get("width"), found.get("height")) == (240, 160), found
+        writer.add(frame)
+    writer.close()
+    report = play(f"film.{kind}", tmp_path / "films")
+    assert (report.get("width"), report.get("height")) == (240, 160), report
     if kind == "mp4":
-        assert found["seconds"] == pytest.approx(FRAMES / FPS, abs=0.05)
-    assert found["frames"] == FRAMES
+        assert report["seconds"] == pytest.approx(FRAMES / FPS, abs=0.05)
+    assert report["frames"] == FRAMES

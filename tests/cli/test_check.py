@@ -1,4 +1,4 @@
-"""`rlplug check`: a line per check or JSON, and an exit code that a script can use."""
+"""`rlplug check` prints a line per check or JSON, and exits with a code that a script can use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MineConfig(A2CConfig):
     beta: float = 1.0
 
 class Mine(A2C):
-    """An A2C with an option that nobody explains."""
+    """An A2C with an option without help."""
     Config = MineConfig
     runners = ("sync",)
 
@@ -51,35 +51,31 @@ def algorithms(place: Path) -> str:
     return "./mine.py"
 
 
-def test_an_option_without_help_is_the_only_failure_of_an_algorithm_in_a_file(
-    rlplug: Callable[..., Any], algorithms: str
-) -> None:
-    done = rlplug("check", f"{algorithms}:Mine")
-    assert (done.code, done.err) == (1, "")
-    lines = [line.split() for line in done.out.splitlines()]
+def test_option_without_help_fails_only_the_help_check(rlplug: Callable[..., Any], algorithms: str) -> None:
+    result = rlplug("check", f"{algorithms}:Mine")
+    assert (result.code, result.err) == (1, "")
+    lines = [line.split() for line in result.out.splitlines()]
     assert [line[0] for line in lines if len(line) == 1] == ["static", "import", "contract"]
     assert ["passed", "truncation"] in lines
-    assert "failed   help             no help for beta; write a comment after the field" in done.out
+    assert "failed   help             no help for beta; write a comment after the field" in result.out
     assert [line[1] for line in lines if line[0] == "failed"] == ["help"]
-    assert done.out.splitlines()[-1].endswith(f"; contract {CONTRACT}")
+    assert result.out.splitlines()[-1].endswith(f"; contract {CONTRACT}")
 
 
-def test_a_traceback_of_what_broke_a_check_off_where_it_is_asked_for(
-    rlplug: Callable[..., Any], algorithms: str
-) -> None:
+def test_traceback_option_shows_the_error_of_a_check(rlplug: Callable[..., Any], algorithms: str) -> None:
     words = ("check", f"{algorithms}:Raising", "--set", "n_steps=3")
-    done = rlplug(*words, "--traceback")
-    assert done.code == 1
-    assert "updates: Traceback (most recent call last):" in done.err
-    assert 'raise ValueError("no way")' in done.err
-    assert "it raised ValueError: no way (mine.py" in done.out
+    result = rlplug(*words, "--traceback")
+    assert result.code == 1
+    assert "updates: Traceback (most recent call last):" in result.err
+    assert 'raise ValueError("no way")' in result.err
+    assert "it raised ValueError: no way (mine.py" in result.out
     assert rlplug(*words).err == ""
 
 
-def test_json_has_every_check_and_a_failure_ends_with_code_1(rlplug: Callable[..., Any], algorithms: str) -> None:
-    done = rlplug("check", f"{algorithms}:Unnamed", "--json", "--set", "n_steps=3")
-    report = json.loads(done.out)
-    assert (done.code, report["contract"]) == (1, CONTRACT)
+def test_json_lists_all_checks_and_a_failure_exits_with_1(rlplug: Callable[..., Any], algorithms: str) -> None:
+    result = rlplug("check", f"{algorithms}:Unnamed", "--json", "--set", "n_steps=3")
+    report = json.loads(result.out)
+    assert (result.code, report["contract"]) == (1, CONTRACT)
     found = {check["name"]: check for check in report["checks"]}
     assert [name for name, check in found.items() if check["status"] == "failed"] == ["metrics"]
     assert found["metrics"]["message"].startswith("a metric is named 'loss'")
@@ -87,53 +83,51 @@ def test_json_has_every_check_and_a_failure_ends_with_code_1(rlplug: Callable[..
     assert found["copies"]["asks"].startswith("The buffer copies all data")
 
 
-def test_warnings_fail_unless_they_are_allowed(
+def test_warnings_fail_unless_allowed(
     rlplug: Callable[..., Any], algorithms: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlplug_core.testing.kit.examination.CONTRACT", 1)  # as the index of an older plugin says
-    done = rlplug("check", f"{algorithms}:Mine", "--json")
-    assert {check["status"] for check in json.loads(done.out)["checks"]} == {"passed", "skipped", "warned"}
-    assert done.code == 1
+    monkeypatch.setattr("rlplug_core.testing.kit.examination.CONTRACT", 1)  # the contract of an older plugin
+    result = rlplug("check", f"{algorithms}:Mine", "--json")
+    assert {check["status"] for check in json.loads(result.out)["checks"]} == {"passed", "skipped", "warned"}
+    assert result.code == 1
     assert rlplug("check", f"{algorithms}:Mine", "--no-strict").code == 0
 
 
-def test_an_expected_failure_needs_a_reason_and_is_strict(rlplug: Callable[..., Any], algorithms: str) -> None:
-    done = rlplug("check", f"{algorithms}:Unnamed", "--set", "n_steps=3", "--expect", "metrics=an old name", "--json")
-    found = {check["name"]: check for check in json.loads(done.out)["checks"]}
-    assert (done.code, found["metrics"]["status"]) == (0, "expected")
+def test_expected_failure_needs_a_reason_and_must_fail(rlplug: Callable[..., Any], algorithms: str) -> None:
+    result = rlplug("check", f"{algorithms}:Unnamed", "--set", "n_steps=3", "--expect", "metrics=an old name", "--json")
+    found = {check["name"]: check for check in json.loads(result.out)["checks"]}
+    assert (result.code, found["metrics"]["status"]) == (0, "expected")
     assert found["metrics"]["message"].startswith("an old name (a metric is named 'loss'")
     assert rlplug("check", f"{algorithms}:Mine", "--expect", "metrics=an old name").code == 1
     refused = rlplug("check", f"{algorithms}:Mine", "--expect", "metrics")
     assert (refused.code, "write NAME=REASON" in refused.err) == (2, True)
 
 
-def test_an_algorithm_that_nothing_suits_fails_with_the_way_out(rlplug: Callable[..., Any], algorithms: str) -> None:
-    done = rlplug("check", f"{algorithms}:Nowhere")
-    assert done.code == 1
-    assert "it accepts no environment of the kit; name a supported one with env=... or --env" in done.out
-    assert "it depends on 'spaces', which fails" in done.out
+def test_algorithm_without_a_suitable_environment_fails(rlplug: Callable[..., Any], algorithms: str) -> None:
+    result = rlplug("check", f"{algorithms}:Nowhere")
+    assert result.code == 1
+    assert "it accepts no environment of the kit; name a supported one with env=... or --env" in result.out
+    assert "it depends on 'spaces', which fails" in result.out
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "message"),
     [
-        (("a2cc",), 2, "no algorithm 'a2cc' is installed; did you mean 'a2c'?"),
-        (("a2c", "--set", "n_stepz=3"), 2, "a2c has no option 'n_stepz'; did you mean 'n_steps'?"),
-        (("./gone.py:Mine",), 2, "there is no file gone.py"),
+        (("a2cc",), "no algorithm 'a2cc' is installed; did you mean 'a2c'?"),
+        (("a2c", "--set", "n_stepz=3"), "a2c has no option 'n_stepz'; did you mean 'n_steps'?"),
+        (("./gone.py:Mine",), "there is no file gone.py"),
     ],
 )
-def test_impossible_checks_are_refused(
-    rlplug: Callable[..., Any], words: tuple[str, ...], code: int, said: str
-) -> None:
-    done = rlplug("check", *words)
-    assert (done.code, done.out) == (code, "")
-    assert said in done.err
+def test_invalid_arguments_exit_with_2(rlplug: Callable[..., Any], words: tuple[str, ...], message: str) -> None:
+    result = rlplug("check", *words)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
 
 
-def test_a_disabled_plugin_ends_with_code_3(process: Callable[..., Any]) -> None:
-    done = process("check", "a2c", RLPLUG_DISABLED_PLUGINS="rlplug-algos")
-    assert done.code == 3
-    assert "is disabled" in done.err
+def test_disabled_plugin_exits_with_3(process: Callable[..., Any]) -> None:
+    result = process("check", "a2c", RLPLUG_DISABLED_PLUGINS="rlplug-algos")
+    assert result.code == 3
+    assert "is disabled" in result.err
 
 
 CONTROLLER = '''"""Controllers of a plugin."""
@@ -161,27 +155,27 @@ def halving(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     plugins.refresh()
 
 
-def test_a_recorded_result_reaches_searches_and_registries_until_the_source_changes(
+def test_search_and_registry_show_a_recorded_result_until_the_source_changes(
     rlplug: Callable[..., Any], halving: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("check", "controller", "halving:patience=3", "--record")
     missing = rlplug(*words)
     assert (missing.code, "it has no index; write it with: rlplug index rlplug-halving" in missing.err) == (3, True)
 
-    def found() -> list[dict[str, Any]]:
-        (one,) = json.loads(rlplug("search", "halving", "--json").out)
-        checks: list[dict[str, Any]] = one["checks"]
+    def recorded_checks() -> list[dict[str, Any]]:
+        (plugin,) = json.loads(rlplug("search", "halving", "--json").out)
+        checks: list[dict[str, Any]] = plugin["checks"]
         return checks
 
     rlplug("index", "rlplug-halving")
     with monkeypatch.context() as older:
         older.setattr(rlplug_core, "__version__", "0.0.9")
-        done = rlplug(*words)
-    assert (done.code, done.out.splitlines()[-1]) == (0, f"wrote the result into {halving / 'checks.json'}")
+        result = rlplug(*words)
+    assert (result.code, result.out.splitlines()[-1]) == (0, f"wrote the result into {halving / 'checks.json'}")
     before = datetime.now(UTC).date().isoformat()
     assert json.loads(rlplug(*words, "--expect", "controller-state=a reason", "--json").out)
     after = datetime.now(UTC).date().isoformat()
-    old, new = found()
+    old, new = recorded_checks()
     assert (old["core"], old["command"]) == ("0.0.9", "rlplug check controller halving:patience=3")
     assert (set(old["counts"]), old["failed"], old["contract"]) == ({"passed", "skipped"}, [], CONTRACT)
     assert new["command"] == "rlplug check controller halving:patience=3 --expect 'controller-state=a reason'"
@@ -191,19 +185,19 @@ def test_a_recorded_result_reaches_searches_and_registries_until_the_source_chan
     assert f"failed {new['date']}: controller-state" in rlplug("search", "halving").out
     rlplug("index", "rlplug-halving", "--check", "--registry", "all.json")
     (entry,) = json.loads(Path("all.json").read_text(encoding="utf-8"))["plugins"]
-    assert [one["core"] for one in entry["checks"]] == ["0.0.9", rlplug_core.__version__]
+    assert [check["core"] for check in entry["checks"]] == ["0.0.9", rlplug_core.__version__]
 
     (halving / "rates.py").write_text(f"{CONTROLLER}# changed\n", encoding="utf-8")
     plugins.refresh()
     rlplug("index", "rlplug-halving")
-    assert found() == []
+    assert recorded_checks() == []
     rlplug(*words)
-    assert [one["failed"] for one in found()] == [[]]
+    assert [check["failed"] for check in recorded_checks()] == [[]]
     assert len(json.loads((halving / "checks.json").read_text(encoding="utf-8"))) == 1
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("hooks", "rlplug-cli"), "--record: registries do not list hooks"),
         (("./mine.py:Mine",), "--record: './mine.py:Mine' is not an installed plugin"),
@@ -211,7 +205,7 @@ def test_a_recorded_result_reaches_searches_and_registries_until_the_source_chan
         (("a2cc",), "no algorithm 'a2cc' is installed; did you mean 'a2c'?"),
     ],
 )
-def test_only_installed_plugins_carry_a_result(rlplug: Callable[..., Any], words: tuple[str, ...], said: str) -> None:
-    done = rlplug("check", *words, "--record")
-    assert (done.code, done.out) == (2, "")
-    assert said in done.err
+def test_record_needs_an_installed_plugin(rlplug: Callable[..., Any], words: tuple[str, ...], message: str) -> None:
+    result = rlplug("check", *words, "--record")
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err

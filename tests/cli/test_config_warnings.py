@@ -1,4 +1,4 @@
-"""What is remarked on before a run that does what was asked for."""
+"""Warnings about options before a run starts."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ import pytest
 from rlplug_core.loop.plan import Plan
 from rlplug_core.runs import messages as module
 from rlplug_core.runs.messages import remarks
-from tests.cli.conftest import Done
+from tests.cli.conftest import Result
 
 CHAIN = "rlplug_core.testing.envs:Chain"
 
 
-def remarked(algorithm: str, values: dict[str, object], origin: str = "option") -> list[str]:
+def warnings_for(algorithm: str, values: dict[str, object], origin: str = "option") -> list[str]:
     return list(remarks(Plan.make(algorithm, CHAIN, values), dict.fromkeys(values, origin)))
 
 
-def test_a_minibatch_larger_than_a_rollout_is_remarked_on() -> None:
+def test_warns_if_minibatch_is_larger_than_rollout() -> None:
     values = {"n_steps": 32, "num_envs": 8}
-    (said,) = remarked("ppo", {**values, "batch_size": 7777})
-    assert said.startswith("batch_size is 7,777, and a rollout has 256 steps")
-    assert remarked("ppo", {**values, "batch_size": 256}) == []
+    (message,) = warnings_for("ppo", {**values, "batch_size": 7777})
+    assert message.startswith("batch_size is 7,777, and a rollout has 256 steps")
+    assert warnings_for("ppo", {**values, "batch_size": 256}) == []
 
 
-def test_a_chunk_that_is_a_large_part_of_the_run_is_remarked_on() -> None:
+def test_warns_if_chunk_is_a_large_part_of_the_run() -> None:
     values = {"actors": 1, "num_envs": 8, "chunk_steps": 500, "total_timesteps": 1000}
-    (said,) = remarked("impala", values)
-    assert said == (
+    (message,) = warnings_for("impala", values)
+    assert message == (
         "total_timesteps is 1,000, and a chunk of an actor has 4,000 env steps (chunk_steps times num_envs), which are "
         "learned from whole: the run ends up to a chunk later; a smaller --chunk-steps ends it sooner"
     )
-    assert remarked("impala", {**values, "total_timesteps": 40_000}) == []
-    assert remarked("impala", {**values, "inline": True}) == []
+    assert warnings_for("impala", {**values, "total_timesteps": 40_000}) == []
+    assert warnings_for("impala", {**values, "inline": True}) == []
 
 
-def test_more_processes_than_cores_are_remarked_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warns_if_processes_outnumber_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "cores", lambda: 2)
-    assert remarked("a3c", {"runner": "async", "workers": 2}) == []
-    assert remarked("a3c", {"runner": "async", "workers": 64, "inline": True}) == []
-    assert remarked("a3c", {"runner": "async", "workers": 64}) == [
+    assert warnings_for("a3c", {"runner": "async", "workers": 2}) == []
+    assert warnings_for("a3c", {"runner": "async", "workers": 64, "inline": True}) == []
+    assert warnings_for("a3c", {"runner": "async", "workers": 64}) == [
         "workers is 64, and this machine has 2 cores: they will share cores and be no faster"
     ]
-    (said,) = remarked("a2c", {"env_workers": 3, "num_envs": 3})
-    assert said.startswith("env_workers is 3")
+    (message,) = warnings_for("a2c", {"env_workers": 3, "num_envs": 3})
+    assert message.startswith("env_workers is 3")
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "values", "said"),
+    ("algorithm", "values", "message"),
     [
         (
             "dqn",
@@ -81,15 +81,15 @@ def test_more_processes_than_cores_are_remarked_on(monkeypatch: pytest.MonkeyPat
         ),
     ],
 )
-def test_an_option_without_effect_is_remarked_on_where_somebody_gave_it(
-    monkeypatch: pytest.MonkeyPatch, algorithm: str, values: dict[str, object], said: str
+def test_warns_about_a_given_option_without_effect(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str, values: dict[str, object], message: str
 ) -> None:
     monkeypatch.setattr(module, "cores", lambda: 64)
-    assert [one[: len(said)] for one in remarked(algorithm, values)] == [said]
-    assert remarked(algorithm, values, "preset") == []
+    assert [warning[: len(message)] for warning in warnings_for(algorithm, values)] == [message]
+    assert warnings_for(algorithm, values, "preset") == []
 
 
-def test_an_option_with_effect_is_not_remarked_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_option_with_effect_does_not_warn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "cores", lambda: 64)
     for algorithm, values in (
         ("a3c", {"workers": 2, "inline": True, "runner": "async"}),
@@ -98,11 +98,11 @@ def test_an_option_with_effect_is_not_remarked_on(monkeypatch: pytest.MonkeyPatc
         ("a2c", {"env_workers": 2, "num_envs": 4}),
         ("a2c", {"env_workers": 1}),
     ):
-        assert remarked(algorithm, values) == []
+        assert warnings_for(algorithm, values) == []
 
 
-def test_a_run_says_it_once_before_it_begins(rlplug: Callable[..., Done], short: tuple[str, ...]) -> None:
-    done = rlplug("run", "a2c", CHAIN, *short, "--workers", "3", "-P", "no:mlflow")
-    assert done.code == 0
-    assert done.out.count("workers has no effect under the runner 'sync'; use --runner async\n") == 1
+def test_run_warns_once(rlplug: Callable[..., Result], short: tuple[str, ...]) -> None:
+    result = rlplug("run", "a2c", CHAIN, *short, "--workers", "3", "-P", "no:mlflow")
+    assert result.code == 0
+    assert result.out.count("workers has no effect under the runner 'sync'; use --runner async\n") == 1
     assert "has no effect" not in rlplug("run", "a2c", CHAIN, *short, "-P", "no:mlflow").out

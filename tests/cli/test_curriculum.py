@@ -1,4 +1,4 @@
-"""A controller sets an attribute of the environments between episodes: recorded, resumed exactly, in every process."""
+"""A controller sets an attribute of the environments between episodes, in every process; resume keeps it exactly."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from rlplug_core.types import Episode
 from rlplug_envs.vector import SerialEnvs
 
 HERE = Path(__file__).resolve()
-#: Names the env step from which on a controller interrupts this process, as a user would.
+#: The variable with the env step at which a controller interrupts this process.
 STOP_AT = "TEST_CURRICULUM_STOP_AT"
 
 
 class Hill(gymnasium.Env[Any, Any]):
-    """An episode is as long as its level and a chance say; it counts the steps at which it has another level."""
+    """The level sets the shortest length of an episode; an episode counts the steps at which its level differs."""
 
     observation_space = spaces.Box(0, 100, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -45,14 +45,14 @@ class Hill(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.changes, self.steps, self.begun = 0, 0, self.level
+        self.changes, self.steps, self.first_level = 0, 0, self.level
         return np.zeros(1, np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.steps += 1
-        self.changes += self.level != self.begun
+        self.changes += self.level != self.first_level
         over = self.steps > self.level and bool(self.np_random.random() < 0.5)
-        info = {"level": self.begun, "changes": self.changes} if over else {}
+        info = {"level": self.first_level, "changes": self.changes} if over else {}
         return np.full(1, min(self.steps, 100), np.float32), float(action), over, False, info
 
 
@@ -61,11 +61,11 @@ class StagesConfig(Config):
     """Options of Stages."""
 
     episodes: Count = 6  # episodes per level
-    first: Count = 2  # the level to begin with
+    first: Count = 2  # the first level
 
 
 class Stages:
-    """The level rises by one after each so many episodes."""
+    """Raises the level by one after a number of episodes."""
 
     Config = StagesConfig
     reason = ""
@@ -88,27 +88,27 @@ class Stages:
         self.count = state["count"]
 
 
-class Lost(Stages):
-    """Sets an attribute that is not there."""
+class Missing(Stages):
+    """Sets an attribute that does not exist."""
 
     def settings(self) -> Mapping[str, object]:
         return {"levle": 3}
 
 
-class Firm(Stages):
+class ReadOnly(Stages):
     """Sets an attribute that cannot be set."""
 
     def settings(self) -> Mapping[str, object]:
         return {"fixed": 3}
 
 
-#: A type checker holds the class to the protocol here.
+#: Lets a type checker compare the class with the protocol.
 CONTROLLER: Controller = Stages(StagesConfig())
 OPTIONS: dict[str, Any] = {
     "total_timesteps": 360, "num_envs": 4, "eval_every": 200, "eval_episodes": 2, "final_eval_episodes": 2,
     "log_every": 40, "checkpoint_every": 60, "controller": [f"{HERE}:Stages:episodes=6"],
 }  # fmt: skip
-EXACT: dict[str, dict[str, Any]] = {
+REPRODUCIBLE: dict[str, dict[str, Any]] = {
     "sync": {},
     "env workers": {"env_workers": 2},
     "async": {"runner": "async", "workers": 2, "inline": True, "num_envs": 2},
@@ -119,11 +119,11 @@ PROCESSES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def trained(out: Path, algorithm: str = "a2c", env: str = "Hill", name: str | None = None, **options: Any) -> Run:
+def train_hill(out: Path, algorithm: str = "a2c", env: str = "Hill", name: str | None = None, **options: Any) -> Run:
     return train(algorithm, f"{HERE}:{env}", {**OPTIONS, **options}, out=out, name=name, hooks=False)
 
 
-def final(run: Run) -> dict[str, Any]:
+def final_state(run: Run) -> dict[str, Any]:
     saved = next(path for path in run.directory.checkpoints_path.iterdir() if path.name.startswith("final"))
     found = components(saved)[0]
     found["events"].pop("wall")
@@ -134,50 +134,50 @@ def settings(run: Run) -> list[tuple[int, Any]]:
     return [(record.step, record.data) for record in read(run.journal, kinds=("settings",))]
 
 
-def test_levels_rise_between_episodes_and_never_within_one(tmp_path: Path) -> None:
-    run = trained(tmp_path)
+def test_levels_rise_only_between_episodes(tmp_path: Path) -> None:
+    run = train_hill(tmp_path)
     found = run.episodes()
     assert set(found["info/changes"]) == {0.0}
     levels = found["info/level"]
     assert levels[0] == 2  # from the very first episode on
     assert levels[-1] > levels[10] > 2
-    told = settings(run)
-    assert told[0] == (0, {"level": 2})
-    assert [data["level"] for _, data in told] == [*range(2, 2 + len(told))]
+    recorded = settings(run)
+    assert recorded[0] == (0, {"level": 2})
+    assert [data["level"] for _, data in recorded] == [*range(2, 2 + len(recorded))]
     ends = found["steps"]
-    for step, data in told[1:]:  # recorded at the step that ended the sixth episode of a level
+    for step, data in recorded[1:]:  # at the step that ended the sixth episode of a level
         assert (ends <= step).sum() >= 6 * (data["level"] - 2) > (ends < step).sum()
 
 
-@pytest.mark.parametrize("kind", EXACT)
-def test_a_resumed_run_has_the_same_levels_to_the_bit(
+@pytest.mark.parametrize("kind", REPRODUCIBLE)
+def test_resumed_run_has_the_same_levels_and_weights(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     algorithm = "a3c" if kind == "async" else "a2c"
-    whole = trained(tmp_path, algorithm, **EXACT[kind])
+    complete = train_hill(tmp_path, algorithm, **REPRODUCIBLE[kind])
     for at in (92, 148):
         monkeypatch.setenv(STOP_AT, str(at))
         with pytest.raises(Interrupted):
-            trained(tmp_path, algorithm, **EXACT[kind], name=f"part-{at}")
+            train_hill(tmp_path, algorithm, **REPRODUCIBLE[kind], name=f"part-{at}")
         monkeypatch.delenv(STOP_AT)
-        part = resume(tmp_path / f"part-{at}", hooks=False)
-        assert np.array_equal(part.episodes()["info/level"], whole.episodes()["info/level"])
-        assert np.array_equal(part.episodes()["steps"], whole.episodes()["steps"])
-        assert difference(leaves(final(part)), leaves(final(whole))) == ""
-        assert settings(part) == settings(whole)
+        resumed = resume(tmp_path / f"part-{at}", hooks=False)
+        assert np.array_equal(resumed.episodes()["info/level"], complete.episodes()["info/level"])
+        assert np.array_equal(resumed.episodes()["steps"], complete.episodes()["steps"])
+        assert difference(leaves(final_state(resumed)), leaves(final_state(complete))) == ""
+        assert settings(resumed) == settings(complete)
 
 
-def advanced(found: Any) -> bool:
-    """Return whether some episode is beyond the third level, and both workers have begun that one."""
+def both_workers_reached_level_3(found: Any) -> bool:
+    """Return whether an episode is beyond level 3, and both workers have played at level 3."""
     level = found["info/level"]
     return bool(level.max() > 3) and set(found["workers"][level > 2]) == {0, 1}
 
 
 @pytest.mark.parametrize("kind", PROCESSES)
-def test_workers_in_processes_get_them_and_keep_them(kind: str, tmp_path: Path) -> None:
+def test_processes_of_workers_keep_their_levels(kind: str, tmp_path: Path) -> None:
     algorithm, options = PROCESSES[kind]
-    run, steps = trained(tmp_path, algorithm, **options, controller=[f"{HERE}:Stages:episodes=40"]), 2000
-    while not advanced(found := run.episodes()) and steps < 30_000:  # workers are told in their own time
+    run, steps = train_hill(tmp_path, algorithm, **options, controller=[f"{HERE}:Stages:episodes=40"]), 2000
+    while not both_workers_reached_level_3(found := run.episodes()) and steps < 30_000:  # settings arrive late
         steps += 600
         resume(run, total_timesteps=steps, hooks=False)
     assert set(found["info/changes"]) == {0.0}
@@ -185,26 +185,26 @@ def test_workers_in_processes_get_them_and_keep_them(kind: str, tmp_path: Path) 
     assert reached > 3
     assert set(found["workers"][found["info/level"] > 2]) == {0, 1}
     resume(run, total_timesteps=steps + 600, hooks=False)
-    later = run.episodes()["info/level"][len(found["steps"]) + 4 :]  # those that ran are played to their end
+    later = run.episodes()["info/level"][len(found["steps"]) + 4 :]  # the first four finish episodes of the old level
     assert later.min() >= reached - 1
 
 
 @pytest.mark.parametrize(
-    ("controller", "said"),
+    ("controller", "message"),
     [
-        ("Lost", "has no attribute 'levle' to set; did you mean 'level'"),
-        ("Firm", "Hill refuses to set 'fixed' to 3"),
+        ("Missing", "has no attribute 'levle' to set; did you mean 'level'"),
+        ("ReadOnly", "Hill refuses to set 'fixed' to 3"),
     ],
 )
-def test_impossible_settings_are_refused(controller: str, said: str, tmp_path: Path) -> None:
+def test_invalid_settings_are_refused(controller: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(RlplugError) as raised:
-        trained(tmp_path / "runs", controller=[f"{HERE}:{controller}"])
-    assert said in str(raised.value)
+        train_hill(tmp_path / "runs", controller=[f"{HERE}:{controller}"])
+    assert message in str(raised.value)
 
 
-def test_a_vector_of_someone_elses_is_refused(tmp_path: Path) -> None:
+def test_foreign_vector_environment_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot have 'level' set while it trains"):
-        trained(tmp_path / "runs", env="many")
+        train_hill(tmp_path / "runs", env="many")
     assert not (tmp_path / "runs").exists()
 
 
@@ -212,16 +212,16 @@ def many(num_envs: int) -> Any:
     return gymnasium.vector.SyncVectorEnv([Hill] * num_envs)
 
 
-def test_rows_take_over_what_each_row_had() -> None:
-    """Saved while rows differ: two have heard of the new level, and one plays on with the old one."""
+def test_rows_restore_their_own_settings() -> None:
+    """The state is saved while some rows have the new level and others still play with the old level."""
     env = SerialEnvs(Hill, 3)
     env.reset(0)
     env.configure({"level": 5})
     while not 0 < sum(row.unwrapped.level == 5 for row in env.envs) < 3:  # type: ignore[attr-defined]
         env.step(np.zeros(3, np.int64))
-    other = SerialEnvs(Hill, 3)
-    other.load_state_dict(env.state_dict())
+    copy = SerialEnvs(Hill, 3)
+    copy.load_state_dict(env.state_dict())
     for _ in range(40):
-        one, two = env.step(np.zeros(3, np.int64)), other.step(np.zeros(3, np.int64))
-        assert [each.info for each in one.episodes] == [each.info for each in two.episodes]
+        expected, found = env.step(np.zeros(3, np.int64)), copy.step(np.zeros(3, np.int64))
+        assert [each.info for each in found.episodes] == [each.info for each in expected.episodes]
     assert "settings" not in SerialEnvs(Hill, 1).state_dict()

@@ -1,11 +1,11 @@
-"""The documentation is correct: its commands and snippets run, its links and options exist.
+"""The commands and snippets of the documentation run, and its links and options exist.
 
 Every fenced block of the README, `docs/*.md`, `docs/algorithms/*.md`, `docs/environments/*.md` and of some pages for
-authors is run, page by page, in an empty directory.
-What is run is what is written, made shorter by `shortened` and `abridged` alone. Known kinds of blocks:
+authors runs, page by page, in an empty directory. Only `shorten` and `shorten_script` change it, to make runs shorter.
+Known kinds of blocks:
 
     sh        commands, one per line
-    console   commands after `$ `, then what they print: `…` stands for anything, numbers for any number; `^C` is Ctrl-C
+    console   commands after `$ `, then their output: `…` stands for anything, numbers for any number; `^C` is Ctrl-C
     python    a script; with `title=NAME` a file for the blocks after it
     toml      with `title=NAME` a file, too
     text      nothing to run
@@ -26,12 +26,15 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import click
 import pytest
 
-from rlplug_cli.app import app
+from rlplug_cli.app import COMMANDS, app
 from rlplug_cli.arguments import option_name
+from rlplug_cli.scaffold import bounds
+from rlplug_core import __version__
+from rlplug_core.plugins import reserved
 from rlplug_core.plugins.known import KNOWN
-from tests.cli.documents import options
 from tests.conftest import Warm
 from tests.waiting import PATIENCE
 
@@ -42,19 +45,20 @@ FAMILIES = sorted((ROOT / "docs" / "environments").glob("*.md"))
 PARTS = ("off-policy", "signals", "state", "controllers", "memories")
 AUTHORS = [ROOT / "docs" / "plugins" / f"{name}.md" for name in PARTS]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ALGORITHMS, *FAMILIES, *AUTHORS]
+PLUGIN_PAGES = sorted((ROOT / "docs" / "plugins").glob("*.md"))
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-#: Pages of which only the links are looked at here.
-LINKED = [*DECISIONS, ROOT / "CONTRIBUTING.md", *sorted({*(ROOT / "docs" / "plugins").glob("*.md")} - {*AUTHORS})]
+#: Pages of which only the links are checked here.
+LINKED = [*DECISIONS, ROOT / "CONTRIBUTING.md", *sorted({*PLUGIN_PAGES} - {*AUTHORS})]
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.[ps][nv]g"))
 EXAMPLE = ROOT / "examples" / "my_algo.py"
 
-#: Pages whose commands the plain tests run; those of all others are `slow`, and the session `pages` runs all.
+#: Pages whose commands run in the plain tests; those of the others are `slow`, and the session `pages` runs all.
 CORE_PAGES = {
     "README", "walk-through", "algorithms", "evaluate", "goals", "normalization", "python", "resume", "training",
     "words", "ppo", "dqn", "classic", "state",
 }  # fmt: skip
 
-#: Pages whose commands need packages that are large or not rlplug's: the session that has them, and their modules.
+#: Pages whose commands need large or foreign packages: the session with these packages, and their modules.
 NEEDS = {
     "envpool": ("envpool", ["envpool"]),
     "pybullet": ("families", ["pybullet_envs_gymnasium"]),
@@ -62,22 +66,22 @@ NEEDS = {
     "robotics": ("families", ["gymnasium_robotics"]),
     "highway": ("families", ["highway_env", "crafter"]),
 }
-#: The section of the README whose plugins are installed and run in `tests/ecosystem`, where an environment is to spare.
+#: The section of the README about plugins: `tests/ecosystem` installs and runs them in its own environment.
 PLUGINS = "## As a plugin"
-#: Commands that are not run here, and why.
-ELSEWHERE = {
-    "python3 -m venv": "the environment that runs this test is one",
+#: Commands that do not run here, and why.
+SKIPPED = {
+    "python3 -m venv": "this test runs in one",
     "python -m pip install -r": "the session `wheels` installs the packages and runs the main job from there",
     "python -m pip install 'rlplug-cli[tune]'": "this environment has it",
-    "python -m pip install nox": "it comes before the next one",
+    "python -m pip install nox": "it prepares the next command",
     "python -m nox": "it runs this test",
 }
-#: What makes a documented run short: it is put behind what is written, and the last value of an option counts.
+#: Options that make a documented run short: they follow the documented ones, and the last value of an option counts.
 SHORT = ("--total-timesteps", "1500", "--eval-every", "1000", "--eval-episodes", "2", "--final-eval-episodes", "2")
-#: And one that is to be interrupted, long enough.
+#: Options for a run that the test interrupts.
 LONG = ("--total-timesteps", "1000000", "--eval-every", "1000", "--eval-episodes", "2", "--final-eval-episodes", "2")
-#: Pages whose runs MLflow must get; elsewhere it would be most of the time. `tests/wheels/test_main_job.py` checks that
-#: it gets the README's first run.
+#: Pages whose runs MLflow must get; on all pages it would take most of the time. `tests/wheels/test_main_job.py` checks
+#: that it gets the README's first run.
 MIRRORED = ("mlflow",)
 #: The variable that names the folder of `warm`.
 WARM = "RLPLUG_TESTS_WARM"
@@ -94,7 +98,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """What is typed, whether Ctrl-C follows, and what is said to be printed."""
+    """A command line, whether Ctrl-C follows, and the documented output."""
 
     line: str
     interrupted: bool = False
@@ -102,26 +106,26 @@ class Command:
 
 
 def section(page: Path, heading: str) -> str:
-    """What a page says under a heading, or nothing where it has no such heading."""
+    """Return the section under a heading, or an empty string if the page has no such heading."""
     found = re.search(rf"^{heading}\n.*?(?=^## |\Z)", page.read_text(encoding="utf-8"), re.M | re.S)
     return found[0] if found else ""
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """The fenced blocks of a text, those in lists too."""
+    """Yield the fenced blocks of a text, including those in lists."""
     pattern = r"^( *)```(\w*)(?: title=(\S+))?\n(.*?)^\1```$"
     for indent, language, title, content in re.findall(pattern, text, re.M | re.S):
         yield Block(language, title, re.sub(f"^{indent}", "", content, flags=re.M))
 
 
 def examples(page: Path) -> list[Block]:
-    """Return the blocks of a page that are files or run, without the README's section of plugins."""
+    """Return the blocks of a page that are files or run, without the README's section about plugins."""
     text = page.read_text(encoding="utf-8").replace(section(page, PLUGINS), "")
     return [block for block in blocks(text) if block.title or block.language in ("sh", "console", "python")]
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """The commands of a block; `a && b` are two."""
+    """Yield the commands of a block; `a && b` are two."""
     if block.language == "sh":
         for line in block.text.splitlines():
             yield from (Command(part) for part in line.split(" && ") if part)
@@ -131,8 +135,8 @@ def commands(block: Block) -> Iterator[Command]:
         yield Command(line, "^C" in printed, tuple(text for text in printed if text != "^C"))
 
 
-def shortened(command: Command) -> list[str]:
-    """A command's words, such that it takes seconds."""
+def shorten(command: Command) -> list[str]:
+    """Return the words of a command, with options that make it take seconds."""
     words = shlex.split(command.line, comments=True)
     if "rlplug" not in words or "--help" in words:
         return words
@@ -142,12 +146,12 @@ def shortened(command: Command) -> list[str]:
         trials = ("--trials", "1") if verb == "tune" else ()
         return [*words, *(LONG if command.interrupted else SHORT), *few, *trials]
     if verb == "resume":
-        return [*words, "--total-timesteps", str(newest(Path("runs") / rest[0]) + 1000)]
+        return [*words, "--total-timesteps", str(newest_step(Path("runs") / rest[0]) + 1000)]
     return [*words, "--port", str(free_port())] if verb == "ui" else words
 
 
-def newest(run: Path) -> int:
-    """The env step of a run's newest checkpoint."""
+def newest_step(run: Path) -> int:
+    """Return the env step of a run's newest checkpoint."""
     return max(int(path.name.rpartition("-")[2]) for path in (run / "checkpoints").iterdir())
 
 
@@ -158,26 +162,26 @@ def free_port() -> int:
         return port
 
 
-def abridged(script: str) -> str:
-    """A Python snippet with short runs."""
+def shorten_script(script: str) -> str:
+    """Make the runs of a Python snippet short."""
     script = re.sub(r'(train\("\w+", "[\w-]+")\)', r"\1, {})", script)
     script = re.sub(r"(train\([^{}]*\{[^{}]*?),?\s*\}", r'\1, "total_timesteps": 1500, "eval_episodes": 2}', script)
     return re.sub(r"total_timesteps=[\d_]+", "total_timesteps=2500", script.replace("{, ", "{"))
 
 
 def assert_runs(command: Command) -> None:
-    """Run a command as a shell would, and compare what it prints."""
-    words = shortened(command)
+    """Run a command like a shell, and compare its output."""
+    words = shorten(command)
     if "ui" in words:
         return serve(words)
     with start(words) as process:
-        said = until(process, "steps/s") if command.interrupted else ""
+        message = until(process, "steps/s") if command.interrupted else ""
         if command.interrupted:
             process.send_signal(signal.SIGINT)
-        said += process.communicate(timeout=PATIENCE)[0]
-    assert process.returncode == (130 if command.interrupted else 0), f"{command.line}\n{said}"
+        message += process.communicate(timeout=PATIENCE)[0]
+    assert process.returncode == (130 if command.interrupted else 0), f"{command.line}\n{message}"
     for line in command.printed:
-        assert re.search(pattern_of(line), said), f"{command.line}: never printed {line!r}, but\n{said}"
+        assert re.search(pattern_of(line), message), f"{command.line}: never printed {line!r}, but\n{message}"
 
 
 def serve(words: list[str]) -> None:
@@ -192,11 +196,11 @@ def serve(words: list[str]) -> None:
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE) == 0
         finally:
-            process.terminate()  # or a failure would wait for it for ever
+            process.terminate()  # without this, a failure would wait forever
 
 
 def start(words: list[str]) -> subprocess.Popen[str]:
-    """A process in this directory, with the commands of this environment before all others but those of `warm`."""
+    """Start a process in this directory; `warm`'s commands come first in its PATH, then those of this environment."""
     variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
     folders = (os.environ.get(WARM, ""), sysconfig.get_path("scripts"), os.environ["PATH"])
     environment = {**os.environ, "PATH": os.pathsep.join(filter(None, folders))}
@@ -207,18 +211,18 @@ def start(words: list[str]) -> subprocess.Popen[str]:
 
 
 def until(process: subprocess.Popen[str], text: str) -> str:
-    """What a process says until `text` is in it."""
+    """Return the output of a process up to the line with `text`."""
     assert process.stdout is not None
-    said = ""
+    message = ""
     for line in process.stdout:
-        said += line
+        message += line
         if text in line:
-            return said
-    raise AssertionError(f"{process.args} never said {text!r}, but\n{said}")
+            return message
+    raise AssertionError(f"{process.args} never printed {text!r}, but\n{message}")
 
 
 def pattern_of(line: str) -> str:
-    """What a printed line looks like, whatever its numbers are and however its columns are spaced."""
+    """Return a regular expression for a printed line with any numbers and any spaces between columns."""
     parts = re.split(r"(\d[\d,.]*|…|\s+)", line)
     wild = {"…": ".*"}
     return "".join(
@@ -232,8 +236,8 @@ def pattern_of(line: str) -> str:
     [pytest.param(page, marks=() if page.stem in CORE_PAGES else pytest.mark.slow) for page in PAGES if examples(page)],
     ids=lambda page: page.stem,
 )
-def test_commands_of_a_page_run(page: Path, warm: Warm, with_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands run in forks of one process; `tests/wheels` runs the installed command in processes of its own."""
+def test_commands_of_page_run(page: Path, warm: Warm, with_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands run in forks of one process; `tests/wheels` runs the installed command in new processes."""
     session, modules = NEEDS.get(page.stem, ("", []))
     if missing := [module for module in modules if find_spec(module) is None]:
         pytest.skip(f"`nox -s {session}` has {', '.join(missing)}")
@@ -244,34 +248,34 @@ def test_commands_of_a_page_run(page: Path, warm: Warm, with_store: str, monkeyp
         if block.title:
             Path(block.title).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
-            Path("snippet.py").write_text(abridged(block.text), encoding="utf-8")
+            Path("snippet.py").write_text(shorten_script(block.text), encoding="utf-8")
             assert_runs(Command("run-script snippet.py"))
         elif block.language in ("sh", "console"):
             for command in commands(block):
-                if not command.line.startswith(tuple(ELSEWHERE)) and not command.line.startswith(". "):
+                if not command.line.startswith(tuple(SKIPPED)) and not command.line.startswith(". "):
                     assert_runs(command)
 
 
-def test_every_block_is_of_a_known_kind() -> None:
+def test_blocks_have_known_kinds() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         assert text.count("```") == 2 * len(list(blocks(text))), page.name
         assert {block.language for block in blocks(text)} <= {"sh", "console", "python", "toml", "text"}, page.name
 
 
-def test_the_readme_holds_the_example_word_for_word() -> None:
+def test_readme_shows_the_example_file() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (shown,) = (block.text for block in blocks(readme) if block.title == EXAMPLE.name)
     assert shown == EXAMPLE.read_text(encoding="utf-8")
     assert len([line for line in shown.splitlines() if line.strip()]) <= 40
 
 
-def test_the_readme_shows_the_command_that_continuous_integration_runs() -> None:
+def test_readme_shows_the_ci_command() -> None:
     command = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()[-1]
     assert command in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
 
 
-def test_links_lead_to_files_and_headings() -> None:
+def test_links_point_to_files_and_headings() -> None:
     faults = []
     for page in [*PAGES, *LINKED]:
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
@@ -285,12 +289,24 @@ def test_links_lead_to_files_and_headings() -> None:
 
 
 def headings(page: Path) -> set[str]:
-    """The headings of a page as links name them."""
+    """Return the headings of a page in the form that links use."""
     titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_every_option_that_is_named_exists() -> None:
+def options(command: click.Command) -> Iterator[str]:
+    """Yield the options of a command and of its subcommands."""
+    context = click.Context(command)
+    for parameter in command.get_params(context):
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            subcommand = command.get_command(context, name)
+            assert subcommand is not None
+            yield from options(subcommand)
+
+
+def test_named_options_exist() -> None:
     known = {"--yes", *options(app)}
     for page in PAGES:
         text = re.sub(r"^ *```text\n.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
@@ -298,8 +314,27 @@ def test_every_option_that_is_named_exists() -> None:
         assert named <= known, f"{page.name}: {', '.join(sorted(named - known))}"
 
 
-def test_every_algorithm_has_its_place_in_the_documentation() -> None:
-    """A line of a table that leads to a page of which it is the subject."""
+def test_pages_for_authors_name_existing_commands_and_options() -> None:
+    pip_options = {"--no-build-isolation", "--editable", "--target", "--yes", "--no-index", "--require-hashes"}
+    known = pip_options | {*options(app)}
+    for page in PLUGIN_PAGES:
+        text = page.read_text(encoding="utf-8")
+        shell = [block.text for block in blocks(text) if block.language == "sh"]
+        code = "\n".join([*re.findall(r"`([^`\n]+)`", text), *shell])
+        assert set(re.findall(r"^rlplug ([a-z]+)", code, re.M)) <= COMMANDS.keys(), page.name
+        assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) <= known, page.name
+
+
+def test_contract_shows_reserved_names_and_bounds() -> None:
+    text = (ROOT / "docs" / "plugins" / "contract.md").read_text(encoding="utf-8")
+    (line,) = (line for line in text.splitlines() if line.startswith("| options |"))
+    assert set(re.findall(r"`([a-z_]+)`", line)) == reserved.COMMAND_LINE
+    assert f'"rlplug-core{bounds(__version__)}"' in text
+    assert f'"rlplug-core{bounds("1.3.0")}"' in text
+
+
+def test_each_algorithm_has_a_page() -> None:
+    """The overview links each algorithm to a page that names it."""
     overview = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| \[(`.+`)\]\(([^)#]+)[^)]*\) \|", overview, re.M)
     found = set()
@@ -310,7 +345,7 @@ def test_every_algorithm_has_its_place_in_the_documentation() -> None:
     assert {(ROOT / "docs" / target) for _, target in lines} == set(ALGORITHMS)
 
 
-def test_lines_that_a_page_quotes_are_in_the_file_it_names() -> None:
+def test_quoted_lines_are_in_the_named_file() -> None:
     faults = []
     for page in ALGORITHMS:
         quotes = re.findall(r"\]\((\S+\.py)\):\n\n```text\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
@@ -321,12 +356,12 @@ def test_lines_that_a_page_quotes_are_in_the_file_it_names() -> None:
     assert not faults, faults
 
 
-def test_the_index_names_every_decision() -> None:
+def test_index_names_every_decision() -> None:
     index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
     assert [page.name for page in DECISIONS if page.name != "README.md" and f"]({page.name})" not in index] == []
 
 
-def test_a_page_shows_every_learning_curve() -> None:
+def test_pages_show_every_learning_curve() -> None:
     shown = {
         target for page in ALGORITHMS for target in re.findall(r"/(curves-\S+)\)", page.read_text(encoding="utf-8"))
     }

@@ -1,4 +1,4 @@
-"""Runs in EnvPool's environments, where the package is."""
+"""Runs in EnvPool's environments, if the package is installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import rlplug_core
 from rlplug_core.runs.listing import records
-from tests.cli.conftest import Done
+from tests.cli.conftest import Result
 from tests.faults.test_kills import final, whole_and_killed
 
 pytest.importorskip("envpool", reason="the extra rlplug-envs[envpool] is not installed")
@@ -23,15 +23,16 @@ def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rollouts(name: str) -> list[float]:
-    """The mean returns that a run logged while it trained."""
+    """Return the mean returns that a run logged in training."""
     key = "rollout/return_mean"
-    return [one.data[key] for one in records(Path("runs", name)) if one.kind == "metrics" and key in one.data]
+    metrics = [record.data for record in records(Path("runs", name)) if record.kind == "metrics"]
+    return [data[key] for data in metrics if key in data]
 
 
-def test_ppo_learns_and_a_run_goes_on_with_new_episodes(rlplug: Callable[..., Done]) -> None:
+def test_ppo_learns_and_resumes_with_new_episodes(rlplug: Callable[..., Result]) -> None:
     few = ("--eval-every", "10000", "--eval-episodes", "10", "--final-eval-episodes", "10")
-    done = rlplug("run", "ppo", CART, "--num-envs", "8", "--total-timesteps", "30000", *few, "--name", "one")
-    assert (done.code, "Traceback" in done.err) == (0, False)
+    result = rlplug("run", "ppo", CART, "--num-envs", "8", "--total-timesteps", "30000", *few, "--name", "one")
+    assert (result.code, "Traceback" in result.err) == (0, False)
     run = rlplug_core.open_run("one")
     assert rollouts("one")[0] < 60
     assert run.evaluate(10).mean > 250
@@ -42,24 +43,24 @@ def test_ppo_learns_and_a_run_goes_on_with_new_episodes(rlplug: Callable[..., Do
     assert rlplug_core.open_run("one").curve()[0][-1] > 31_000
 
 
-def test_killed_and_resumed_with_resume_exact_it_ends_with_the_same_bits(place: Path) -> None:
+def test_killed_run_resumes_exactly_with_resume_exact(place: Path) -> None:
     words = ("run", "ppo", CART, "--num-envs", "2", "--n-steps", "32", "--total-timesteps", "1500", "--resume-exact")
     few = ("--checkpoint-every", "200", "--eval-every", "500", "--eval-episodes", "2", "--final-eval-episodes", "2")
     whole, killed = whole_and_killed((*words, *few), place)
     assert final(killed) == final(whole)
 
 
-def test_the_same_seed_gives_the_same_run(rlplug: Callable[..., Done]) -> None:
-    said = []
+def test_same_seed_gives_the_same_run(rlplug: Callable[..., Result]) -> None:
+    returns = []
     for name, seed in (("one", "3"), ("two", "3"), ("three", "4")):
         words = ("--total-timesteps", "2000", "--num-envs", "4", "--eval-episodes", "2", "--final-eval-episodes", "2")
         assert rlplug("run", "ppo", CART, *words, "--seed", seed, "--name", name).code == 0
-        said.append(rollouts(name))
-    assert said[0]
-    assert said[0] == said[1] != said[2]
+        returns.append(rollouts(name))
+    assert returns[0]
+    assert returns[0] == returns[1] != returns[2]
 
 
-def test_info_and_lists_know_the_family(rlplug: Callable[..., Done]) -> None:
+def test_info_and_list_show_the_family(rlplug: Callable[..., Result]) -> None:
     found = json.loads(rlplug("info", CART, "--json").out)
     assert (found["exact"], found["limit"]) == (False, 500)
     assert found["rewards"]["low"] == found["rewards"]["high"] == 1.0  # of steps, not of resets
@@ -67,11 +68,11 @@ def test_info_and_lists_know_the_family(rlplug: Callable[..., Done]) -> None:
     assert "did you mean 'envpool:CartPole-v1'" in rlplug("info", "envpool:CartPole").err
 
 
-def test_workers_are_refused_and_not_chosen(rlplug: Callable[..., Done]) -> None:
+def test_env_workers_are_refused(rlplug: Callable[..., Result]) -> None:
     words = ("--num-envs", "4", "--total-timesteps", "500", "--eval-episodes", "1", "--final-eval-episodes", "1")
-    done = rlplug("run", "ppo", CART, *words, "--env-workers", "2")
-    assert done.code == 2
-    assert f"{CART} steps in its own threads; leave out --env-workers" in done.err
-    done = rlplug("run", "ppo", CART, *words, "--env-workers", "0")
-    assert done.code == 0
-    assert f"{CART} steps in its own threads: --env-workers 1" in done.out + done.err
+    result = rlplug("run", "ppo", CART, *words, "--env-workers", "2")
+    assert result.code == 2
+    assert f"{CART} steps in its own threads; leave out --env-workers" in result.err
+    result = rlplug("run", "ppo", CART, *words, "--env-workers", "0")
+    assert result.code == 0
+    assert f"{CART} steps in its own threads: --env-workers 1" in result.out + result.err

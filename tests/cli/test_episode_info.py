@@ -1,4 +1,4 @@
-"""Numbers in an environment's `info` are on record: journal, tables, MLflow's metrics, evaluations."""
+"""Runs record the numbers in an environment's `info`: in the journal, tables, MLflow's metrics and evaluations."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rlplug_cli.training import final_lines
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.journal import Record, read
 from rlplug_core.runs.schemas import is_valid
-from tests.cli.conftest import Done
+from tests.cli.conftest import Result
 
 HERE = Path(__file__).resolve()
 
 
 class Game(gymnasium.Env[Any, Any]):
-    """Four steps, in which the score grows with a chance; every fifth episode, roughly, has a bonus."""
+    """Four steps that add random points to the score; about every fifth step has a bonus."""
 
     observation_space = spaces.Box(0, 10, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -54,11 +54,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train("a2c", f"{HERE}:Game", OPTIONS, out=tmp_path_factory.mktemp("runs"), name="one", hooks=False)
 
 
-def of(run: Run, kind: str) -> list[Record]:
+def records_of(run: Run, kind: str) -> list[Record]:
     return list(read(run.journal, kinds=(kind,)))
 
 
-def test_every_episode_has_its_numbers(run: Run) -> None:
+def test_each_episode_has_its_info(run: Run) -> None:
     found = run.episodes()
     assert len(found["info/score"]) == len(found["returns"]) == 100
     assert np.array_equal(found["info/is_success"], found["info/score"] > 4)
@@ -67,55 +67,56 @@ def test_every_episode_has_its_numbers(run: Run) -> None:
     assert set(bonus[~np.isnan(bonus)]) == {10.0}
 
 
-def test_a_log_record_has_the_means_over_the_last_hundred(run: Run) -> None:
-    last, found = of(run, "metrics")[-1].data, run.episodes()
+def test_log_has_means_over_the_last_hundred_episodes(run: Run) -> None:
+    last, found = records_of(run, "metrics")[-1].data, run.episodes()
     assert last["info/score"] == pytest.approx(found["info/score"].mean())
     assert last["rollout/success_rate"] == last["info/is_success"] == pytest.approx(found["info/is_success"].mean())
     assert last["info/bonus"] == 10.0
 
 
-def test_mlflow_gets_them(run: Run) -> None:
+def test_mlflow_gets_info_metrics(run: Run) -> None:
     names = {name for record in read(run.journal) for name, *_ in metrics_of(record)}
     assert {"info/score", "info/bonus", "rollout/success_rate", "eval/info/score", "eval/success_rate"} <= names
 
 
-def test_the_table_of_episodes_has_a_column_for_each(run: Run) -> None:
+def test_table_of_episodes_has_info_columns(run: Run) -> None:
     table = pyarrow.parquet.read_table(episodes.write(run.path))
-    wanted = run.episodes()
-    assert np.array_equal(table["info/score"].to_numpy(), wanted["info/score"])
-    assert table["info/bonus"].null_count == np.isnan(wanted["info/bonus"]).sum()
+    expected = run.episodes()
+    assert np.array_equal(table["info/score"].to_numpy(), expected["info/score"])
+    assert table["info/bonus"].null_count == np.isnan(expected["info/bonus"]).sum()
 
 
-def test_an_evaluation_has_their_means(run: Run) -> None:
+def test_evaluation_has_info_means(run: Run) -> None:
     result = run.evaluate(20)
     assert result.info_means["is_success"] == result.success_rate
     assert result.info_means["score"] == pytest.approx(np.mean([info["score"] for info in result.infos]))
-    assert all("eval/info/score" in record.data for record in of(run, "evaluation"))
+    assert all("eval/info/score" in record.data for record in records_of(run, "evaluation"))
 
 
-def test_the_command_shows_them(run: Run, rlplug: Callable[..., Done]) -> None:
-    done = rlplug("evaluate", str(run.path), "--episodes", "20", "--json")
-    assert (told := json.loads(done.out))["info"]["is_success"] == told["success_rate"]
+def test_evaluate_command_shows_info(run: Run, rlplug: Callable[..., Result]) -> None:
+    result = rlplug("evaluate", str(run.path), "--episodes", "20", "--json")
+    evaluation = json.loads(result.out)
+    assert evaluation["info"]["is_success"] == evaluation["success_rate"]
 
 
-def test_the_end_says_how_many_succeeded(run: Run) -> None:
-    (verdict,) = (record.data for record in of(run, "final_eval"))
+def test_final_lines_show_the_success_rate(run: Run) -> None:
+    (verdict,) = (record.data for record in records_of(run, "final_eval"))
     played = run.evaluate(OPTIONS["final_eval_episodes"])
     assert verdict["success_rate"] == played.success_rate
     assert f"success rate {verdict['last_success_rate']:.1%}, " in final_lines(verdict)[0]
     assert "success" not in final_lines({name: value for name, value in verdict.items() if "success" not in name})[0]
 
 
-def test_a_resumed_run_records_the_same(run: Run, tmp_path: Path) -> None:
-    """Of episodes that had ended, and were not yet recorded when it stopped, nothing is forgotten either."""
+def test_resumed_run_records_the_same_info(run: Run, tmp_path: Path) -> None:
+    """This includes episodes that had ended but were not yet recorded when the run stopped."""
     first = train("a2c", f"{HERE}:Game", {**OPTIONS, "total_timesteps": 228}, out=tmp_path, hooks=False)
     resume(first, total_timesteps=400, rescale=True, hooks=False)
     assert np.array_equal(first.episodes()["info/score"], run.episodes()["info/score"])
-    assert of(first, "metrics")[-1].data["info/score"] == of(run, "metrics")[-1].data["info/score"]
+    assert records_of(first, "metrics")[-1].data["info/score"] == records_of(run, "metrics")[-1].data["info/score"]
 
 
-@pytest.mark.parametrize("column", [[1.0], [1.0, "x"], "no list", [1.0, [2.0]]])
-def test_a_column_that_is_none_makes_a_record_unis_valid(column: object) -> None:
+@pytest.mark.parametrize("column", [[1.0], [1.0, "x"], "not a list", [1.0, [2.0]]])
+def test_record_with_an_invalid_column_is_invalid(column: object) -> None:
     data = {"steps": [1, 2], "returns": [1.0, 2.0], "lengths": [1, 1], "workers": [0, 0]}
     assert is_valid("episodes", {**data, "info/score": [1.0, None]})
     assert not is_valid("episodes", {**data, "info/score": column})

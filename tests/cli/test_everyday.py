@@ -1,4 +1,4 @@
-"""What is typed every day: totals as people write them, quiet runs, printed configurations, tables of runs, exports."""
+"""Everyday commands: abbreviated totals, quiet runs, printed configurations, tables of runs, exports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlplug_core.config.run_options import RunOptions
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.runs.api import train
 from rlplug_core.runs.listing import Summary
-from tests.cli.conftest import Done, Written
+from tests.cli.conftest import Result, RunWithJournal
 from tests.tables import for_each
 
 CHAIN = "rlplug_core.testing.envs:Chain"
@@ -36,8 +36,8 @@ def no_mlflow(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three runs, one of them killed, and one that cannot be read."""
+def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs, one of them killed, and a directory that cannot be read."""
     out = tmp_path_factory.mktemp("made")
     options = {"total_timesteps": 60, "eval_every": 30, "eval_episodes": 2, "final_eval_episodes": 2}
     for name, algorithm, seed in (("one", "a2c", 1), ("two", "a2c", 2), ("three", "ppo", 1)):
@@ -52,9 +52,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def runs(made: Path, place: Path) -> Path:
-    """These runs in `runs/`."""
-    return Path(shutil.copytree(made, place / "runs"))
+def runs(finished_runs: Path, place: Path) -> Path:
+    """Copy these runs into `runs/`."""
+    return Path(shutil.copytree(finished_runs, place / "runs"))
 
 
 @for_each(
@@ -71,12 +71,12 @@ def runs(made: Path, place: Path) -> Path:
         ("16.1k", 16_100),
     ],
 )
-def test_whole_numbers_as_people_write_them(text: str, number: int) -> None:
+def test_integers_can_be_abbreviated(text: str, number: int) -> None:
     assert whole(text) == number
 
 
 @for_each("text", ["1.5", "1e-3", "M", "many", "", "1e400", "1e999999999", "0x10", "1mk"])
-def test_fractions_are_refused_for_integers(text: str) -> None:
+def test_invalid_integers_are_refused(text: str) -> None:
     with pytest.raises((ValueError, OverflowError)):
         whole(text)
 
@@ -89,22 +89,22 @@ def test_small_returns_have_three_figures(value: float, shown: str) -> None:
     assert figures(value) == shown
 
 
-def test_the_decimals_of_returns_can_be_set(
-    monkeypatch: pytest.MonkeyPatch, rlplug: Callable[..., Done], runs: Path
+def test_decimals_of_returns_can_be_set(
+    monkeypatch: pytest.MonkeyPatch, rlplug: Callable[..., Result], runs: Path
 ) -> None:
     monkeypatch.setenv("RLPLUG_DECIMALS", "4")
     assert [figures(value) for value in (1234.56789, 0.5, -3.0)] == ["1,234.5679", "0.5000", "-3.0000"]
     monkeypatch.setenv("RLPLUG_DECIMALS", "many")
-    done = rlplug("runs")
-    assert (done.code, "RLPLUG_DECIMALS is 'many'; give a number of decimals from 0 to 9" in done.err) == (2, True)
+    result = rlplug("runs")
+    assert (result.code, "RLPLUG_DECIMALS is 'many'; give a number of decimals from 0 to 9" in result.err) == (2, True)
 
 
-def test_numbers_of_other_libraries_are_taken() -> None:
+def test_numbers_of_other_libraries_are_converted() -> None:
     values = {"total_timesteps": 1e3, "seed": np.int64(3), "max_seconds": np.float32(0.5)}
-    made = convert(RunOptions, values, "run")
-    assert (made.total_timesteps, made.seed, made.max_seconds) == (1000, 3, 0.5)
-    assert {type(made.total_timesteps), type(made.seed)} == {int}
-    assert plain(True, "int") is True  # to be refused where it is checked
+    converted = convert(RunOptions, values, "run")
+    assert (converted.total_timesteps, converted.seed, converted.max_seconds) == (1000, 3, 0.5)
+    assert {type(converted.total_timesteps), type(converted.seed)} == {int}
+    assert plain(True, "int") is True  # the check refuses it later
     for wrong in (float("inf"), float("nan")):
         with pytest.raises(BadConfig, match="expected a finite number"):
             convert(RunOptions, {"max_seconds": wrong}, "run")
@@ -112,47 +112,47 @@ def test_numbers_of_other_libraries_are_taken() -> None:
         convert(RunOptions, {"total_timesteps": 1.5}, "run")
 
 
-def test_a_run_that_learned_nothing_says_so(rlplug: Callable[..., Done]) -> None:
-    done = rlplug("run", "dqn", CHAIN, *SHORT, "--learning-starts", "1000", "--quiet", "--name", "one")
-    assert done.out.startswith("no update was made: the run ended before its first batch")
+def test_run_without_updates_reports_it(rlplug: Callable[..., Result]) -> None:
+    result = rlplug("run", "dqn", CHAIN, *SHORT, "--learning-starts", "1000", "--quiet", "--name", "one")
+    assert result.out.startswith("no update was made: the run ended before its first batch")
 
 
-def test_a_quiet_run_says_what_came_of_it_alone(rlplug: Callable[..., Done]) -> None:
-    done = rlplug(
+def test_quiet_run_prints_only_its_result(rlplug: Callable[..., Result]) -> None:
+    result = rlplug(
         "run", "a2c", CHAIN, *SHORT, "--total-timesteps", "0.06k", "--num-envs", "1", "--quiet", "--name", "one"
     )
-    assert (done.code, done.err) == (0, "")
-    assert [line.split()[0] for line in done.out.splitlines()] == ["final", "best", "run"]
-    done = rlplug("resume", "one", "--total-timesteps", "1e2", "-q")
-    assert done.code == 0
-    assert "steps/s" not in done.out
+    assert (result.code, result.err) == (0, "")
+    assert [line.split()[0] for line in result.out.splitlines()] == ["final", "best", "run"]
+    result = rlplug("resume", "one", "--total-timesteps", "1e2", "-q")
+    assert result.code == 0
+    assert "steps/s" not in result.out
     assert open_run("one").summary().steps == 100
 
 
-def test_the_configuration_is_printed_with_origins_and_can_be_read_again(rlplug: Callable[..., Done]) -> None:
-    done = rlplug("run", "ppo", "CartPole-v1", "--total-timesteps", "1M", "--set", "gamma=0.9", "--print-config")
-    assert done.code == 0
+def test_printed_configuration_has_origins_and_can_be_read(rlplug: Callable[..., Result]) -> None:
+    result = rlplug("run", "ppo", "CartPole-v1", "--total-timesteps", "1M", "--set", "gamma=0.9", "--print-config")
+    assert result.code == 0
     assert not Path("runs").exists()
-    lines = {line.split(" = ")[0]: line.split("  # ")[1] for line in done.out.splitlines()}
+    lines = {line.split(" = ")[0]: line.split("  # ")[1] for line in result.out.splitlines()}
     assert (lines["total_timesteps"], lines["gamma"], lines["num_envs"]) == ("typed", "--set", "preset")
     assert lines["threads"] == "default"
-    values = tomllib.loads(done.out)
+    values = tomllib.loads(result.out)
     assert (values["total_timesteps"], values["gamma"]) == (10**6, 0.9)
-    Path("all.toml").write_text(done.out)
+    Path("all.toml").write_text(result.out)
     again = rlplug("run", "ppo", "CartPole-v1", "--config", "all.toml", "--print-config")
     assert tomllib.loads(again.out) == values
 
 
-def test_runs_are_listed_sorted_and_filtered_and_none_hides_the_others(
-    runs: Path, rlplug: Callable[..., Done]
+def test_runs_are_listed_sorted_and_filtered(
+    runs: Path, rlplug: Callable[..., Result]
 ) -> None:  # fmt: skip
-    done = rlplug("runs")
-    assert done.code == 0
-    assert {line.split()[0]: line.split()[1] for line in done.out.splitlines()[1:]} == {
+    result = rlplug("runs")
+    assert result.code == 0
+    assert {line.split()[0]: line.split()[1] for line in result.out.splitlines()[1:]} == {
         "one": "finished", "two": "killed", "three": "finished", "bad": "unreadable",
     }  # fmt: skip
-    assert "runs/bad/config.json cannot be used: it is not JSON (Expecting property" in done.err
-    names = lambda *words: [one["name"] for one in json.loads(rlplug("runs", "--json", *words).out)]  # noqa: E731
+    assert "runs/bad/config.json cannot be used: it is not JSON (Expecting property" in result.err
+    names = lambda *words: [run["name"] for run in json.loads(rlplug("runs", "--json", *words).out)]  # noqa: E731
     assert names("--sort", "name") == ["bad", "one", "three", "two"]
     assert names("--sort", "name", "--reverse", "--limit", "1") == ["two"]
     assert names("--algorithm", "a*", "--status", "finished") == ["one"]
@@ -164,7 +164,7 @@ def test_runs_are_listed_sorted_and_filtered_and_none_hides_the_others(
 
 
 @for_each("key", KEYS)
-def test_runs_are_sorted_by_each_key_and_those_without_it_come_last(key: str) -> None:
+def test_runs_without_the_sort_key_come_last(key: str) -> None:
     runs = [
         Summary(
             name=f"{number}", path="", status="fkr"[number], created=number, algorithm=f"a{number}", env=f"e{number}",
@@ -175,13 +175,13 @@ def test_runs_are_sorted_by_each_key_and_those_without_it_come_last(key: str) ->
     unread = replace(runs[0], **{"final_eval" if key == "final" else key: None})
     names = [KEYS[key](run) for run in sort_runs([unread, *runs], key, reverse=False)]
     assert names == [*sorted(KEYS[key](run) for run in runs), None]
-    turned = [KEYS[key](run) for run in sort_runs([unread, *runs], key, reverse=True)]
-    assert turned == [*sorted((KEYS[key](run) for run in runs), reverse=True), None]
+    reverse_names = [KEYS[key](run) for run in sort_runs([unread, *runs], key, reverse=True)]
+    assert reverse_names == [*sorted((KEYS[key](run) for run in runs), reverse=True), None]
 
 
-def test_runs_are_removed_and_reaped(runs: Path, rlplug: Callable[..., Done]) -> None:
-    done = rlplug("runs", "reap")
-    assert done.out.splitlines() == ["two: 1 half-written checkpoints deleted", "1 killed runs in runs/"]
+def test_remove_and_reap_runs(runs: Path, rlplug: Callable[..., Result]) -> None:
+    result = rlplug("runs", "reap")
+    assert result.out.splitlines() == ["two: 1 half-written checkpoints deleted", "1 killed runs in runs/"]
     assert not (runs / "two" / "checkpoints" / ".tmp-step-000000000045").exists()
     assert rlplug("runs", "rm", "two", "--yes").out == "deleted runs/two\n"
     assert not (runs / "two").exists()
@@ -191,27 +191,27 @@ def test_runs_are_removed_and_reaped(runs: Path, rlplug: Callable[..., Done]) ->
     assert (runs / "one" / "config.json").exists()
 
 
-def test_evaluations_as_json_and_of_every_checkpoint(runs: Path, rlplug: Callable[..., Done]) -> None:
+def test_evaluate_prints_json_and_all_checkpoints(runs: Path, rlplug: Callable[..., Result]) -> None:
     found: dict[str, Any] = json.loads(rlplug("evaluate", "one", "--episodes", "4", "--epsilon", "0.5", "--json").out)
     assert {"return_mean", "return_sem", "return_median", "return_iqm", "success_rate", "returns"} <= {*found}
     assert (len(found["returns"]), found["epsilon"]) == (4, 0.5)
-    every = rlplug("evaluate", "one", "--episodes", "2", "--all-checkpoints")
-    assert [line.split()[0] for line in every.out.splitlines()] == ["CHECKPOINT", *open_run("one").checkpoints]
+    result = rlplug("evaluate", "one", "--episodes", "2", "--all-checkpoints")
+    assert [line.split()[0] for line in result.out.splitlines()] == ["CHECKPOINT", *open_run("one").checkpoints]
 
 
-def test_one_episode_has_no_standard_error(runs: Path, rlplug: Callable[..., Done]) -> None:
+def test_single_episode_has_no_standard_error(runs: Path, rlplug: Callable[..., Result]) -> None:
     found = json.loads(rlplug("evaluate", "one", "--episodes", "1", "--json").out)
     assert found["return_sem"] is None
     assert "standard error of the mean -" in rlplug("evaluate", "one", "--episodes", "1").out
     header, *lines = rlplug("evaluate", "one", "--episodes", "1", "--all-checkpoints").out.splitlines()
-    place = header.split().index("SEM")
+    column = header.split().index("SEM")
     assert lines
-    assert {line.split()[place] for line in lines} == {"-"}
+    assert {line.split()[column] for line in lines} == {"-"}
 
 
-def test_an_export_by_the_command_line(runs: Path, rlplug: Callable[..., Done]) -> None:
-    done = rlplug("export", "one", "--out", "policy", "--onnx", "--torchscript")
-    assert done.code == 0
+def test_export_command(runs: Path, rlplug: Callable[..., Result]) -> None:
+    result = rlplug("export", "one", "--out", "policy", "--onnx", "--torchscript")
+    assert result.code == 0
     plain = {"README.md", "policy.json", "policy.safetensors"}
     assert {path.name for path in Path("policy").iterdir()} == {*plain, "policy.onnx", "policy.pt"}
     assert rlplug("export", "one").code == 0
@@ -223,44 +223,44 @@ def test_an_export_by_the_command_line(runs: Path, rlplug: Callable[..., Done]) 
 def test_onnx_gives_the_same_actions(runs: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     for name in ("one", "three"):
-        place = open_run(name).export(Path("x", name), onnx=True)
-        session = onnxruntime.InferenceSession(str(place / "policy.onnx"))
+        export = open_run(name).export(Path("x", name), onnx=True)
+        session = onnxruntime.InferenceSession(str(export / "policy.onnx"))
         obs = np.random.default_rng(1).normal(size=(1000, 5)).astype(np.float32)
         np.testing.assert_array_equal(session.run(None, {"obs": obs})[0], load(name)(obs))
 
 
-def test_a_run_is_reproduced_by_the_command_line(runs: Path, rlplug: Callable[..., Done]) -> None:
-    done = rlplug("reproduce", "one", "--json")
-    assert done.code == 0
-    assert json.loads(done.out) == {"run": str(runs / "one-again"), "same": True, "differs": [], "surroundings": []}
+def test_reproduce_command(runs: Path, rlplug: Callable[..., Result]) -> None:
+    result = rlplug("reproduce", "one", "--json")
+    assert result.code == 0
+    assert json.loads(result.out) == {"run": str(runs / "one-again"), "same": True, "differs": [], "surroundings": []}
     refused = rlplug("reproduce", "two")
     assert refused.code == 2
     assert "run two is killed; only a finished one" in refused.err
 
 
-def test_tables_fit_the_room_they_have() -> None:
+def test_tables_fit_the_width() -> None:
     lines = [("a-rather-long-name-of-a-run", "finished", "words " * 20), ("b", "killed", "few")]
     text = table(("RUN", "STATUS", "ABOUT"), lines, 60)
     assert max(map(len, text.splitlines())) <= 60
-    assert text.count("words") == 20  # nothing of the last column is lost
+    assert text.count("words") == 20  # the last column is complete
     assert max(map(len, table(("RUN", "STATUS", "ABOUT"), lines, 40).splitlines())) <= 40
     assert max(map(len, table(("RUN", "STATUS", "ABOUT"), lines, 0).splitlines())) > 120  # in a pipe
     assert fit([10, 10], 30) == [10, 10]
     assert cut("gridworld/Room-v0", 9) == "grid…m-v0"
 
 
-def test_a_narrow_table_spares_columns_before_it_cuts_names() -> None:
+def test_narrow_table_drops_columns_before_it_cuts_names() -> None:
     header, lines = ("NAME", "SEED", "ENV", "RETURN"), [("a-long-name-s1", "1", "CartPole-v1", "500.0")]
-    texts = [table(header, lines, room, ("SEED", "ENV")) for room in (0, 42, 36, 24)]
+    texts = [table(header, lines, width, ("SEED", "ENV")) for width in (0, 42, 36, 24)]
     left = ["NAME SEED ENV RETURN", "NAME SEED ENV RETURN", "NAME ENV RETURN", "NAME RETURN"]
     assert [" ".join(text.splitlines()[0].split()) for text in texts] == left
     assert all("a-long-name-s1" in text for text in texts)
 
 
-def test_a_narrow_table_cuts_no_number_where_names_can_go_on_below() -> None:
+def test_narrow_table_wraps_names_and_keeps_numbers() -> None:
     header = ("ENV", "FINAL RETURN OF", "SEEDS", "MEAN", "IQM [95 %]")
     lines = [("CartPole-v1", "ppo learning_rate=0.001", "5", "206.0", "206.0 [150.1, 300.2]")]
-    fit = lambda room: table(header, lines, room, ("ENV", "MEAN"), ("ENV", "FINAL RETURN OF"))  # noqa: E731
+    fit = lambda width: table(header, lines, width, ("ENV", "MEAN"), ("ENV", "FINAL RETURN OF"))  # noqa: E731
     assert fit(70).splitlines()[1:] == [
         "CartPole-v1  ppo                    5      206.0  206.0 [150.1, 300.2]", "             learning_rate=0.001",
     ]  # fmt: skip
@@ -269,17 +269,17 @@ def test_a_narrow_table_cuts_no_number_where_names_can_go_on_below() -> None:
         "ENV: CartPole-v1", "FINAL RETURN OF: ppo", "  learning_rate=0.001", "SEEDS: 5", "MEAN: 206.0",
         "IQM [95 %]: 206.0 [150.1, 300.2]",
     ]  # fmt: skip
-    for room in range(32, 90):
-        text = fit(room)
-        assert max(map(len, text.splitlines())) <= room
+    for width in range(32, 90):
+        text = fit(width)
+        assert max(map(len, text.splitlines())) <= width
         assert "…" not in text
         assert "206.0 [150.1, 300.2]" in text
 
 
-def test_a_narrow_list_of_runs_cuts_no_number(
-    written: Callable[..., Written], rlplug: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+def test_narrow_list_of_runs_keeps_numbers(
+    make_run: Callable[..., RunWithJournal], rlplug: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written("ppo-CartPole-v1-s1", total_timesteps=2_000_000).end()
+    make_run("ppo-CartPole-v1-s1", total_timesteps=2_000_000).end()
     monkeypatch.setattr(tables, "terminal", lambda: 40)
     lines = rlplug("runs").out.splitlines()
     assert lines[0].split() == ["RUN", "STATUS", "SEED"]
@@ -287,7 +287,7 @@ def test_a_narrow_list_of_runs_cuts_no_number(
     assert "…" not in "".join(lines)
 
 
-def test_facts_go_on_below_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_wrap_below_their_value(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [("sees", "Box(4)"), ("algorithms", "a2c, a3c, acer, acktr, apex, appo, c51")]
     assert facts(lines, 12) == "sees        Box(4)\nalgorithms  a2c, a3c, acer, acktr, apex, appo, c51"
     monkeypatch.setattr(tables, "terminal", lambda: 36)
@@ -296,25 +296,25 @@ def test_facts_go_on_below_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
 
 
-def test_an_environment_whose_name_is_none_is_one_sentence(rlplug: Callable[..., Done]) -> None:
-    done = rlplug("run", "ppo", "./own.py:Own:kind=nan")
-    assert done.code == 2
-    assert "'./own.py:Own' is not a module's name; write ./file.py:Name or module:Name-v0" in done.err
+def test_invalid_environment_name_is_reported(rlplug: Callable[..., Result]) -> None:
+    result = rlplug("run", "ppo", "./own.py:Own:kind=nan")
+    assert result.code == 2
+    assert "'./own.py:Own' is not a module's name; write ./file.py:Name or module:Name-v0" in result.err
 
 
-def test_a_directory_of_runs_says_which_are_in_it(
-    written: Callable[..., Written], rlplug: Callable[..., Done], place: Path
+def test_directory_of_runs_lists_its_runs(
+    make_run: Callable[..., RunWithJournal], rlplug: Callable[..., Result], place: Path
 ) -> None:
     for seed in range(1, 6):
-        written(f"five/ppo-s{seed}").end()
+        make_run(f"five/ppo-s{seed}").end()
     (place / "runs" / "five" / "sweep.json").touch()
     (place / "runs" / "empty").mkdir()
     names = "ppo-s1, ppo-s2, ppo-s3 and 2 more; name one of them, as in runs/five/ppo-s1"
     for command in ("evaluate", "play", "resume"):
         for word in ("five", "runs/five"):
-            done = rlplug(command, word)
-            assert done.code == 2
-            assert done.err == (
+            result = rlplug(command, word)
+            assert result.code == 2
+            assert result.err == (
                 f"rlplug: runs/five is not a run but holds 5 runs: {names} ('rlplug compare runs/five' sums up all)\n"
             )
     assert "runs is not a run but holds 5 runs: five/ppo-s1, five/ppo-s2" in rlplug("evaluate", "runs").err
@@ -323,14 +323,14 @@ def test_a_directory_of_runs_says_which_are_in_it(
         load(place / "runs" / "five")
 
 
-def test_a_preset_is_an_object_that_trains(place: Path) -> None:
+def test_preset_trains(place: Path) -> None:
     ppo = preset("ppo", "CartPole-v1", {"num_envs": 2})
     assert (ppo.options["n_steps"], ppo.options["num_envs"]) == (32, 2)
     assert (ppo.origins["n_steps"], ppo.origins["num_envs"]) == ("preset", "option")
     few = {"total_timesteps": 100, "net": {"hidden": [8]}, "eval_episodes": 1, "final_eval_episodes": 1}
     run = ppo.with_options(few).train(name="short", hooks=False)
     typed = train("ppo", "CartPole-v1", {"num_envs": 2, **few}, name="typed", hooks=False)
-    mine, theirs = (json.loads((one.path / "config.json").read_bytes()) for one in (run, typed))
+    mine, theirs = (json.loads((each.path / "config.json").read_bytes()) for each in (run, typed))
     assert mine["options"] == theirs["options"]
     assert mine["origins"] == theirs["origins"]
     assert mine["options"]["net.hidden"] == [8]

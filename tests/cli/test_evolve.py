@@ -1,4 +1,4 @@
-"""`evolve`: members train in chunks and exchange; a kill at any moment changes no bit of the result."""
+"""`evolve`: members train in chunks and exchange weights; a killed population continues exactly."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ OPTIONS: dict[str, Any] = {
 
 
 class Killed(BaseException):
-    """Raised in place of a kill."""
+    """Stands for a kill."""
 
 
-class Here:
-    """Runs tasks in this process; dies before or after the start with number `kill`."""
+class InProcess:
+    """Runs tasks in this process; raises Killed before or after start number `kill`."""
 
     def __init__(self, kill: int = 0, after: bool = False) -> None:
-        self.dies, self.after, self.starts = kill, after, 0
+        self.kill_at, self.after, self.starts = kill, after, 0
 
-    def start(self, words: Sequence[str], log: Path, cores: int) -> Here:
+    def start(self, words: Sequence[str], log: Path, cores: int) -> InProcess:
         self.starts += 1
-        if self.starts == self.dies and not self.after:
+        if self.starts == self.kill_at and not self.after:
             raise Killed
         until = int(words[words.index("--until") + 1]) if "--until" in words else None
         if words[0] == "resume":
@@ -56,7 +56,7 @@ class Here:
             options = {**OPTIONS, "seed": int(flags["--seed"]), "eval_every": int(pairs["eval_every"])}
             options["learning_rate"] = float(pairs["learning_rate"])
             train(words[1], words[2], options, out=flags["--out"], name=flags["--name"], until=until, hooks=False)
-        if self.starts == self.dies:
+        if self.starts == self.kill_at:
             raise Killed
         return self
 
@@ -82,16 +82,16 @@ def evolution(directory: Path, place: Any, rule: Any = None, members: int = 3) -
     return Evolution(plan(rule, members), TaskPool(directory, place, 2))
 
 
-def finish(one: Evolution, most: int = 60) -> Evolution:
-    for _ in range(most):
-        if one.done:
-            return one
-        one.step()
+def finish(evolution: Evolution) -> Evolution:
+    for _ in range(60):
+        if evolution.done:
+            return evolution
+        evolution.step()
     raise AssertionError("not done")
 
 
-def bits(directory: Path) -> dict[str, Any]:
-    """The final weights of every member, and the history."""
+def results(directory: Path) -> dict[str, Any]:
+    """Return the final weights of every member, and the history."""
     runs = sorted(directory.glob("member-*"))
     weights = [digests(Checkpoints(run / "checkpoints").kept("final")[0].path, "learner") for run in runs]
     history = json.loads((directory / "population.json").read_bytes())
@@ -99,14 +99,14 @@ def bits(directory: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("pop") / "whole"
-    finish(evolution(directory, Here()))
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("pop") / "complete"
+    finish(evolution(directory, InProcess()))
     return directory
 
 
-def test_the_worst_member_takes_state_and_options_of_the_best(whole: Path) -> None:
-    found = bits(whole)
+def test_worst_member_copies_state_and_options_of_the_best(complete: Path) -> None:
+    found = results(complete)
     assert [chunk["step"] for chunk in found["chunks"]] == [100, 200]
     changed = 0
     for number, chunk in enumerate(found["chunks"], 1):
@@ -115,8 +115,8 @@ def test_the_worst_member_takes_state_and_options_of_the_best(whole: Path) -> No
             changed += 1
             assert scores[int(member)] == min(scores)
             assert scores[change["source"]] == max(scores) > min(scores)
-            run = sorted(whole.glob("member-*"))[int(member)]
-            source = sorted(whole.glob("member-*"))[change["source"]].name
+            run = sorted(complete.glob("member-*"))[int(member)]
+            source = sorted(complete.glob("member-*"))[change["source"]].name
             records = [r for r in read(run / "journal.jsonl", kinds=("exchange",)) if r.data["chunk"] == number]
             assert [(r.step, r.data["source"]) for r in records] == [(chunk["step"], source)]
             config = json.loads((run / "config.json").read_bytes())
@@ -126,40 +126,38 @@ def test_the_worst_member_takes_state_and_options_of_the_best(whole: Path) -> No
 
 @pytest.mark.parametrize(
     ("kill", "after"),
-    [(4, True), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((2, False), (5, False), (8, True)))],
+    [(4, True), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((2, False), (5, False), (8, True)))],
 )
-def test_a_population_that_was_killed_ends_with_the_same_bits(
-    kill: int, after: bool, whole: Path, tmp_path: Path
-) -> None:
+def test_killed_population_continues_exactly(kill: int, after: bool, complete: Path, tmp_path: Path) -> None:
     with pytest.raises(Killed):
-        finish(evolution(tmp_path / "part", Here(kill, after)))
-    finish(evolution(tmp_path / "part", Here()))
-    assert bits(tmp_path / "part") == bits(whole)
+        finish(evolution(tmp_path / "part", InProcess(kill, after)))
+    finish(evolution(tmp_path / "part", InProcess()))
+    assert results(tmp_path / "part") == results(complete)
 
 
 @pytest.mark.parametrize("call", [2, 3])
-def test_a_kill_around_a_decision_changes_none(
-    call: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_kill_near_a_decision_does_not_change_it(
+    call: int, complete: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first write starts the population, the second one is a decision, the third says that it is applied."""
+    """The first write starts the population, the second records a decision, the third that it was applied."""
     plain, calls = History.write, [0]
 
-    def dying(self: History, directory: Path) -> None:
+    def write_and_die(self: History, directory: Path) -> None:
         plain(self, directory)
         calls[0] += 1
         if calls[0] == call:
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(History, "write", dying)
+        patch.setattr(History, "write", write_and_die)
         with pytest.raises(Killed):
-            finish(evolution(tmp_path / "part", Here()))
-    finish(evolution(tmp_path / "part", Here()))
-    assert bits(tmp_path / "part") == bits(whole)
+            finish(evolution(tmp_path / "part", InProcess()))
+    finish(evolution(tmp_path / "part", InProcess()))
+    assert results(tmp_path / "part") == results(complete)
 
 
 class Keep:
-    """A rule that changes nothing, and counts in its state."""
+    """A rule that changes nothing and counts its calls in its state."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -175,21 +173,21 @@ class Keep:
         self.calls = state["calls"]
 
 
-def test_without_exchanges_members_have_the_bits_of_single_runs_and_rules_keep_their_state(tmp_path: Path) -> None:
+def test_members_without_exchanges_match_single_runs_and_rules_keep_their_state(tmp_path: Path) -> None:
     rule = Keep()
     with pytest.raises(Killed):
-        finish(evolution(tmp_path / "pop", Here(5), rule, members=2))
+        finish(evolution(tmp_path / "pop", InProcess(5), rule, members=2))
     rule = Keep()
-    one = finish(evolution(tmp_path / "pop", Here(), rule, members=2))
+    population = finish(evolution(tmp_path / "pop", InProcess(), rule, members=2))
     assert rule.calls == 2
-    rate = one.history.first[1]["learning_rate"]
+    rate = population.history.first[1]["learning_rate"]
     options = {**OPTIONS, "seed": 2, "eval_every": 100, "learning_rate": rate}
-    alone = train("a2c", "CartPole-v1", options, out=tmp_path, name="alone", hooks=False)
-    saved = Checkpoints(alone.directory.checkpoints_path).kept("final")[0]
-    assert bits(tmp_path / "pop")["weights"][1] == digests(saved.path, "learner")
+    single = train("a2c", "CartPole-v1", options, out=tmp_path, name="single", hooks=False)
+    saved = Checkpoints(single.directory.checkpoints_path).kept("final")[0]
+    assert results(tmp_path / "pop")["weights"][1] == digests(saved.path, "learner")
 
 
-class Says:
+class Answer:
     def __init__(self, answer: Any) -> None:
         self.answer = answer
 
@@ -218,16 +216,16 @@ class Says:
         ({0: Exchange(0, {"gamma": 0.5})}, "sets 'gamma', which has no range; it may set learning_rate"),
     ],
 )
-def test_a_wrong_rule_is_one_sentence(answer: Any, sentence: str, tmp_path: Path) -> None:
-    one = evolution(tmp_path / "pop", Here(), Says(answer), members=2)
+def test_invalid_rule_prints_one_sentence(answer: Any, sentence: str, tmp_path: Path) -> None:
+    population = evolution(tmp_path / "pop", InProcess(), Answer(answer), members=2)
     with pytest.raises(PluginError, match=sentence):
-        finish(one)
+        finish(population)
     assert json.loads((tmp_path / "pop" / "population.json").read_bytes())["chunks"] == []
 
 
-def test_a_failed_member_is_replaced_or_ends_the_population(tmp_path: Path) -> None:
-    class Failing(Here):
-        def start(self, words: Sequence[str], log: Path, cores: int) -> Here:
+def test_failed_member_is_replaced_or_stops_the_population(tmp_path: Path) -> None:
+    class Failing(InProcess):
+        def start(self, words: Sequence[str], log: Path, cores: int) -> InProcess:
             if words[0] == "resume" and "member-00" in words[1] and self.starts < 3:
                 self.starts += 1
                 path = Path(words[1]) / "journal.jsonl"
@@ -243,16 +241,16 @@ def test_a_failed_member_is_replaced_or_ends_the_population(tmp_path: Path) -> N
 
     with pytest.raises(RlplugError, match="member-00-s1 failed, and the rule did not replace it: NonFinite: a NaN"):
         finish(evolution(tmp_path / "none", Failing(), Keep(), members=2))
-    one = finish(evolution(tmp_path / "pop", Failing(), members=2))
-    assert one.history.chunks[1].scores[0] is None
-    assert one.history.chunks[1].changes["0"].source == 1
-    assert all(entry.progress.status == "finished" for entry in one.entries)
+    population = finish(evolution(tmp_path / "pop", Failing(), members=2))
+    assert population.history.chunks[1].scores[0] is None
+    assert population.history.chunks[1].changes["0"].source == 1
+    assert all(entry.progress.status == "finished" for entry in population.entries)
 
 
-def test_another_search_or_a_foreign_history_is_refused(whole: Path, tmp_path: Path) -> None:
+def test_other_search_or_foreign_history_is_refused(complete: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"was started with other options; choose another --name"):
-        History.read(whole, "other")
-    content = json.loads((whole / "population.json").read_bytes())
+        History.read(complete, "other")
+    content = json.loads((complete / "population.json").read_bytes())
     content["seal"] = ""
     (tmp_path / "population.json").write_text(json.dumps(content))
     with pytest.raises(Untrusted, match="was not written by this account"):
@@ -267,7 +265,7 @@ def test_mlflow_gets_a_tag_for_each_exchange() -> None:
     assert tags_of(own) == {"rlplug.exchange.2": "step 4,000: its own state"}
 
 
-def test_the_command_trains_a_population_and_continues_one(
+def test_command_trains_and_continues_a_population(
     place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
@@ -303,7 +301,9 @@ def test_the_command_trains_a_population_and_continues_one(
         (("--rule", "truncation:shar=1"), "has no option 'shar'; did you mean 'share'?"),
     ],
 )
-def test_wrong_words_are_one_sentence(words: tuple[str, ...], sentence: str, rlplug: Callable[..., Any]) -> None:
-    done = rlplug("evolve", "a2c", "CartPole-v1", *words)
-    assert done.code == 2
-    assert sentence in done.err
+def test_invalid_arguments_print_one_sentence(
+    words: tuple[str, ...], sentence: str, rlplug: Callable[..., Any]
+) -> None:
+    result = rlplug("evolve", "a2c", "CartPole-v1", *words)
+    assert result.code == 2
+    assert sentence in result.err

@@ -1,4 +1,4 @@
-"""Indices, presets and the command of the first-party packages fit their code."""
+"""Indices, presets and the command of the first-party packages match their code."""
 
 from __future__ import annotations
 
@@ -24,48 +24,48 @@ from rlplug_core.plugins.records import Record
 ROOT = Path(__file__).parents[2]
 
 
-def ours(group: str) -> list[Record]:
+def first_party_records(group: str) -> list[Record]:
     return [record for record in plugins.records() if record.first_party and record.group == group]
 
 
 def test_indices_of_wrappers_and_controllers_are_current() -> None:
-    found = [*ours("wrappers"), *ours("controllers")]
+    found = [*first_party_records("wrappers"), *first_party_records("controllers")]
     assert found
     assert not [indexing.drift(record) for record in found if indexing.drift(record)]
 
 
-@pytest.mark.parametrize("record", ours("envs"), ids=str)
-def test_a_provider_s_index_is_valid(record: Record) -> None:
-    # Which ids there are depends on the installed Gymnasium, so the file may differ from what would be written here.
+@pytest.mark.parametrize("record", first_party_records("envs"), ids=str)
+def test_index_of_provider_is_valid(record: Record) -> None:
+    # The ids depend on the installed Gymnasium, so the file may differ from a new one.
     found, reason = index.read(record)
     assert reason == ""
     assert found is not None
-    one = {
+    known_ids = {
         "envpool": "envpool:CartPole-v1", "gymnasium": "CartPole-v1", "pettingzoo": "pettingzoo/mpe2.simple_spread_v3",
         "tensor": "tensor/CartPole-v1", "gymnax": "gymnax/CartPole-v1", "brax": "brax/ant",
         "playground": "playground/CheetahRun", "jumanji": "jumanji/Snake-v1",
     }  # fmt: skip
-    assert one[record.id] in found.ids
+    assert known_ids[record.id] in found.ids
 
 
-def test_presets_are_resolved_with_existing_options() -> None:
-    for record in ours("algorithms"):
+def test_presets_use_existing_options() -> None:
+    for record in first_party_records("algorithms"):
         for name in preset_files.read(record).tables:
             env = "CartPole-v1" if name == "default" else name.replace("*", "x")
             values = preset(record.id, env)
             plan: Any = Plan.make(record.id, env, values)
             assert values, (record.id, name)
-            wanted = {key: None if value == "none" else value for key, value in values.items()}
-            assert {key: plan.flat[key] for key in values} == wanted, (record.id, name)
+            expected = {key: None if value == "none" else value for key, value in values.items()}
+            assert {key: plan.flat[key] for key in values} == expected, (record.id, name)
 
 
-def test_the_command_is_installed() -> None:
+def test_command_is_installed() -> None:
     (script,) = entry_points(group="console_scripts", name="rlplug")
     assert script.load() is main
 
 
-def test_the_known_plugins_are_the_entry_points_of_these_packages() -> None:
-    """Suggestions name them where they are not installed, so they are a list of their own."""
+def test_known_plugins_match_the_entry_points() -> None:
+    """A separate list exists because suggestions also name plugins that are not installed."""
     found: dict[str, dict[str, str]] = {group: {} for group in KNOWN}
     for path in ROOT.glob("rlplug-*/pyproject.toml"):
         project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
@@ -76,8 +76,8 @@ def test_the_known_plugins_are_the_entry_points_of_these_packages() -> None:
     assert found == KNOWN
 
 
-def test_the_reserved_names_of_the_command_line_are_its_parameters() -> None:
+def test_reserved_names_match_the_parameters_of_the_command_line() -> None:
     command = run.get_command(click.Context(run), "ppo")
     assert isinstance(command, AlgorithmCommand)
-    own = {str(one.name) for one in command.params if not isinstance(one, SchemaOption) and one.expose_value}
+    own = {str(each.name) for each in command.params if not isinstance(each, SchemaOption) and each.expose_value}
     assert own | {"algorithm", "help", "traceback"} == reserved.COMMAND_LINE

@@ -1,7 +1,7 @@
-"""The guide tells the truth: its chapters run, and each learns what the packaged algorithm learns that it names.
+"""The chapters of the guide run, and learn the same weights as the packaged algorithms that they name.
 
-Every chapter is run as a reader runs it, but for a short while. Then the first command that its last section names is
-run as long: both must have learned the same weights, bit for bit.
+Each chapter runs like a reader runs it, but for fewer steps. Then the first command of its last section runs for the
+same number of steps: both must have learned exactly the same weights.
 """
 
 from __future__ import annotations
@@ -23,34 +23,33 @@ from rlplug_core.batches import Transitions
 from rlplug_core.fast.losses import FastLosses
 from rlplug_core.loop.plan import Plan
 from rlplug_core.runs.checkpoint import Checkpoints
-from tests.cli.conftest import Done
-from tests.cli.documents import options
-from tests.cli.test_docs import Command, assert_runs, blocks, commands
+from tests.cli.conftest import Result
+from tests.cli.test_docs import Command, assert_runs, blocks, commands, options
 from tests.tables import for_each
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 PAGE = GUIDE / "README.md"
 CHAPTERS = sorted(GUIDE.glob("chapter_*.py"))
-#: The first, and the one that ends without a comparison.
+#: The first chapter, and the one without a comparison.
 QUICK = [path for path in CHAPTERS if path.stem in ("chapter_01_dqn", "chapter_07_distributional")]
-#: Learning begins at 1,000 env steps and goes on for two bursts, after which the target network has moved twice.
+#: Learning starts at 1,000 env steps and continues for two bursts, so the target network is updated twice.
 STEPS = 1_300
 SHORT = ("--total-timesteps", str(STEPS), "--eval-episodes", "1", "--final-eval-episodes", "0", "--name", "theirs")
-#: What chapter 7 has on beside C51.
+#: The options of chapter 7 that C51 does not have by default.
 SWITCHES = {"double": True, "dueling": True, "noisy": "factorized", "n_step": 3}
 
 
 @pytest.fixture(autouse=True)
 def reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chapters import each other by name, as scripts of one folder do; nothing of that stays."""
+    """Let chapters import each other by name, like scripts of one folder, and undo it afterwards."""
     monkeypatch.syspath_prepend(str(GUIDE))
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     for path in GUIDE.glob("*.py"):
         monkeypatch.delitem(sys.modules, path.stem, raising=False)
 
 
-def named(chapter: Path) -> list[str]:
-    """The commands that a chapter names, without `rlplug`."""
+def named_commands(chapter: Path) -> list[str]:
+    """Return the commands that a chapter names, without `rlplug`."""
     text = chapter.read_text(encoding="utf-8")
     found = re.findall(r"(?:`|^#     )rlplug (run [^`\n]+)(?:`|$)", text, re.M)
     assert len(found) == text.count("rlplug run"), "a command is broken by the end of a line"
@@ -58,7 +57,7 @@ def named(chapter: Path) -> list[str]:
 
 
 def weights(directory: Path) -> dict[str, torch.Tensor]:
-    """What a run has learned: both networks at its end."""
+    """Return the weights of both networks at the end of a run."""
     _, components, _, _ = Checkpoints(directory / "checkpoints").load(("final",), "learner")
     return {
         key: value for key, value in components["learner"].items() if key.startswith(("q_network.", "target_network."))
@@ -70,29 +69,29 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
     [*QUICK, *(pytest.param(path, marks=pytest.mark.slow) for path in CHAPTERS if path not in QUICK)],
     ids=lambda path: path.stem,
 )
-def test_a_chapter_runs_and_learns_what_the_packaged_algorithm_learns(
-    chapter: Path, place: Path, rlplug: Callable[..., Done], capsys: pytest.CaptureFixture[str],
+def test_chapter_learns_the_weights_of_the_packaged_algorithm(
+    chapter: Path, place: Path, rlplug: Callable[..., Result], capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(sys, "argv", [chapter.name, "--total-timesteps", str(STEPS)])
     runpy.run_path(str(chapter), run_name="__main__")
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     (mine,) = (place / "runs").iterdir()
-    assert re.search(rf"^ +{STEPS:,} +[\d.]+  #+$", said, re.M)
-    assert f"{mine.name}: its best weights return" in said
-    if not named(chapter):
+    assert re.search(rf"^ +{STEPS:,} +[\d.]+  #+$", output, re.M)
+    assert f"{mine.name}: its best weights return" in output
+    if not named_commands(chapter):
         assert chapter.stem == "chapter_07_distributional"
         return
-    # Chapters write their losses for autograd, whose bits are not those of losses by rules.
-    monkeypatch.setattr(FastLosses, "_reason_for_autograd", lambda *_: "a chapter's do not")
-    done = rlplug(*shlex.split(named(chapter)[0]), *SHORT)
-    assert done.code == 0, done.err
+    # Chapters use autograd, which rounds differently from the fast losses.
+    monkeypatch.setattr(FastLosses, "_reason_for_autograd", lambda *_: "like a chapter")
+    result = rlplug(*shlex.split(named_commands(chapter)[0]), *SHORT)
+    assert result.code == 0, result.err
     found, expected = weights(mine), weights(place / "runs" / "theirs")
     assert found.keys() == expected.keys()
     assert [key for key in found if not torch.equal(found[key], expected[key])] == []
 
 
-def test_the_chapter_on_distributions_has_the_loss_of_the_packaged_algorithm() -> None:
+def test_c51_chapter_has_the_loss_of_the_packaged_algorithm() -> None:
     mine = Plan.make("chapter_07_distributional:C51", "CartPole-v1", {})
     theirs = Plan.make("c51", "CartPole-v1", {**SWITCHES, "v_min": 0.0, "v_max": 100.0})
     env = mine.make_env(1)
@@ -112,14 +111,14 @@ def test_the_chapter_on_distributions_has_the_loss_of_the_packaged_algorithm() -
 
 
 @for_each("chapter", CHAPTERS)
-def test_every_option_that_a_chapter_names_exists(chapter: Path) -> None:
-    words = {word for line in named(chapter) for word in line.split() if word.startswith("--")}
+def test_options_of_chapters_exist(chapter: Path) -> None:
+    words = {word for line in named_commands(chapter) for word in line.split() if word.startswith("--")}
     assert words <= set(options(app))
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_page_run(place: Path) -> None:
-    """Those that train a chapter's learner by the command line; what else it shows is run above."""
+def test_commands_of_the_page_run(place: Path) -> None:
+    """Only those that train a chapter's learner by the command line; the test above runs the chapters."""
     (place / "docs").symlink_to(GUIDE.parent)
     text = PAGE.read_text(encoding="utf-8")
     shown = [command for block in blocks(text) for command in commands(block)]
@@ -132,7 +131,7 @@ def test_the_commands_of_the_page_run(place: Path) -> None:
             assert_runs(Command(command.line))
 
 
-def test_the_page_leads_to_every_chapter_and_nowhere_else() -> None:
+def test_page_links_every_chapter() -> None:
     text = PAGE.read_text(encoding="utf-8")
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
     assert [target for target in targets if not (GUIDE / target.partition("#")[0]).exists()] == []

@@ -1,4 +1,4 @@
-"""Hook plugins and loggers take options by `--hook` and `--log`: `info` shows them, a run records and resumes them."""
+"""Hook plugins and loggers take options from `--hook` and `--log`: `info` shows them, runs record and resume them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlplug_core.errors import BadConfig, PluginError, UsageError
 from rlplug_core.plugins.hooks import Hooks, hooks_for
 from rlplug_core.runs.api import open_run, resume, train
 from rlplug_core.testing.distributions import write_distribution
-from tests.cli.conftest import Done
+from tests.cli.conftest import Result
 
 CHAIN = "rlplug_core.testing.envs:Chain"
 OPTIONS = {"total_timesteps": 200, "eval_every": 100, "eval_episodes": 1, "final_eval_episodes": 0, "log_every": 100}
@@ -48,7 +48,7 @@ class Wire:
 
 @pytest.fixture(autouse=True)
 def wire(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A distribution with one class as hook plugin, another as logger, and a module of hooks without options."""
+    """A distribution with a class that is a hook plugin and a logger, and a module of hooks without options."""
     points = {
         "rlplug.hooks": {"wire": "rlplug_wire.wire:Wire", "plain": "rlplug_wire.plain"},
         "rlplug.loggers": {"slate": "rlplug_wire.wire:Wire"},
@@ -69,16 +69,18 @@ def wire(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def lines(name: str) -> list[str]:
-    """The lines of a file, without repetitions: a step with an evaluation has two records."""
+    """Return the lines of a file without repetitions: a step with an evaluation has two records."""
     return list(dict.fromkeys(Path(f"{name}.txt").read_text().splitlines()))
 
 
-def test_options_reach_hooks_and_loggers_and_a_resumed_run_keeps_them(rlplug: Callable[..., Done], place: Path) -> None:
+def test_hooks_and_loggers_get_options_and_keep_them_after_resume(rlplug: Callable[..., Result], place: Path) -> None:
     """A second `--log` starts a new word; commas inside options do not."""
     words = ["--log", "csv,slate:file=slate.txt,words=a,b", "--log", "./own.py:Wire:file=own.txt"]
-    own = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
-    done = rlplug("run", "a2c", CHAIN, "--name", "one", "-q", *own, *words, "--hook", "rlplug-wire/wire:limit=3")
-    assert done.code == 0, done.err
+    run_options = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
+    result = rlplug(
+        "run", "a2c", CHAIN, "--name", "one", "-q", *run_options, *words, "--hook", "rlplug-wire/wire:limit=3"
+    )
+    assert result.code == 0, result.err
     assert {name: lines(name) for name in ("wire", "slate", "own")} == {
         "wire": ["100 [] 3", "200 [] 3"],
         "slate": ["100 ['a', 'b'] 9", "200 ['a', 'b'] 9"],
@@ -94,23 +96,23 @@ def test_options_reach_hooks_and_loggers_and_a_resumed_run_keeps_them(rlplug: Ca
     assert lines("own")[2:] == ["300 [] 9"]
 
 
-def test_without_options_a_class_has_its_defaults(tmp_path: Path) -> None:
+def test_class_without_options_has_defaults(tmp_path: Path) -> None:
     train("a2c", CHAIN, OPTIONS, out=tmp_path)
     assert lines("wire") == ["100 [] 9", "200 [] 9"]
 
 
-def test_info_shows_the_options(rlplug: Callable[..., Done]) -> None:
+def test_info_shows_the_options(rlplug: Callable[..., Result]) -> None:
     shown = {name: rlplug("info", name, "--json") for name in ("wire", "slate", "./own.py:Wire")}
-    for name, done in shown.items():
-        options = {one["name"]: one["help"] for one in json.loads(done.out)["options"]}
+    for name, result in shown.items():
+        options = {option["name"]: option["help"] for option in json.loads(result.out)["options"]}
         assert options["limit"] == "longest line", name
     assert "rlplug run ALGORITHM ENV --hook wire:file=wire.txt" in rlplug("info", "wire").out
     assert "--log slate:file=wire.txt" in rlplug("info", "slate").out
     assert "--hook TEXT" in rlplug("run", "a2c", "--help").out
 
 
-def test_bad_options_stop_a_run_before_it_starts(tmp_path: Path) -> None:
-    """All faults in one message: options by sentence."""
+def test_invalid_options_stop_a_run_before_it_starts(tmp_path: Path) -> None:
+
     sentences = {
         ("hook", "wire:fiel=x"): (BadConfig, "hook wire has no option 'fiel'; did you mean 'file'"),
         ("hook", "wire:limit=high"): (BadConfig, "wire: option 'limit': expected"),
@@ -134,7 +136,7 @@ def test_bad_options_stop_a_run_before_it_starts(tmp_path: Path) -> None:
         hooks_for(True, ("wire:limit=1", "rlplug-wire/wire"))
 
 
-def test_a_plugin_that_cannot_be_made_without_options_is_reported(place: Path) -> None:
+def test_plugin_that_fails_without_options_is_reported(place: Path) -> None:
     file = place / "site" / "rlplug_wire" / "wire.py"
     file.write_text(CODE.replace("int | None = 9", "int | None = None"))
     reports: list[str] = []

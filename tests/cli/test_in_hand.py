@@ -1,4 +1,4 @@
-"""What a user does with a run from Python: read its curves, evaluate it otherwise, begin with it, repeat it."""
+"""Runs in Python: read curves, evaluate, start from their weights, reproduce them."""
 
 from __future__ import annotations
 
@@ -40,33 +40,35 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def trained(out: Path, name: str = "run", algorithm: str = "a2c", env: str = f"{ENVS}:Chain", **options: Any) -> Run:
+def train_chain(
+    out: Path, name: str = "run", algorithm: str = "a2c", env: str = f"{ENVS}:Chain", **options: Any
+) -> Run:
     return train(algorithm, env, {**OPTIONS, **options}, out=out, name=name, hooks=False)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return trained(tmp_path_factory.mktemp("runs"))
+    return train_chain(tmp_path_factory.mktemp("runs"))
 
 
-def test_a_run_is_opened_by_path_and_by_name(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_run_by_path_or_name(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_run(run.path).path == open_run("run", run.path.parent).path == Run(run.path).path == run.path
     with pytest.raises(UsageError, match="no run at rum; did you mean 'run'"):
         open_run("rum", run.path.parent)
 
 
-def test_a_run_says_what_it_is(run: Run) -> None:
+def test_repr_of_a_run(run: Run) -> None:
     assert repr(run) == f"Run(run: a2c on {ENVS}:Chain, seed 3, finished at step 120)"
     assert {"train", "load", "resume", "open_run"} <= {*dir(rlplug_core)}
     assert repr(load(run)).startswith("Policy(")
 
 
-def test_a_curve_that_no_run_has_is_named(run: Run) -> None:
+def test_unknown_curve_is_named(run: Run) -> None:
     with pytest.raises(UsageError, match=r"no curve 'eval/retrun_mean'; did you mean 'eval/return_mean'"):
         run.curve("eval/retrun_mean")
 
 
-def test_curves_are_columns_of_one_length(run: Run) -> None:
+def test_curves_are_columns_of_equal_length(run: Run) -> None:
     columns = run.curves()
     assert columns["step"].tolist() == [20, 40, 60, 80, 100, 120]
     assert {len(column) for column in columns.values()} == {6}
@@ -77,18 +79,18 @@ def test_curves_are_columns_of_one_length(run: Run) -> None:
     assert len(run.episodes()["returns"]) == columns["rollout/episodes"][-1]
 
 
-def test_evaluations_under_other_conditions(run: Run) -> None:
+def test_evaluate_options(run: Run) -> None:
     greedy = run.evaluate(8)
     assert run.evaluate(8, epsilon=0.0).returns == greedy.returns
-    wild = run.evaluate(8, epsilon=1.0)
-    assert wild.lengths != greedy.lengths
-    assert run.evaluate(8, epsilon=1.0).returns == wild.returns  # the seed decides
+    random = run.evaluate(8, epsilon=1.0)
+    assert random.lengths != greedy.lengths
+    assert run.evaluate(8, epsilon=1.0).returns == random.returns  # the same seed
     assert run.evaluate(8, stochastic=True).lengths != greedy.lengths
     assert [*run.evaluate_all(2)] == sorted({int(name.rpartition("-")[2]) for name in run.checkpoints})
     assert run.evaluate(4, checkpoint=run.checkpoints[-1]).returns == run.evaluate(4, checkpoint="final").returns
 
 
-def test_impossible_evaluations_are_refused(run: Run) -> None:
+def test_invalid_evaluations_are_refused(run: Run) -> None:
     with pytest.raises(UsageError, match=r"no checkpoint 'bst'; did you mean 'best'.*there is best, final, latest, "):
         run.evaluate(1, checkpoint="bst")
     with pytest.raises(UsageError, match="epsilon is 2; it is a probability from 0 to 1"):
@@ -102,13 +104,13 @@ def test_impossible_evaluations_are_refused(run: Run) -> None:
         run.play(frames=run.path / "frames")
 
 
-def test_numbers_that_make_no_sense_are_named(run: Run, tmp_path: Path) -> None:
+def test_invalid_numbers_are_named(run: Run, tmp_path: Path) -> None:
     for episodes in (0, -2, 2.5, True):
         for play in (run.evaluate, lambda episodes: run.play(episodes, video=tmp_path / "a.gif")):
             with pytest.raises(UsageError, match=f"^episodes is {episodes}; give a whole number of at least 1"):
                 play(episodes)
     with pytest.raises(UsageError, match=r"^seed is -1; give a whole number of at least 0"):
-        run.evaluate(np.int64(2), seed=-1)  # type: ignore[arg-type]  # numpy's are whole, too
+        run.evaluate(np.int64(2), seed=-1)  # type: ignore[arg-type]  # an integer of numpy
     with pytest.raises(UsageError, match=r"^steps is 0"):
         run.record(tmp_path / "a.npz", 0)
     with pytest.raises(UsageError, match=r"^num_envs is 0"):
@@ -118,18 +120,18 @@ def test_numbers_that_make_no_sense_are_named(run: Run, tmp_path: Path) -> None:
             run.play(every=every, video=tmp_path / "a.webp")  # type: ignore[arg-type]
 
 
-def test_python_takes_what_the_command_line_takes(tmp_path: Path) -> None:
-    run = trained(tmp_path, env="CartPole-v1", wrap=["time-limit:steps=2"])
+def test_wrap_takes_the_values_of_the_command_line(tmp_path: Path) -> None:
+    run = train_chain(tmp_path, env="CartPole-v1", wrap=["time-limit:steps=2"])
     assert max(run.evaluate(4).lengths) == 2
     for none in ("none", ["none"], []):
         assert max(run.evaluate(4, wrap=none).lengths) > 2
 
 
-def test_a_checkpoint_that_is_no_name_is_said(run: Run) -> None:
-    called: Any = run
-    for ask in (called.evaluate, called.policy, lambda checkpoint: called.export(run.path / "ex", checkpoint)):
+def test_checkpoint_must_be_a_name(run: Run) -> None:
+    untyped: Any = run
+    for method in (untyped.evaluate, untyped.policy, lambda checkpoint: untyped.export(run.path / "ex", checkpoint)):
         with pytest.raises(UsageError, match=r"^checkpoint is None; give a name: best, final, latest, or one of"):
-            ask(checkpoint=None)
+            method(checkpoint=None)
 
 
 def test_statistics_of_an_evaluation() -> None:
@@ -142,15 +144,15 @@ def test_statistics_of_an_evaluation() -> None:
 
 
 class Succeeding(Chain):
-    """Says of every other episode that it succeeded."""
+    """Reports success for every other episode."""
 
     def step(self, action: Any) -> Timestep:
         now = super().step(action)
-        now.episodes = [Episode(one.row, one.total, one.length, one.row % 2 == 0) for one in now.episodes]
+        now.episodes = [Episode(each.row, each.total, each.length, each.row % 2 == 0) for each in now.episodes]
         return now
 
 
-def test_success_is_counted(run: Run) -> None:
+def test_evaluation_counts_successes(run: Run) -> None:
     result = run.evaluate(6, env=f"{Path(__file__)}:Succeeding")
     assert result.successes == (True, False) * 3
     assert result.success_rate == 0.5
@@ -166,7 +168,7 @@ def test_success_is_counted(run: Run) -> None:
     ],
     ids=str,
 )
-def test_a_policy_says_what_is_wrong_with_an_observation(run: Run, obs: Any, sentence: str) -> None:
+def test_policy_refuses_invalid_observations(run: Run, obs: Any, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         load(run)(obs)
 
@@ -185,8 +187,8 @@ def test_a_policy_refuses_nan_and_predicts(run: Run) -> None:
     assert {int(stochastic.predict(np.zeros(size), deterministic=True)[0]) for _ in range(9)} == {int(action)}
 
 
-def test_policies_travel_to_another_process(run: Run) -> None:
-    """A fresh one, with the weights of its checkpoint, whichever is the best by then."""
+def test_policy_can_be_pickled(run: Run) -> None:
+    """Another process loads it with the weights of the same checkpoint, even if there is a better one by then."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         for deterministic in (True, False):
             policy = load(run, "final", deterministic)
@@ -195,38 +197,38 @@ def test_policies_travel_to_another_process(run: Run) -> None:
             assert "final-" in str(policy.__reduce__())
 
 
-def test_the_policy_of_an_export_travels(run: Run, tmp_path: Path) -> None:
+def test_policy_of_an_export_can_be_pickled(run: Run, tmp_path: Path) -> None:
     policy = load(run.export(tmp_path / "policy"))
     obs = np.zeros(policy.observation_space.shape or ())
     assert pickle.loads(pickle.dumps(policy))(obs) == policy(obs)
 
 
-def test_a_policy_of_this_process_alone_says_so(run: Run) -> None:
+def test_policy_without_a_file_cannot_be_pickled(run: Run) -> None:
     policy = load(run)
-    made = Policy(policy._agent, policy._env)
+    unsaved = Policy(policy._agent, policy._env)
     with pytest.raises(TypeError, match="was made in this process and cannot be pickled; load it from a run or an exp"):
-        pickle.dumps(made)
-    assert copy.deepcopy(made)(np.zeros(5)) == policy(np.zeros(5))
+        pickle.dumps(unsaved)
+    assert copy.deepcopy(unsaved)(np.zeros(5)) == policy(np.zeros(5))
 
 
-def test_an_export_is_loaded_and_acts_alike(run: Run, tmp_path: Path) -> None:
-    policy, alone = load(run), load(run.export(tmp_path / "policy"))
+def test_loaded_export_gives_the_same_actions(run: Run, tmp_path: Path) -> None:
+    policy, export = load(run), load(run.export(tmp_path / "policy"))
     obs = np.random.default_rng(1).normal(size=(500, *(policy.observation_space.shape or ()))).astype(np.float32)
-    np.testing.assert_array_equal(policy(obs), alone(obs))
+    np.testing.assert_array_equal(policy(obs), export(obs))
     text = (tmp_path / "policy" / "README.md").read_text(encoding="utf-8")
     assert f"--set seed={OPTIONS['seed']}" in text
     use = (
         text.partition("```python\n")[2].partition("```")[0].replace("path/to/this/directory", str(tmp_path / "policy"))
     )
     assert use.count("import") == 1
-    told = {"observation": obs[0]}
-    exec(use, told)  # what a reader copies from the card
-    assert told["action"] == policy(obs[0])
+    names = {"observation": obs[0]}
+    exec(use, names)  # the code that a reader copies from the card
+    assert names["action"] == policy(obs[0])
     with pytest.raises(UsageError, match="is an export, which is greedy"):
         load(tmp_path / "policy", deterministic=False)
 
 
-def test_a_card_says_no_command_that_cannot_run_and_what_a_wrappers_file_needs(run: Run) -> None:
+def test_card_without_a_command_names_the_wrapper_file(run: Run) -> None:
     about = {"checkpoint": "best-1", "step": 1, "wrap": ["/a/noise.py:Noise:k=1"]}
     spec = Spec(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), 1, "X")
     text = card(replace(run.summary(), env="__main__:Mine"), run.config, about, spec)
@@ -235,13 +237,13 @@ def test_a_card_says_no_command_that_cannot_run_and_what_a_wrappers_file_needs(r
     assert "the wrapper's file" in text
 
 
-def test_a_card_types_several_controllers_one_by_one_and_extends_an_extended_run(run: Run) -> None:
+def test_card_repeats_options_and_extensions_of_the_command(run: Run) -> None:
     about, spec = (
         {"checkpoint": "best-1", "step": 1, "wrap": []},
         Spec(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), 1, "X"),
     )
-    steering = ["plateau:patience=3,factor=0.9", "early-stopping:patience=30"]
-    options = {**run.config["options"], "controller": steering, "eval_wrap": [], "wrap": ["a", "b:k=1,l=2"]}
+    controllers = ["plateau:patience=3,factor=0.9", "early-stopping:patience=30"]
+    options = {**run.config["options"], "controller": controllers, "eval_wrap": [], "wrap": ["a", "b:k=1,l=2"]}
     origins = {**run.config["origins"], **dict.fromkeys(("controller", "eval_wrap", "wrap"), "option")}
     config = {**run.config, "options": options, "origins": origins}
     text = card(replace(run.summary(), extensions=((3000, False), (4000, True))), config, about, spec)
@@ -253,18 +255,18 @@ def test_a_card_types_several_controllers_one_by_one_and_extends_an_extended_run
     assert "rlplug resume" not in card(run.summary(), run.config, about, spec)
 
 
-def test_a_card_says_that_a_policy_has_learned_nothing(tmp_path: Path) -> None:
-    run = trained(tmp_path, algorithm="dqn", learning_starts=80, batch_size=8)
+def test_card_says_if_the_policy_is_untrained(tmp_path: Path) -> None:
+    run = train_chain(tmp_path, algorithm="dqn", learning_starts=80, batch_size=8)
     first, last = (run.export(tmp_path / name, checkpoint=name) for name in ("step-000000000040", "final"))
-    said = f"after 40 of 120 env steps, seed 3, dqn had made no update on {ENVS}:Chain"
+    message = f"after 40 of 120 env steps, seed 3, dqn had made no update on {ENVS}:Chain"
     assert (
-        f"A policy that has learned nothing: {said}, and the weights are the initial ones."
+        f"A policy that has learned nothing: {message}, and the weights are the initial ones."
         in (first / "README.md").read_text()
     )
     assert f"A policy that dqn learned on {ENVS}:Chain in 120 of 120 env steps" in (last / "README.md").read_text()
 
 
-def test_a_card_has_the_spaces_that_the_policy_has_and_those_of_other_files(tmp_path: Path) -> None:
+def test_card_shows_the_spaces_of_all_files(tmp_path: Path) -> None:
     options = {**OPTIONS, "total_timesteps": 64, "wrap": ["frame-stack:frames=3"]}
     run = train("a2c", "Pendulum-v1", options, out=tmp_path, hooks=False)
     policy = load(run.export(tmp_path / "policy"))
@@ -272,29 +274,29 @@ def test_a_card_has_the_spaces_that_the_policy_has_and_those_of_other_files(tmp_
     assert f"- Observations: `{policy.observation_space}`\n- Actions: `{policy.action_space}`\n- Wrap" in text
     assert "Box(-2.0, 2.0, (1,)" in text
     run.export(tmp_path / "other", torchscript=True)
-    said = "- `policy.onnx` and `policy.pt`: from `Box([-1. -1. -8. -1. -1. -8. -1. -1. -8.]"
+    message = "- `policy.onnx` and `policy.pt`: from `Box([-1. -1. -8. -1. -1. -8. -1. -1. -8.]"
     text = (tmp_path / "other" / "README.md").read_text()
-    assert said in " ".join(text.split())
+    assert message in " ".join(text.split())
     assert "to `Box(-1.0, 1.0, (1,), float32)`" in text
 
 
-def test_wrappers_around_each_environment_stay_with_it(tmp_path: Path) -> None:
-    """A loaded policy stands behind them, of a run as of an export, which asks for no trust: it runs none of them."""
-    each = ["gymnasium:RescaleAction:min_action=-3,max_action=1", "gymnasium:TimeAwareObservation"]
-    options = {**OPTIONS, "total_timesteps": 64, "wrap": [*each, "frame-stack:frames=3"]}
+def test_wrappers_around_each_environment_stay_outside_the_policy(tmp_path: Path) -> None:
+    """The spaces of a loaded policy are those after these wrappers. An export needs no trust: it runs none of them."""
+    env_wrappers = ["gymnasium:RescaleAction:min_action=-3,max_action=1", "gymnasium:TimeAwareObservation"]
+    options = {**OPTIONS, "total_timesteps": 64, "wrap": [*env_wrappers, "frame-stack:frames=3"]}
     run = train("a2c", "Pendulum-v1", options, out=tmp_path, hooks=False)
-    policy, alone = load(run), load(run.export(tmp_path / "policy"))
-    assert (policy.observation_space, policy.action_space) == (alone.observation_space, alone.action_space)
+    policy, export = load(run), load(run.export(tmp_path / "policy"))
+    assert (policy.observation_space, policy.action_space) == (export.observation_space, export.action_space)
     assert policy.observation_space.shape == (4,)
     env = gymnasium.wrappers.TimeAwareObservation(gymnasium.make("Pendulum-v1"))
     obs, _ = env.reset(seed=1)
-    assert policy(obs) == pytest.approx(alone(obs), abs=1e-5)
+    assert policy(obs) == pytest.approx(export(obs), abs=1e-5)
     text = (tmp_path / "policy" / "README.md").read_text()
-    assert f"- Around the environment itself, put them there: `{each[0]}`, `{each[1]}`" in text
+    assert f"- Around the environment itself, put them there: `{env_wrappers[0]}`, `{env_wrappers[1]}`" in text
     assert "- Wrappers: `frame-stack:frames=3`" in text
 
 
-def test_the_card_of_an_offline_run_counts_updates(run: Run) -> None:
+def test_card_of_an_offline_run_counts_updates(run: Run) -> None:
     about, spec = {"checkpoint": "best-1", "step": 60, "wrap": []}, Spec(spaces.Discrete(2), spaces.Discrete(2), 1, "X")
     config = {**run.config, "options": {**run.config["options"], "offline": True}}
     assert "in 60 of 120 updates, seed 3" in card(run.summary(), config, about, spec)
@@ -306,40 +308,40 @@ def weights(run: Run, kind: str = "final") -> dict[str, torch.Tensor]:
     return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
 
 
-def test_a_warm_start_has_the_weights_bit_for_bit(tmp_path: Path) -> None:
-    first = trained(tmp_path, "first", "dqn", learning_starts=20)
+def test_warm_start_copies_the_weights(tmp_path: Path) -> None:
+    first = train_chain(tmp_path, "first", "dqn", learning_starts=20)
     for name, options in (
         ("all", {"init": str(first.path), "init_parts": ["policy", "critic", "optimizer", "buffer"]}),
         ("named", {"init": str(first.path / "checkpoints" / first.checkpoints[-1])}),
     ):
-        warm = trained(tmp_path, name, "dqn", learning_starts=10_000, **options)
+        warm = train_chain(tmp_path, name, "dqn", learning_starts=10_000, **options)
         mine, theirs = weights(warm), weights(first)
         assert mine.keys() == theirs.keys()
-        assert all(torch.equal(mine[one], theirs[one]) for one in mine)
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
         assert Path(warm.options["init"]).is_absolute()
-    cold = weights(trained(tmp_path, "cold", "dqn", learning_starts=10_000))
-    assert not all(torch.equal(cold[one], theirs[one]) for one in cold)
+    cold = weights(train_chain(tmp_path, "cold", "dqn", learning_starts=10_000))
+    assert not all(torch.equal(cold[name], theirs[name]) for name in cold)
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "vqn"])
-def test_all_networks_of_action_values_are_a_policy(algorithm: str, tmp_path: Path) -> None:
-    """One that is new acts as the old one did from its first step on, and its target network is the same."""
+def test_policy_part_includes_all_q_networks(algorithm: str, tmp_path: Path) -> None:
+    """The new learner starts with the old policy and the old target network."""
     more: dict[str, Any] = {"learning_starts": 20} if algorithm == "dqn" else {}
-    first = trained(tmp_path, "first", algorithm, **more)
+    first = train_chain(tmp_path, "first", algorithm, **more)
     late: dict[str, Any] = {"learning_starts": 10_000} if algorithm == "dqn" else {"learning_rate": 1e-30}
     init = str(first.path / "checkpoints" / first.checkpoints[-1])
-    warm = trained(tmp_path, "warm", algorithm, init=init, init_parts=["policy"], **late)
+    warm = train_chain(tmp_path, "warm", algorithm, init=init, init_parts=["policy"], **late)
     mine, theirs = weights(warm), weights(first)
-    assert all(torch.equal(mine[one], theirs[one]) for one in theirs)
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     with pytest.raises(UsageError, match="has nothing for this learner's critic"):
-        trained(tmp_path, "none", algorithm, init=init, init_parts=["critic"], **late)
+        train_chain(tmp_path, "none", algorithm, init=init, init_parts=["critic"], **late)
 
 
-def test_a_target_network_follows_the_policy_of_an_export(tmp_path: Path) -> None:
-    first, late = trained(tmp_path, "first", "dqn", learning_starts=20), {"learning_starts": 10_000}
+def test_target_network_gets_the_weights_of_an_export(tmp_path: Path) -> None:
+    first, late = train_chain(tmp_path, "first", "dqn", learning_starts=20), {"learning_starts": 10_000}
     export = str(first.export(tmp_path / "policy"))
-    found = weights(trained(tmp_path, "warm", "dqn", init=export, init_parts=["policy"], **late))
-    cold = weights(trained(tmp_path, "cold", "dqn", **late))
+    found = weights(train_chain(tmp_path, "warm", "dqn", init=export, init_parts=["policy"], **late))
+    cold = weights(train_chain(tmp_path, "cold", "dqn", **late))
     layer = "advantage.linears.0.weight"
     assert torch.equal(found[f"q_network.{layer}"], found[f"target_network.{layer}"])
     assert not torch.equal(found[f"q_network.{layer}"], cold[f"q_network.{layer}"])
@@ -358,25 +360,25 @@ def test_a_target_network_follows_the_policy_of_an_export(tmp_path: Path) -> Non
     ],
     ids=["name", "gone", "part", "shape", "more layers", "fewer layers", "optimizer"],
 )
-def test_impossible_initial_weights_are_refused(
+def test_invalid_initial_weights_are_refused(
     run: Run, tmp_path: Path, options: dict[str, Any], sentence: str
 ) -> None:  # fmt: skip
     with pytest.raises(UsageError, match=sentence):
-        trained(tmp_path, "new", **{"init": str(run.path), **options})
+        train_chain(tmp_path, "new", **{"init": str(run.path), **options})
     assert not (tmp_path / "new").exists()
 
 
-def test_a_buffer_goes_alone_and_to_as_many_environments(tmp_path: Path) -> None:
-    first = trained(tmp_path, "first", "dqn", learning_starts=20)
+def test_buffer_needs_the_same_number_of_environments(tmp_path: Path) -> None:
+    first = train_chain(tmp_path, "first", "dqn", learning_starts=20)
     late: dict[str, Any] = {"init": first, "learning_starts": 10_000}
-    alone = trained(tmp_path, "alone", "dqn", init_parts=["buffer"], **late)
-    kept = [
-        read(Checkpoints(one.directory.checkpoints_path).kept("final")[0].path, "buffer")[0]["buffer"]
-        for one in (first, alone)
+    second = train_chain(tmp_path, "second", "dqn", init_parts=["buffer"], **late)
+    buffers = [
+        read(Checkpoints(each.directory.checkpoints_path).kept("final")[0].path, "buffer")[0]["buffer"]
+        for each in (first, second)
     ]
-    assert [state["data"]["count"] for state in kept] == [60, 120]
+    assert [state["data"]["count"] for state in buffers] == [60, 120]
     assert not all(
-        torch.equal(one, other) for one, other in zip(weights(first).values(), weights(alone).values(), strict=True)
+        torch.equal(old, new) for old, new in zip(weights(first).values(), weights(second).values(), strict=True)
     )
     for options, sentence in (
         ({"num_envs": 3}, "num_envs is 2 there and 3 here"),
@@ -384,36 +386,34 @@ def test_a_buffer_goes_alone_and_to_as_many_environments(tmp_path: Path) -> None
         ({"priority.alpha": 0.6}, "priority.alpha is none there and 0.6 here"),
     ):
         with pytest.raises(UsageError, match=sentence):
-            trained(tmp_path, "none", "dqn", init_parts=["buffer"], **{**late, **options})
+            train_chain(tmp_path, "none", "dqn", init_parts=["buffer"], **{**late, **options})
     assert not (tmp_path / "none").exists()
 
 
-def test_who_begins_with_a_run_whose_wrappers_learned_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = trained(tmp_path, "first", wrap=["normalize-obs"])
-    trained(tmp_path, "second", wrap=["normalize-obs"], init=first)
+def test_warm_start_warns_about_wrappers_that_learned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = train_chain(tmp_path, "first", wrap=["normalize-obs"])
+    train_chain(tmp_path, "second", wrap=["normalize-obs"], init=first)
     assert "have learned from its observations, which --init does not take over" in capsys.readouterr().err
-    trained(tmp_path, "third", init=trained(tmp_path, "plain"))
+    train_chain(tmp_path, "third", init=train_chain(tmp_path, "plain"))
     assert "does not take over" not in capsys.readouterr().err
 
 
-def test_a_run_is_reproduced_to_the_bits(run: Run) -> None:
+def test_run_is_reproduced_exactly(run: Run) -> None:
     found = reproduce(run, "again")
     assert found.same, found.differs
     assert found.surroundings == []
 
 
 @pytest.mark.parametrize("rescale", [False, True])
-def test_a_run_that_was_extended_is_reproduced(tmp_path: Path, rescale: bool) -> None:
-    old = trained(tmp_path, learning_rate="linear(1e-2,0)")
+def test_extended_run_is_reproduced(tmp_path: Path, rescale: bool) -> None:
+    old = train_chain(tmp_path, learning_rate="linear(1e-2,0)")
     resume(old, total_timesteps=200, rescale=rescale, hooks=False)
     found = reproduce(old)
     assert found.same, found.differs
     assert found.run.summary().steps == 200
 
 
-def test_a_run_that_got_another_total_before_its_end_is_not_reproduced(tmp_path: Path) -> None:
+def test_run_with_a_new_total_before_its_end_is_not_reproduced(tmp_path: Path) -> None:
     def stop(progress: Progress) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -426,29 +426,29 @@ def test_a_run_that_got_another_total_before_its_end_is_not_reproduced(tmp_path:
 
 
 def test_differences_are_named(run: Run, tmp_path: Path) -> None:
-    other = trained(tmp_path, seed=4)
+    other = train_chain(tmp_path, seed=4)
     first, *files = compare(run.directory, other.directory)
     assert "from step" in first
     assert "it was" in first
     assert [file for file in files if file.startswith("learner.safetensors")]
 
 
-def test_one_bad_run_hides_no_other(run: Run, tmp_path: Path) -> None:
+def test_unreadable_runs_do_not_hide_others(run: Run, tmp_path: Path) -> None:
     for name, content in (("empty", ""), ("torn", '{"name": '), ("list", "[]"), ("lacking", "{}")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(content)
     found = [*map(summary, [*sorted(tmp_path.iterdir()), run.path])]
-    assert [one.status for one in found] == ["unreadable"] * 4 + ["finished"]
-    assert all("config.json cannot be used" in one.problem for one in found[:4])
+    assert [each.status for each in found] == ["unreadable"] * 4 + ["finished"]
+    assert all("config.json cannot be used" in each.problem for each in found[:4])
     assert (found[4].last, found[4].steps) == (run.curve()[1][-1], 120)
 
 
-def test_a_run_is_removed_unless_it_is_written(tmp_path: Path) -> None:
-    made = trained(tmp_path)
-    made.directory.lock()
-    assert summary(made.path).status == "running"
+def test_running_run_is_not_removed(tmp_path: Path) -> None:
+    run = train_chain(tmp_path)
+    run.directory.lock()
+    assert summary(run.path).status == "running"
     with pytest.raises(UsageError, match="is running; stop it before you remove it"):
-        remove(made.path)
-    made.directory.unlock()
-    remove(made.path)
-    assert not made.path.exists()
+        remove(run.path)
+    run.directory.unlock()
+    remove(run.path)
+    assert not run.path.exists()

@@ -1,4 +1,4 @@
-"""`rlplug index`: an author writes the files, a check says when one is missing or out of date."""
+"""`rlplug index` writes the index of a package, and its check reports missing and outdated files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlplug_core import plugins
 from rlplug_core.testing.distributions import write_distribution
 
 ALGORITHM = '''
-"""Does nothing, well."""
+"""Does nothing."""
 from dataclasses import dataclass
 from rlplug_core.config.options import Config
 
@@ -51,16 +51,16 @@ def forget() -> None:
         del sys.modules[name]
 
 
-def test_write_check_edit_check(rlplug: Callable[..., Any], package: Path) -> None:
+def test_check_reports_missing_and_outdated_index(rlplug: Callable[..., Any], package: Path) -> None:
     assert "What the metadata says (not indexed)" in rlplug("list").out
-    done = rlplug("index", "rlplug-deep", "--check")
-    assert (done.code, done.err.count("\n")) == (1, 1)
-    assert "algorithm 'deep' of rlplug-deep 1.0 has no index; write it with: rlplug index rlplug-deep" in done.err
+    result = rlplug("index", "rlplug-deep", "--check")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "algorithm 'deep' of rlplug-deep 1.0 has no index; write it with: rlplug index rlplug-deep" in result.err
 
     assert rlplug("index", "rlplug_deep").out == f"wrote {package / 'index' / 'deep.json'}\n"
     assert rlplug("index", "rlplug-deep", "--check").code == 0
     forget()
-    assert "Does nothing, well." in rlplug("list").out
+    assert "Does nothing." in rlplug("list").out
     assert "--depth INTEGER" in rlplug("run", "deep", "--help").out
     assert "rlplug_deep" not in sys.modules
 

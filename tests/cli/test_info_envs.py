@@ -1,4 +1,4 @@
-"""`rlplug list envs` and `rlplug info ENV`: families without importing any, and what an environment is."""
+"""`rlplug list envs` shows families without importing them, and `rlplug info ENV` describes an environment."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rlplug_core.clock import Clock
 from rlplug_core.plugins.families import Family, families, family_of, time_limit
 from rlplug_core.plugins.presets import preset as preset_values
 from rlplug_core.seeds import Seeds
-from tests.cli.conftest import Done
+from tests.cli.conftest import Result
 
 ROOT = Path(__file__).parents[2]
 CHAIN = "rlplug_core.testing.envs:Chain"
 
 
 class Striped(gymnasium.Env[object, int]):
-    """Three steps of reward 0, 1 and 2; drawn as a picture whose height and width differ."""
+    """Three steps with rewards 0, 1 and 2; its frames are 4 pixels high and 6 wide."""
 
     metadata = {"render_modes": ["rgb_array"]}
     observation_space = spaces.Box(0, 3, (2,), np.float32)
@@ -48,7 +48,7 @@ class Striped(gymnasium.Env[object, int]):
         return np.full((4, 6, 3), 50 + self.at, np.uint8)
 
 
-def test_families_say_how_to_install_what_is_missing() -> None:
+def test_missing_family_shows_its_pip_command() -> None:
     absent = Family("far", "gymnasium", "", "no_such_module", "rlplug-envs[far]", "yes", ("Far-*",))
     assert not absent.installed
     assert absent.install_line == "python -m pip install 'rlplug-envs[far]'"
@@ -56,9 +56,9 @@ def test_families_say_how_to_install_what_is_missing() -> None:
     assert not absent.holds("Near-v1")
 
 
-def test_an_id_is_in_one_family_and_has_it_whatever_module_is_named_before_it() -> None:
-    every = [id for family in families() for id in family.ids]
-    assert len(every) == len(set(every))
+def test_id_has_one_family_with_and_without_a_module() -> None:
+    ids = [id for family in families() for id in family.ids]
+    assert len(ids) == len(set(ids))
     found = family_of("ale_py:ALE/Pong-v5")
     assert found is not None
     assert found.name == "atari"
@@ -67,12 +67,12 @@ def test_an_id_is_in_one_family_and_has_it_whatever_module_is_named_before_it() 
 
 
 @pytest.mark.parametrize("name", ["classic-control", "toy-text", "box2d", "mujoco"])
-def test_families_list_what_gymnasium_registers(name: str) -> None:
+def test_families_list_registered_ids(name: str) -> None:
     found = next(family for family in families() if family.name == name)
     assert set(found.ids) <= set(gymnasium.registry)
 
 
-def test_envs_are_listed_by_family(rlplug: Callable[..., Done]) -> None:
+def test_list_envs_by_family(rlplug: Callable[..., Result]) -> None:
     assert "classic-control" in rlplug("list", "envs").out
     ids = rlplug("list", "envs", "--family", "atari").out
     assert "ALE/Pong-v5" in ids
@@ -82,78 +82,78 @@ def test_envs_are_listed_by_family(rlplug: Callable[..., Done]) -> None:
     assert "Taxi-v4" in listed[0]["ids"]
 
 
-def test_a_family_that_is_not_there_has_near_names(rlplug: Callable[..., Done]) -> None:
-    done = rlplug("list", "envs", "--family", "attari")
-    assert done.code == 2
-    assert "did you mean 'atari'" in done.err
+def test_unknown_family_gets_a_suggestion(rlplug: Callable[..., Result]) -> None:
+    result = rlplug("list", "envs", "--family", "attari")
+    assert result.code == 2
+    assert "did you mean 'atari'" in result.err
 
 
-def test_an_environment_says_what_it_is(rlplug: Callable[..., Done]) -> None:
+def test_info_describes_an_environment(rlplug: Callable[..., Result]) -> None:
     found = json.loads(rlplug("info", f"{__name__}:Striped", "--json").out)
     assert (found["observation"], found["action"]) == ("Box(2) of float32 in [0, 3]", "Discrete(2)")
     assert (found["rewards"]["low"], found["rewards"]["high"]) == (0, 2)
     assert found["exact"]
     assert found["kind"] == "discrete"
     assert found["limit"] == 0
-    by = {one["algorithm"]: one["preset"] for one in found["algorithms"]}
-    assert by["ppo"] == "kind"
-    assert "sac" not in by
+    presets = {row["algorithm"]: row["preset"] for row in found["algorithms"]}
+    assert presets["ppo"] == "kind"
+    assert "sac" not in presets
 
 
-def test_an_environment_with_a_preset_of_its_own_says_so(rlplug: Callable[..., Done]) -> None:
+def test_info_shows_which_presets_are_for_the_environment(rlplug: Callable[..., Result]) -> None:
     found = json.loads(rlplug("info", "Pendulum-v1", "--json", "--env.g", "9").out)
-    by = {one["algorithm"]: one["preset"] for one in found["algorithms"]}
-    assert by["sac"] == "id"
-    assert "dqn" not in by
+    presets = {row["algorithm"]: row["preset"] for row in found["algorithms"]}
+    assert presets["sac"] == "id"
+    assert "dqn" not in presets
     assert found["limit"] == 200
     assert found["family"] == "classic-control"
 
 
-def test_presets_are_shown_with_what_they_reach(rlplug: Callable[..., Done]) -> None:
-    """The rows of the learning tables, and no other ones."""
+def test_info_shows_the_returns_of_presets(rlplug: Callable[..., Result]) -> None:
+    """Only the rows of the learning tables."""
     shown = rlplug("info", "CartPole-v1").out
     assert re.search(r"^a2c +200,000 +500\.0 \(worst seed of 5\) +500\.0$", shown, re.MULTILINE)
     assert "a2c-noisy" not in shown
     found = json.loads(rlplug("info", "CartPole-v1", "--json").out)["results"]
     assert {"algorithm": "vac", "of": "worst seed", "result": 439.5} in [
-        {name: one[name] for name in ("algorithm", "of", "result")} for one in found
+        {name: row[name] for name in ("algorithm", "of", "result")} for row in found
     ]
     assert "PRESET OF" not in rlplug("info", f"{__name__}:Striped").out
-    assert [one["algorithm"] for one in json.loads(rlplug("info", "MinAtar/Breakout-v1", "--json").out)["results"]] == [
+    assert [row["algorithm"] for row in json.loads(rlplug("info", "MinAtar/Breakout-v1", "--json").out)["results"]] == [
         "ppo"
     ]
 
 
-def test_every_result_tells_one_seed_and_another_length_than_the_preset() -> None:
+def test_results_say_seeds_and_a_length_that_differs_from_the_preset() -> None:
     path = ROOT / "rlplug-algos/src/rlplug_algos/presets/results.json"
     rows = json.loads(path.read_text(encoding="utf-8"))
     wrong = []
-    for env in {one["env"] for one in rows}:
+    for env in {row["env"] for row in rows}:
         found = results_of(env, "")
         shown = results_table(found)
         lines = {line.split()[0]: line for line in shown.splitlines() if line}
-        for one in (row for row in rows if row["env"] == env):
-            usual = preset_values(one["algorithm"], env).get("total_timesteps", 100_000)
-            length = f"{one['steps']:,} (preset: {usual:,})" if usual != one["steps"] else f"{one['steps']:,}  "
-            seeds = "one seed)" if one["seeds"] == 1 else f" of {one['seeds']})"
-            line = lines.get(one["algorithm"], "")
-            right = length in line and seeds in line and ("other seeds" in shown or one["seeds"] > 1)
-            wrong += [] if right else [(env, one["algorithm"], line)]
+        for row in (row for row in rows if row["env"] == env):
+            usual = preset_values(row["algorithm"], env).get("total_timesteps", 100_000)
+            length = f"{row['steps']:,} (preset: {usual:,})" if usual != row["steps"] else f"{row['steps']:,}  "
+            seeds = "one seed)" if row["seeds"] == 1 else f" of {row['seeds']})"
+            line = lines.get(row["algorithm"], "")
+            right = length in line and seeds in line and ("other seeds" in shown or row["seeds"] > 1)
+            wrong += [] if right else [(env, row["algorithm"], line)]
     assert not wrong
 
 
-def test_the_results_of_presets_are_those_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`python bench/evidence.py` copies them."""
+def test_results_of_presets_match_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python bench/evidence.py` writes them."""
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
     evidence = importlib.import_module("evidence")
     assert evidence.RESULTS.read_text(encoding="utf-8") == evidence.content()
     assert evidence.MARL_RESULTS.read_text(encoding="utf-8") == evidence.content_of_marl()
     rows = json.loads(evidence.content()) + json.loads(evidence.content_of_marl())
-    assert len({(one["algorithm"], one["env"]) for one in rows}) >= 160
-    assert len({one["env"] for one in rows}) >= 60
+    assert len({(row["algorithm"], row["env"]) for row in rows}) >= 160
+    assert len({row["env"] for row in rows}) >= 60
 
 
-def test_damaged_results_hide_nothing_else(
+def test_damaged_results_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "presets").mkdir()
@@ -166,28 +166,28 @@ def test_damaged_results_hide_nothing_else(
 
 
 @pytest.mark.parametrize(("env", "suits"), [("mpe2.simple_spread", True), ("classic.tictactoe", False)])
-def test_mappo_is_for_agents_that_act_at_once(rlplug: Callable[..., Done], env: str, suits: bool) -> None:
+def test_mappo_is_for_agents_that_act_at_the_same_time(rlplug: Callable[..., Result], env: str, suits: bool) -> None:
     found = json.loads(rlplug("info", f"pettingzoo/{env}", "--json").out)
-    names = {one["algorithm"] for one in found["algorithms"]}
+    names = {row["algorithm"] for row in found["algorithms"]}
     assert ("mappo" in names) == suits
     assert {"independent", "self-play", "ppo"} <= names
 
 
-def test_the_first_frame_is_a_png(rlplug: Callable[..., Done], tmp_path: Path) -> None:
-    done = rlplug("info", f"{__name__}:Striped", "--frame", str(tmp_path / "deep" / "first.png"))
-    assert done.code == 0, done.err
+def test_frame_option_writes_a_png(rlplug: Callable[..., Result], tmp_path: Path) -> None:
+    result = rlplug("info", f"{__name__}:Striped", "--frame", str(tmp_path / "deep" / "first.png"))
+    assert result.code == 0, result.err
     with Image.open(tmp_path / "deep" / "first.png") as picture:
         assert picture.size == (6, 4)
         assert picture.getpixel((0, 0)) == (50, 50, 50)
 
 
-def test_a_frame_that_cannot_be_is_refused_in_one_sentence(rlplug: Callable[..., Done], tmp_path: Path) -> None:
+def test_invalid_frames_are_refused(rlplug: Callable[..., Result], tmp_path: Path) -> None:
     assert "first.png" in rlplug("info", f"{__name__}:Striped", "--frame", "first.jpg").err
     assert rlplug("info", CHAIN, "--frame", "first.png").code != 0
     assert "is not an environment" in rlplug("info", "ppo", "--frame", "first.png").err
 
 
-def test_errors_of_unknown_environments_stay_unchanged(rlplug: Callable[..., Done]) -> None:
+def test_info_of_plugins_and_unknown_names(rlplug: Callable[..., Result]) -> None:
     assert "OPTION OF PPO" in rlplug("info", "ppo").out
     assert "frame-stack" in rlplug("info", "frame-stack").out
     assert "unknown environment" in rlplug("info", "CartPol-v1").err
@@ -195,18 +195,18 @@ def test_errors_of_unknown_environments_stay_unchanged(rlplug: Callable[..., Don
 
 
 @pytest.mark.parametrize("name", ["cartpole", "CartPole", "phys2d/CartPole", "phys2d/CartPol-v1"])
-def test_an_incomplete_id_is_one_of_an_environment(name: str, rlplug: Callable[..., Done]) -> None:
-    said = rlplug("info", name).err
-    assert f"unknown environment '{name}'" in said
-    assert "CartPole-v1'" in said
-    assert "no plugin has the namespace" not in said, "it has environments of this namespace"
+def test_incomplete_id_gets_a_suggestion(name: str, rlplug: Callable[..., Result]) -> None:
+    message = rlplug("info", name).err
+    assert f"unknown environment '{name}'" in message
+    assert "CartPole-v1'" in message
+    assert "no plugin has the namespace" not in message, "it has environments of this namespace"
 
 
-def test_arguments_behind_an_id_are_told_where_they_go(rlplug: Callable[..., Done]) -> None:
+def test_arguments_after_an_id_name_the_option_to_use(rlplug: Callable[..., Result]) -> None:
     assert "its arguments are given as --env.gravity 9" in rlplug("info", "phys2d/CartPole-v1:gravity=9").err
 
 
-def test_a_time_limit_in_words(rlplug: Callable[..., Done]) -> None:
+def test_time_limit_text(rlplug: Callable[..., Result]) -> None:
     assert time_limit("MiniGrid-Empty-8x8-v0", 1_256) == "at most 1,256 steps"
     assert time_limit("BabyAI-GoToObj-v0", 0) == "each episode has its own, by its mission"
     assert time_limit("Nothing-v0", 0) == time_limit("Taxi-v4", 0) == "no time limit known"
@@ -215,7 +215,7 @@ def test_a_time_limit_in_words(rlplug: Callable[..., Done]) -> None:
     assert "its own, by its mission" in rlplug("info", "BabyAI-GoToObj-v0").out
 
 
-def test_a_random_agent_draws_everything_that_is_allowed_and_nothing_else() -> None:
+def test_random_agent_draws_exactly_the_allowed_actions() -> None:
     agent, first = RandomAgent(spaces.Discrete(4), Seeds(1)), np.ones(200, np.bool_)
     assert set(agent.act(np.zeros((200, 1)), first, None, Clock(1)).action.tolist()) == {0, 1, 2, 3}
     mask = np.tile(np.array([0, 1, 0, 1], np.int8), (200, 1))
@@ -224,7 +224,7 @@ def test_a_random_agent_draws_everything_that_is_allowed_and_nothing_else() -> N
     assert (again == RandomAgent(spaces.Discrete(4), Seeds(1)).act(None, first, None, Clock(1)).action).all()
 
 
-def test_families_declare_whether_their_environments_resume() -> None:
+def test_info_says_whether_an_environment_resumes() -> None:
     found = describe("Pendulum-v1", {}) | {"exact": False, "inexact": "something hides"}
     assert "exactly, but only with --resume-exact: something hides" in text(found)
     crafter = text(found | {"env": "CrafterReward-v1"})

@@ -1,7 +1,7 @@
-"""Most names learn classic control for some seconds, with its presets: a broken algorithm shows here first.
+"""Most algorithms learn classic control in seconds with their presets; a broken algorithm fails here first.
 
-What the algorithms reach in full is the `learn` session's; each bar here is far above what acting at random gets, 22 on
-CartPole and -1,200 on Pendulum, and below what whole runs reach, 500 and -150.
+The session `learn` measures complete runs. Each threshold here is far above the return of random actions (22 on
+CartPole, -1,200 on Pendulum) and below the return of complete runs (500 and -150).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlplug_core.plugins.presets import preset
 
 pytestmark = pytest.mark.slow
 EPISODES, EVALUATIONS = 20, 10
-#: Shorter bursts than the preset's and a narrower network: runs of a fifth of the length, in seconds.
+#: Shorter bursts than in the preset and a narrower network: a run takes a fifth of the steps, some seconds.
 REPLAY = {
     "train_freq": 64,
     "gradient_steps": 32,
@@ -32,13 +32,13 @@ REPLAY = {
 }
 INLINE = {"inline": True, "workers": 2}
 ACTORS = {"inline": True, "actors": 2}
-#: Nothing but the noise on the weights explores; three steps and priorities make more of each gradient step.
+#: Only the noise on the weights explores; three steps and priorities make each gradient step learn more.
 NOISY = {**REPLAY, "learning_rate": 2e-3}
 RAINBOW = {**NOISY, "gradient_steps": 8, "target_update_interval": 32, "n_atoms": 21}
-#: The bar, env steps, and what else differs from the preset for CartPole. A policy that is pushed the wrong way may
-#: still hold the pole for 160 steps by chance, so those that get far soon have higher bars.
-#: With replay it falls after 10 steps when the loss has the wrong sign; for dqn and noisy-dqn also when the target
-#: stands still, and for noisy-dqn when it acts without its noise.
+#: The threshold, env steps, and other differences from the preset for CartPole. A policy with a gradient of the wrong
+#: sign may hold the pole for 160 steps by chance, so algorithms that learn fast have higher thresholds.
+#: With replay and a loss of the wrong sign, the pole falls after 10 steps; for dqn and noisy-dqn also if the target
+#: network is never updated, and for noisy-dqn if it acts without noise.
 CARTPOLE: dict[str, tuple[int, int, dict[str, Any]]] = {
     "a2c": (300, 40_000, {}), "a3c": (200, 40_000, INLINE), "ppo": (300, 40_000, {}), "trpo": (300, 20_000, {}),
     "impala": (200, 40_000, ACTORS), "appo": (120, 60_000, ACTORS),
@@ -49,50 +49,51 @@ CARTPOLE: dict[str, tuple[int, int, dict[str, Any]]] = {
     **dict.fromkeys(("dqn", "per-dqn", "c51", "qrdqn", "iqn"), (100, 8_000, REPLAY)),
     "noisy-dqn": (100, 8_000, {**NOISY, "random_steps": 0}), "rainbow": (100, 8_000, RAINBOW),
 }  # fmt: skip
-#: Fewer critics and quantiles, half the batch and larger steps than the preset's.
+#: Fewer critics and quantiles, half the batch and higher learning rates than in the preset.
 TQC = {
     "random_steps": 500, "learning_starts": 500, "n_critics": 2, "n_quantiles": 10, "batch_size": 128,
     "learning_rate": 3e-3, "critic_learning_rate": 3e-3,
     "tau": 0.02,
 }  # fmt: skip
-#: Env steps and what else differs from the preset for Pendulum.
+#: Env steps and other differences from the preset for Pendulum.
 PENDULUM: dict[str, tuple[int, dict[str, Any]]] = {
     "ddpg": (3_000, {}), "td3": (4_000, {}), "sac": (3_000, {}), "crossq": (2_500, {}), "tqc": (1_750, TQC),
 }  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
-def _as_in_training() -> Iterator[None]:
+def _training_settings() -> Iterator[None]:
     with torch_settings(1), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
 
 
-def best(algorithm: str, env: str, options: dict[str, Any]) -> float:
-    """The best mean return of greedy episodes in a run's second half, looked for as its final evaluation is."""
+def best_return(algorithm: str, env: str, options: dict[str, Any]) -> float:
+    """Return the best mean return of greedy evaluations in the second half of a run."""
     plan = Plan.make(algorithm, env, {**preset(algorithm, env), "seed": 1, **options})
     clock = Clock(plan.options.total_timesteps)
-    runner, judge, returns, seen = build(plan, clock), plan.make_env(EPISODES), list[float](), 0
+    runner, eval_env = build(plan, clock), plan.make_env(EPISODES)
+    returns, last_step = list[float](), 0
 
     def poll() -> None:
-        nonlocal seen
-        if clock.progress > 0.5 and due(seen, clock.steps, clock.total // EVALUATIONS):
-            returns.append(evaluate(runner.snapshot().agent(), judge, 7, clock).mean)
-        seen = clock.steps
+        nonlocal last_step
+        if clock.progress > 0.5 and due(last_step, clock.steps, clock.total // EVALUATIONS):
+            returns.append(evaluate(runner.snapshot().agent(), eval_env, 7, clock).mean)
+        last_step = clock.steps
 
     runner.run(poll)
     runner.close()
-    judge.close()
+    eval_env.close()
     return max(returns)
 
 
 @pytest.mark.parametrize("algorithm", CARTPOLE)
-def test_the_pole_is_held_up_longer(algorithm: str) -> None:
-    bar, steps, options = CARTPOLE[algorithm]
-    assert best(algorithm, "CartPole-v1", {"total_timesteps": steps, **options}) >= bar
+def test_learns_cartpole(algorithm: str) -> None:
+    threshold, steps, options = CARTPOLE[algorithm]
+    assert best_return(algorithm, "CartPole-v1", {"total_timesteps": steps, **options}) >= threshold
 
 
 @pytest.mark.parametrize("algorithm", PENDULUM)
-def test_the_pendulum_is_swung_up(algorithm: str) -> None:
+def test_learns_pendulum(algorithm: str) -> None:
     steps, options = PENDULUM[algorithm]
-    assert best(algorithm, "Pendulum-v1", {"total_timesteps": steps, **options}) >= -700
+    assert best_return(algorithm, "Pendulum-v1", {"total_timesteps": steps, **options}) >= -700

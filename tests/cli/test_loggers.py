@@ -1,4 +1,4 @@
-"""Loggers take part where a run names them, and have all that its journal has; TensorBoard's own reader reads them."""
+"""Loggers that a run names write all metrics of its journal; TensorBoard's own reader reads its files."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rlplug_core.config.files import open_regular
 from rlplug_core.errors import UsageError
 from rlplug_core.runs.api import Run, open_run, resume, train
 from rlplug_core.runs.journal import read
-from tests.cli.conftest import Done
+from tests.cli.conftest import Result
 
-# TensorBoard's reader imports what warns.
+# TensorBoard's reader imports modules that warn.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 CHAIN = "rlplug_core.testing.envs:Chain"
@@ -42,11 +42,11 @@ def run(tmp_path: Path) -> Run:
     return train("a2c", CHAIN, OPTIONS, out=tmp_path, name="one")
 
 
-def recorded(run: Run) -> list[tuple[int, str, float]]:
-    return [(one.step, name, value) for one in read(run.journal) for name, value in numbers(one).items()]
+def journal_points(run: Run) -> list[tuple[int, str, float]]:
+    return [(each.step, name, value) for each in read(run.journal) for name, value in numbers(each).items()]
 
 
-def in_table(run: Run) -> list[tuple[int, str, float]]:
+def csv_points(run: Run) -> list[tuple[int, str, float]]:
     with (run.path / "metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     return [
@@ -57,37 +57,37 @@ def in_table(run: Run) -> list[tuple[int, str, float]]:
     ]
 
 
-def in_tensorboard(run: Run) -> list[tuple[int, str, float]]:
+def tensorboard_points(run: Run) -> list[tuple[int, str, float]]:
     found = EventAccumulator(str(run.path / "tensorboard"), size_guidance={"scalars": 0})
     found.Reload()
     return [(event.step, tag, event.value) for tag in found.Tags()["scalars"] for event in found.Scalars(tag)]
 
 
-def alike(found: list[tuple[int, str, float]], run: Run) -> bool:
-    wanted = sorted(recorded(run))
-    assert [each[:2] for each in sorted(found)] == [each[:2] for each in wanted]
-    return [each[2] for each in sorted(found)] == pytest.approx([each[2] for each in wanted], rel=1e-6)
+def match_journal(found: list[tuple[int, str, float]], run: Run) -> bool:
+    expected = sorted(journal_points(run))
+    assert [each[:2] for each in sorted(found)] == [each[:2] for each in expected]
+    return [each[2] for each in sorted(found)] == pytest.approx([each[2] for each in expected], rel=1e-6)
 
 
-def test_the_table_has_every_metric(run: Run) -> None:
-    assert alike(in_table(run), run)
+def test_csv_has_every_metric(run: Run) -> None:
+    assert match_journal(csv_points(run), run)
     assert {"eval/return_mean", "final_eval/return_mean", "rollout/return_mean"} <= {
-        name for _, name, _ in in_table(run)
+        name for _, name, _ in csv_points(run)
     }
 
 
-def test_tensorboard_reads_every_metric(run: Run) -> None:
-    assert alike(in_tensorboard(run), run)
+def test_tensorboard_has_every_metric(run: Run) -> None:
+    assert match_journal(tensorboard_points(run), run)
 
 
-def test_repeated_measurements_of_a_resumed_run_are_stored_once(run: Run) -> None:
+def test_resumed_run_stores_repeated_metrics_once(run: Run) -> None:
     resume(run, total_timesteps=600)
-    assert alike(in_table(run), run)
-    assert alike(in_tensorboard(run), run)
-    assert max(step for step, _, _ in in_table(run)) == 600
+    assert match_journal(csv_points(run), run)
+    assert match_journal(tensorboard_points(run), run)
+    assert max(step for step, _, _ in csv_points(run)) == 600
 
 
-def test_without_being_named_none_takes_part(tmp_path: Path) -> None:
+def test_loggers_are_off_by_default(tmp_path: Path) -> None:
     run = train("a2c", CHAIN, {**OPTIONS, "log": ()}, out=tmp_path)
     other = train("a2c", CHAIN, OPTIONS, out=tmp_path, hooks=False)
     for path in (run.path, other.path):
@@ -95,31 +95,25 @@ def test_without_being_named_none_takes_part(tmp_path: Path) -> None:
         assert not (path / "tensorboard").exists()
 
 
-def test_a_logger_that_is_none_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_unknown_logger_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no logger 'tensorbord' is installed; did you mean 'tensorboard'"):
         train("a2c", CHAIN, {**OPTIONS, "log": ("tensorbord",)}, out=tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("typed", [("--log", "csv,tensorboard"), ("--log", "csv", "--log", "tensorboard")])
-def test_on_the_command_line(rlplug: Callable[..., Done], tmp_path: Path, typed: tuple[str, ...]) -> None:
-    words = (
-        "--total-timesteps",
-        "200",
-        "--eval-episodes",
-        "1",
-        "--final-eval-episodes",
-        "1",
-        *typed,
-    )
-    done = rlplug("run", "a2c", CHAIN, *words, "--name", "two", "--out", str(tmp_path), "-q")
-    assert done.code == 0
-    assert alike(in_table(open_run(tmp_path / "two")), open_run(tmp_path / "two"))
-    assert alike(in_tensorboard(open_run(tmp_path / "two")), open_run(tmp_path / "two"))
+@pytest.mark.parametrize("log", [("--log", "csv,tensorboard"), ("--log", "csv", "--log", "tensorboard")])
+def test_command_line_takes_several_loggers(
+    rlplug: Callable[..., Result], tmp_path: Path, log: tuple[str, ...]
+) -> None:
+    words = ("--total-timesteps", "200", "--eval-episodes", "1", "--final-eval-episodes", "1", *log)
+    result = rlplug("run", "a2c", CHAIN, *words, "--name", "two", "--out", str(tmp_path), "-q")
+    assert result.code == 0
+    assert match_journal(csv_points(open_run(tmp_path / "two")), open_run(tmp_path / "two"))
+    assert match_journal(tensorboard_points(open_run(tmp_path / "two")), open_run(tmp_path / "two"))
 
 
-def test_a_folder_that_leads_elsewhere_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The logger is switched off with a reason, and the run goes on."""
+def test_logger_does_not_follow_a_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The logger is disabled with a reason, and the run continues."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     run = train("a2c", CHAIN, {**OPTIONS, "log": ("tensorboard",)}, out=tmp_path, name="three")
@@ -132,30 +126,30 @@ def test_a_folder_that_leads_elsewhere_is_left_alone(tmp_path: Path, capsys: pyt
     assert "it is not a directory of the run's own" in capsys.readouterr().err
 
 
-def test_a_logger_is_short() -> None:
+def test_logger_modules_are_short() -> None:
     folder = Path(loggers.__file__).parent
     assert {path.stem for path in folder.glob("*.py")} >= {"csv", "tensorboard", "wandb"}
     for path in folder.glob("*.py"):
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 80, path.name
 
 
-def test_a_table_that_could_not_be_written_is_written_at_the_next_log(
+def test_csv_is_complete_after_a_failed_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One fault of the disk switched the logger off, and the table lacked all later rows for good."""
+    """In the past, one error of the disk disabled the logger, and all later rows were missing."""
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     plugins.refresh()
-    opened = iter(range(100))
+    calls = iter(range(100))
 
-    def full_at_first(*given: Any) -> Any:
-        if next(opened) < 2:
+    def fail_twice(*arguments: Any) -> Any:
+        if next(calls) < 2:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return open_regular(*given)
+        return open_regular(*arguments)
 
-    monkeypatch.setattr("rlplug_cli.loggers.csv.open_regular", full_at_first)
+    monkeypatch.setattr("rlplug_cli.loggers.csv.open_regular", fail_twice)
     run = train("a2c", CHAIN, {**OPTIONS, "log": ("csv",)}, out=tmp_path, name="one")
     assert "metrics.csv cannot be written: No space left on device; free some space" in capsys.readouterr().err
-    assert alike(in_table(run), run)
+    assert match_journal(csv_points(run), run)
     assert not run.directory.has_pending_hooks()
 
 
@@ -170,4 +164,4 @@ def test_tensorboard_compares_runs_by_their_options(run: Run) -> None:
     assert options["n_steps"].number_value == run.config["options"]["n_steps"]
     assert options["anneal_lr"].HasField("bool_value")
     assert options["log"].string_value == "['csv', 'tensorboard']"
-    assert "final_eval/return_mean" in found.Tags()["scalars"]  # a column there, as every metric
+    assert "final_eval/return_mean" in found.Tags()["scalars"]  # a column of the tab, like each metric

@@ -1,4 +1,4 @@
-"""Runs in worlds with many agents: trained, logged and evaluated for each agent, and resumed to the same bits."""
+"""Runs in worlds with many agents are trained, logged and evaluated for each agent, and resume exactly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlplug_core.films.player import play
 from rlplug_core.plugins.envs import make_env
 from rlplug_core.runs.listing import records
 from rlplug_core.seeds import Seeds
-from tests.cli.conftest import Done
+from tests.cli.conftest import Result
 from tests.faults.test_kills import final, whole_and_killed
 
 DILEMMA, SPREAD, BOARD = (
@@ -29,14 +29,14 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # where processes find the tests' worlds
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # lets processes import the worlds of the tests
 
 
-def test_agents_are_told_apart_in_the_log_in_evaluations_and_at_the_end(rlplug: Callable[..., Done]) -> None:
+def test_log_and_evaluations_have_a_return_for_each_agent(rlplug: Callable[..., Result]) -> None:
     words = [word for name, value in FEW.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    done = rlplug("run", "ppo", DILEMMA, "--total-timesteps", "400", "--n-steps", "16", *words, "--name", "one")
-    assert (done.code, done.err) == (0, "")
-    assert "by agent" in done.out
+    result = rlplug("run", "ppo", DILEMMA, "--total-timesteps", "400", "--n-steps", "16", *words, "--name", "one")
+    assert (result.code, result.err) == (0, "")
+    assert "by agent" in result.out
     found = {record.kind: record.data for record in records(Path("runs/one"))}
     for agent in ("row", "column"):
         assert 0 <= found["metrics"][f"rollout/return_mean/{agent}"] <= 25
@@ -47,7 +47,7 @@ def test_agents_are_told_apart_in_the_log_in_evaluations_and_at_the_end(rlplug: 
     assert set(played["by_agent"]) == {"row", "column"}
 
 
-def test_episodes_that_are_watched_are_reported_as_evaluated_ones_are() -> None:
+def test_play_reports_returns_for_each_agent() -> None:
     env = make_env(DILEMMA, 1)
     agent = RandomAgent(env.spec.action, Seeds(1))
     found = play(agent, env, episodes=3, seed=1, clock=Clock(1), reel=None)
@@ -57,16 +57,16 @@ def test_episodes_that_are_watched_are_reported_as_evaluated_ones_are() -> None:
     assert found.mean == pytest.approx(sum(found.by_agent.values()) / 2)
 
 
-def test_an_algorithm_of_a_file_takes_part_unchanged() -> None:
-    """The README's example, which knows nothing of agents: each is a row of its batches, and has returns of its own."""
+def test_algorithm_in_a_file_works_with_many_agents() -> None:
+    """The README's example has no code for agents: each agent is a row of its batches and has its own returns."""
     run = rlplug_core.train(f"{ROOT}/examples/my_algo.py:MyAlgo", DILEMMA, {**FEW, "total_timesteps": 400}, hooks=False)
     assert set(run.evaluate(2).by_agent) == {"row", "column"}
     assert run.summary().steps == 400
     assert any(record.kind == "metrics" and "rollout/return_mean/row" in record.data for record in records(run.path))
 
 
-def test_the_dilemma_is_solved_as_game_theory_has_it() -> None:
-    """Defecting dominates: learners of their own return end where neither gains by another choice."""
+def test_independent_learners_defect_in_the_dilemma() -> None:
+    """Defecting dominates, so learners that maximize their own returns both defect."""
     options = {**FEW, "total_timesteps": 12_000, "n_steps": 32, "learning_rate": 3e-3, "eval_every": 12_000}
     run = rlplug_core.train("ppo", DILEMMA, options, hooks=False)
     assert run.evaluate(5, checkpoint="final").by_agent == {"row": 5.0, "column": 5.0}
@@ -74,7 +74,7 @@ def test_the_dilemma_is_solved_as_game_theory_has_it() -> None:
 
 @pytest.mark.slow  # `tests/algos/test_many_agents.py` resumes in one process
 @pytest.mark.parametrize(("algorithm", "env"), [("ppo", BOARD), ("dqn", SPREAD), ("ppo-recurrent", BOARD)])
-def test_killed_and_resumed_it_ends_with_the_same_bits(algorithm: str, env: str, place: Path) -> None:
+def test_killed_run_resumes_exactly(algorithm: str, env: str, place: Path) -> None:
     steps = {"ppo": "--n-steps", "dqn": "--learning-starts", "ppo-recurrent": "--n-steps"}[algorithm]
     words = ("run", algorithm, env, "--total-timesteps", "1500", steps, "32", "--checkpoint-every", "200")
     few = ("--eval-every", "500", "--eval-episodes", "2", "--final-eval-episodes", "2")
@@ -84,27 +84,27 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(algorithm: str, env: str,
     assert manifest["exact"]
 
 
-def test_workers_are_refused_in_one_sentence(rlplug: Callable[..., Done]) -> None:
-    done = rlplug("run", "ppo", DILEMMA, "--total-timesteps", "100", "--num-envs", "2", "--env-workers", "2")
-    assert done.code == 2
-    assert "leave out --env-workers" in done.err
+def test_env_workers_are_refused(rlplug: Callable[..., Result]) -> None:
+    result = rlplug("run", "ppo", DILEMMA, "--total-timesteps", "100", "--num-envs", "2", "--env-workers", "2")
+    assert result.code == 2
+    assert "leave out --env-workers" in result.err
 
 
-def test_a_world_can_be_shown(rlplug: Callable[..., Done]) -> None:
-    done = rlplug("info", SPREAD, "--json", "--frame", "first.png")
-    assert done.code == 0, done.err
-    found = json.loads(done.out)
+def test_info_describes_a_world(rlplug: Callable[..., Result]) -> None:
+    result = rlplug("info", SPREAD, "--json", "--frame", "first.png")
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
     assert (found["kind"], found["family"], found["exact"]) == ("multi-agent", "multiagent", True)
     assert found["agents"] == ["agent_0", "agent_1", "agent_2"]
     assert Path("first.png").stat().st_size > 100
 
 
 @pytest.mark.parametrize("env", ["mpe2.simple_tag", "mpe2.simple_speaker_listener"])
-def test_only_what_runs_is_named_where_spaces_differ(env: str, rlplug: Callable[..., Done]) -> None:
+def test_info_names_only_algorithms_that_run(env: str, rlplug: Callable[..., Result]) -> None:
     found = json.loads(rlplug("info", f"pettingzoo/{env}", "--json").out)
-    named = {one["algorithm"] for one in found["algorithms"]}
+    named = {row["algorithm"] for row in found["algorithms"]}
     assert "independent" in named
     few = ("--total-timesteps", "100", "--eval-episodes", "1", "--final-eval-episodes", "1")
     for algorithm in ("independent", "mappo", "ppo", "self-play", "trpo"):
-        done = rlplug("run", algorithm, f"pettingzoo/{env}", *few)
-        assert (done.code == 0) == (algorithm in named), done.err
+        result = rlplug("run", algorithm, f"pettingzoo/{env}", *few)
+        assert (result.code == 0) == (algorithm in named), result.err

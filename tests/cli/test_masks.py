@@ -1,4 +1,4 @@
-"""An environment that raises on a forbidden action is trained, stopped, resumed, evaluated and played."""
+"""Runs in environments that raise on forbidden actions: training, resume, evaluation, loaded policies."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("words", [("ppo", "Strict"), ("dqn", "Inside"), ("a2c", "Several")])
-def test_on_the_command_line(words: tuple[str, str], rlplug: Callable[..., Any]) -> None:
+def test_run_and_resume_on_the_command_line(words: tuple[str, str], rlplug: Callable[..., Any]) -> None:
     algorithm, env = words
     options = [word for name, value in TINY.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    done = rlplug("run", algorithm, f"{FILE}:{env}", *options, "--name", "one")
-    assert (done.code, done.err) == (0, "")
-    done = rlplug("resume", "one", "--total-timesteps", "400")
-    assert (done.code, done.err) == (0, "")
+    result = rlplug("run", algorithm, f"{FILE}:{env}", *options, "--name", "one")
+    assert (result.code, result.err) == (0, "")
+    result = rlplug("resume", "one", "--total-timesteps", "400")
+    assert (result.code, result.err) == (0, "")
 
 
-def test_in_python(place: Path) -> None:
-    """Episodes end after seven steps of allowed actions, those of a loaded policy in the bare environment too."""
+def test_train_and_evaluate_in_python(place: Path) -> None:
+    """Episodes end after seven steps of allowed actions, also with a loaded policy in the bare environment."""
     run = rlplug_core.train("a2c", f"{FILE}:Strict", TINY)
     assert run.evaluate(3).mean == 7
     policy, env, steps = rlplug_core.load(run), strict.Strict(), 0
@@ -44,8 +44,8 @@ def test_in_python(place: Path) -> None:
     assert steps == 7
 
 
-def test_a_loaded_policy_takes_a_tuple(place: Path) -> None:
-    """Straight from the environment, whose mask is in `info`: it has to come along."""
+def test_loaded_policy_takes_a_tuple(place: Path) -> None:
+    """The observation comes from the environment; the mask from `info` must be added to it."""
     policy = rlplug_core.load(rlplug_core.train("a2c", f"{walks.__file__}:Rich", TINY))
     obs, info = walks.Rich().reset(seed=0)
     assert isinstance(obs["pair"], tuple)

@@ -1,4 +1,4 @@
-"""The mirror in MLflow is complete, free of duplicates, and goes on where it stopped."""
+"""The copy of a run in MLflow is complete and has no duplicates, and sending continues after a stop."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ def send_all(path: Path) -> State:
 
 
 def history(uri: str, run: str, key: str) -> list[tuple[int, float, int]]:
-    return sorted((one.step, one.value, one.timestamp) for one in client(uri).get_metric_history(run, key))
+    return sorted((point.step, point.value, point.timestamp) for point in client(uri).get_metric_history(run, key))
 
 
-def written_points(path: Path, key: str) -> list[tuple[int, float, int]]:
+def journal_points(path: Path, key: str) -> list[tuple[int, float, int]]:
     lines = (json.loads(line) for line in (path / "journal.jsonl").read_text().splitlines())
     return sorted((line["step"], line["data"][key], line["time"]) for line in lines if key in line["data"])
 
 
-def test_a_run_is_found_with_its_curves_complete(with_store: str, written: Callable[..., Any]) -> None:
-    run = written()
+def test_run_is_in_mlflow_with_complete_curves(with_store: str, make_run: Callable[..., Any]) -> None:
+    run = make_run()
     run.points(2500)
     run.journal.write("evaluation", 2500, {"eval/return_mean": 9.5, "best": True})
     run.journal.write("tag", 2500, {"rlplug.hook_failed": "x"})
     run.journal.write("episodes", 2500, {"steps": [1, 2], "returns": [3.0, 4.0], "lengths": [5, 6], "workers": [0, 1]})
-    judged = {"checkpoint": "best-1", "episodes": 100, "return_mean": 500.0, "return_std": 1.0}
-    run.journal.write("final_eval", 2500, {**judged, "return_min": 499.0, "return_max": 501.0})
+    final_eval = {"checkpoint": "best-1", "episodes": 100, "return_mean": 500.0, "return_std": 1.0}
+    run.journal.write("final_eval", 2500, {**final_eval, "return_min": 499.0, "return_max": 501.0})
     best = run.path / "checkpoints" / "best-000000002500"
     best.mkdir(parents=True)
     (best / "learner.safetensors").write_bytes(b"weights")
@@ -69,8 +69,8 @@ def test_a_run_is_found_with_its_curves_complete(with_store: str, written: Calla
     (found,) = mlflow.search_runs([experiment.experiment_id])
     assert found.info.run_id == state.run_id
     assert (found.info.status, found.info.run_name) == ("FINISHED", "one")
-    assert history(with_store, state.run_id, "loss/policy") == written_points(run.path, "loss/policy")
-    assert len(written_points(run.path, "loss/policy")) == 2500
+    assert history(with_store, state.run_id, "loss/policy") == journal_points(run.path, "loss/policy")
+    assert len(journal_points(run.path, "loss/policy")) == 2500
     assert found.data.metrics["eval/return_mean"] == 9.5
     assert found.data.metrics["final_eval/return_mean"] == 500.0
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
@@ -90,21 +90,19 @@ def test_a_run_is_found_with_its_curves_complete(with_store: str, written: Calla
     assert mlflow.get_run(state.run_id).info.artifact_uri.startswith("file:///")
 
 
-def test_records_sent_twice_are_stored_once(with_store: str, written: Callable[..., Any]) -> None:
-    run = written()
+def test_records_sent_twice_are_stored_once(with_store: str, make_run: Callable[..., Any]) -> None:
+    run = make_run()
     run.points(1200)
     run.end()
     state = send_all(run.path)
     state.cursor = 0
     state.write(run.path)
     assert send_all(run.path).cursor == 1202
-    assert history(with_store, state.run_id, "loss/policy") == written_points(run.path, "loss/policy")
+    assert history(with_store, state.run_id, "loss/policy") == journal_points(run.path, "loss/policy")
 
 
-def test_a_process_that_died_before_it_noted_its_run_finds_it_again(
-    with_store: str, written: Callable[..., Any]
-) -> None:
-    run = written()
+def test_lost_state_file_finds_the_same_mlflow_run(with_store: str, make_run: Callable[..., Any]) -> None:
+    run = make_run()
     run.points(3)
     run.end()
     first = send_all(run.path)
@@ -113,8 +111,8 @@ def test_a_process_that_died_before_it_noted_its_run_finds_it_again(
     assert len(client(with_store).search_runs([first.experiment_id])) == 1
 
 
-def test_a_resumed_run_goes_on_in_the_same_mlflow_run(with_store: str, written: Callable[..., Any]) -> None:
-    run = written()
+def test_resumed_run_continues_the_same_mlflow_run(with_store: str, make_run: Callable[..., Any]) -> None:
+    run = make_run()
     run.points(50)
     run.end("interrupted")
     state = send_all(run.path)
@@ -140,36 +138,38 @@ def test_a_resumed_run_goes_on_in_the_same_mlflow_run(with_store: str, written: 
     assert (found.data.tags["rlplug.total_timesteps"], found.data.tags["rlplug.rescaled"]) == ("5000", "false")
 
 
-@pytest.mark.parametrize(("status", "there"), [("failed", "FAILED"), ("interrupted", "KILLED")])
-def test_how_a_run_ended(with_store: str, written: Callable[..., Any], status: str, there: str) -> None:
-    run = written()
+@pytest.mark.parametrize(("status", "mlflow_status"), [("failed", "FAILED"), ("interrupted", "KILLED")])
+def test_status_and_error_of_a_run(
+    with_store: str, make_run: Callable[..., Any], status: str, mlflow_status: str
+) -> None:
+    run = make_run()
     run.journal.write("error", 5, {"type": "ValueError", "message": "no"})
     (run.path / "error.txt").write_text("traceback")
     run.end(status)
     state = send_all(run.path)
     found = client(with_store).get_run(state.run_id)
-    assert found.info.status == there
+    assert found.info.status == mlflow_status
     assert found.data.tags["rlplug.error"] == "ValueError: no"
     assert "error.txt" in {file.path for file in client(with_store).list_artifacts(state.run_id)}
     run.journal = Journal(run.path / "journal.jsonl", after=6)
     run.journal.write("start", 6, {"resumed": True, "limit": 0, "rescale": False})
     run.end()
     send_all(run.path)
-    mended = client(with_store).get_run(state.run_id)
-    assert mended.info.status == "FINISHED"
-    assert "rlplug.error" not in mended.data.tags
+    resumed = client(with_store).get_run(state.run_id)
+    assert resumed.info.status == "FINISHED"
+    assert "rlplug.error" not in resumed.data.tags
 
 
-def test_infinities_stay_out_and_strange_names_get_in(with_store: str, written: Callable[..., Any]) -> None:
-    run = written()
+def test_infinities_are_dropped_and_names_are_escaped(with_store: str, make_run: Callable[..., Any]) -> None:
+    run = make_run()
     run.journal.write("metrics", 1, {"a[0]\n": 1.0, "b": math.inf, "c": -math.inf, "d": math.nan})
     run.end()
     metrics = client(with_store).get_run(send_all(run.path).run_id).data.metrics
     assert set(metrics) == {"a_0__", "d"}
 
 
-def test_a_batch_never_exceeds_what_mlflow_takes(written: Callable[..., Any]) -> None:
-    run = written()
+def test_batch_size_is_within_the_limit_of_mlflow(make_run: Callable[..., Any]) -> None:
+    run = make_run()
     for step in range(300):
         run.journal.write("metrics", step, {f"key{number}": 1.0 for number in range(7)})
     run.end()
@@ -188,8 +188,8 @@ def test_a_batch_never_exceeds_what_mlflow_takes(written: Callable[..., Any]) ->
     assert (len(sizes), ends) == (3, 1)
 
 
-def test_a_torn_last_line_waits(written: Callable[..., Any]) -> None:
-    run = written()
+def test_incomplete_last_line_is_sent_later(make_run: Callable[..., Any]) -> None:
+    run = make_run()
     with open(run.path / "journal.jsonl", "a") as file:
         file.write('{"seq": 2, "time": 1, "kind": "metr')
     mirror = Mirror(run.path)
@@ -203,8 +203,8 @@ def test_a_torn_last_line_waits(written: Callable[..., Any]) -> None:
     mirror.close()
 
 
-def test_two_processes_do_not_send_the_same_run(written: Callable[..., Any]) -> None:
-    run = written()
+def test_only_one_process_sends_a_run(make_run: Callable[..., Any]) -> None:
+    run = make_run()
     first = Mirror(run.path)
     with pytest.raises(UsageError, match="another process is sending run"):
         Mirror(run.path)
@@ -212,12 +212,12 @@ def test_two_processes_do_not_send_the_same_run(written: Callable[..., Any]) -> 
     Mirror(run.path).close()
 
 
-def test_episodes_become_a_table(written: Callable[..., Any]) -> None:
+def test_episodes_are_written_as_a_table(make_run: Callable[..., Any]) -> None:
     import pyarrow.parquet
 
     from rlplug_cli.mlflow import episodes
 
-    run = written()
+    run = make_run()
     assert episodes.write(run.path) is None
     run.journal.write("episodes", 9, {"steps": [1, 2], "returns": [3.0, 4.0], "lengths": [5, 6], "workers": [0, 1]})
     record: Record = run.journal.write(
@@ -244,13 +244,13 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("line", DAMAGED)
-def test_a_damaged_line_blocks_nothing(with_store: str, written: Callable[..., Any], line: str) -> None:
-    run = written()
+def test_damaged_line_does_not_block_the_others(with_store: str, make_run: Callable[..., Any], line: str) -> None:
+    run = make_run()
     run.points(10)
     run.end()
     path = run.path / "journal.jsonl"
     lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:5], line, *lines[6:]]) + "\n")  # one point is what it hit
+    path.write_text("\n".join([*lines[:5], line, *lines[6:]]) + "\n")  # the damage removes one point
     state = send_all(run.path)
     points = [step for step, *_ in history(with_store, state.run_id, "loss/policy")]
     assert points == [step for step in range(10) if step != 4]
@@ -259,11 +259,11 @@ def test_a_damaged_line_blocks_nothing(with_store: str, written: Callable[..., A
 
 
 @pytest.mark.parametrize("caught_up", [False, True])
-def test_where_mlflow_is_ahead_of_the_journal_nothing_is_there_twice_and_nothing_is_left_out(
-    with_store: str, written: Callable[..., Any], caught_up: bool
+def test_journal_behind_mlflow_leads_to_no_duplicates_or_gaps(
+    with_store: str, make_run: Callable[..., Any], caught_up: bool
 ) -> None:
-    """After a loss of power on a disk that lies; whether the run has already recorded more again than it lost."""
-    run = written()
+    """A power failure can lose lines that were sent. `caught_up`: the run has recorded more lines than it lost."""
+    run = make_run()
     run.points(30)
     run.journal.close()
     first = send_all(run.path)
@@ -285,16 +285,16 @@ def test_where_mlflow_is_ahead_of_the_journal_nothing_is_there_twice_and_nothing
 @pytest.fixture
 def moved(
     with_store: str,
-    written: Callable[..., Any],
+    make_run: Callable[..., Any],
     place: Path,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
-    """The run of a project that was moved with its store, and that has more to send."""
-    with sqlite3.connect("mlflow.db") as connection:  # as it was made there
+    """A run with unsent records, in a project that was moved with its store."""
+    with sqlite3.connect("mlflow.db") as connection:  # the place before the move
         connection.execute("update experiments set artifact_location = ?", (f"{(place / 'mlartifacts').as_uri()}/0",))
     connection.close()
-    run = written()
+    run = make_run()
     run.points(10)
     run.journal.write("end", 10_000, {"status": "interrupted"})
     send_all(run.path)
@@ -304,49 +304,49 @@ def moved(
     return place.rename(Path("new").absolute()) / "runs" / "one"
 
 
-def test_a_store_that_was_moved_with_the_run_is_found(moved: Path, place: Path, process: Callable[..., Any]) -> None:
+def test_store_that_moved_with_the_run_is_found(moved: Path, place: Path, process: Callable[..., Any]) -> None:
     before, project = State.read(moved), moved.parents[1]
-    done = process("sync", str(moved))
-    assert done.out == f"sent 11 records; all of this run is in MLflow at sqlite:///{project}/mlflow.db\n"
+    result = process("sync", str(moved))
+    assert result.out == f"sent 11 records; all of this run is in MLflow at sqlite:///{project}/mlflow.db\n"
     assert not place.exists()
     after = State.read(moved)
     assert before is not None
     assert after is not None
     assert after.run_id == before.run_id
-    assert history(after.tracking_uri, after.run_id, "loss/policy") == written_points(moved, "loss/policy")
+    assert history(after.tracking_uri, after.run_id, "loss/policy") == journal_points(moved, "loss/policy")
     found = client(after.tracking_uri).get_run(after.run_id).info.artifact_uri
     assert found.startswith((project / "mlartifacts").as_uri())
     assert Path(found.removeprefix("file://"), "config.json").is_file()
 
 
-def test_a_store_that_is_gone_is_not_made_anew(moved: Path, place: Path) -> None:
+def test_missing_store_is_not_created_again(moved: Path, place: Path) -> None:
     (moved.parents[1] / "mlflow.db").unlink()
     with pytest.raises(UsageError, match=r"the store sqlite:.*mlflow.db of .* is gone; if it was moved, set"):
         Mirror(moved)
     assert not place.exists()
 
 
-def test_a_deleted_experiment_is_said_with_the_way_back(with_store: str, written: Callable[..., Any]) -> None:
-    first = written()
+def test_deleted_experiment_names_the_restore_command(with_store: str, make_run: Callable[..., Any]) -> None:
+    first = make_run()
     first.points(10)
     experiment = send_all(first.path).experiment_id
     client(with_store).delete_experiment(experiment)
-    second = written("second")
+    second = make_run("second")
     second.points(10)
-    said = (
+    message = (
         f"its experiment 'CartPole-v1' was deleted; restore it: mlflow experiments restore --experiment-id {experiment}"
     )
-    with pytest.raises(Damaged, match=said):
+    with pytest.raises(Damaged, match=message):
         send_all(second.path)
     client(with_store).restore_experiment(experiment)
     assert send_all(second.path).experiment_id == experiment
 
 
-def test_a_store_that_was_moved_away_while_it_was_written_is_said(
-    with_store: str, written: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+def test_store_that_moved_while_sending_is_reported(
+    with_store: str, make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last word was that all of the run is in MLflow, and a second sync sent nothing to the new store."""
-    run = written()
+    """In the past, the last message said that all of the run is in MLflow, and sync sent nothing to the new store."""
+    run = make_run()
     run.points(30)
     run.end()
     send_all(run.path)
@@ -361,10 +361,10 @@ def test_a_store_that_was_moved_away_while_it_was_written_is_said(
     mirror.close()
     prepare(with_store)
     state = send_all(run.path)
-    assert history(with_store, state.run_id, "loss/policy") == written_points(run.path, "loss/policy")
+    assert history(with_store, state.run_id, "loss/policy") == journal_points(run.path, "loss/policy")
 
 
-def test_a_store_that_is_a_pipe_is_said_at_once(tmp_path: Path) -> None:
+def test_store_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "mlflow.db")
     with pytest.raises(Damaged, match=r"mlflow.db is not a file; move it away"):
         prepare(f"sqlite:///{tmp_path / 'mlflow.db'}")

@@ -1,4 +1,4 @@
-"""An exported policy as an MLflow model: loaded and asked as MLflow does, it acts as the policy."""
+"""An exported policy as an MLflow model gives the same actions as the policy."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from gymnasium import spaces
 from rlplug_cli.mlflow.model import signature
 from rlplug_core import Policy, load
 from rlplug_core.errors import UsageError
-from tests.cli.conftest import Done
+from tests.cli.conftest import Result
 
 FEW = ("--total-timesteps", "300", "--eval-episodes", "1", "--final-eval-episodes", "1", "--name", "one")
 
 
 @pytest.fixture
-def exported(place: Path, rlplug: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An export with its model."""
+def export(place: Path, rlplug: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An export with its MLflow model."""
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     assert rlplug("run", "a2c", "CartPole-v1", *FEW).code == 0
-    done = rlplug("export", "one", "--out", "policy", "--mlflow")
-    assert done.code == 0, done.err
-    assert "mlflow models serve --model-uri policy/mlflow" in done.out
+    result = rlplug("export", "one", "--out", "policy", "--mlflow")
+    assert result.code == 0, result.err
+    assert "mlflow models serve --model-uri policy/mlflow" in result.out
     return place / "policy"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_model_acts_as_the_policy(exported: Path) -> None:
+def test_model_gives_the_actions_of_the_policy(export: Path) -> None:
     from mlflow.pyfunc import load_model
     from mlflow.pyfunc.scoring_server import infer_and_parse_data
 
-    model, policy = load_model(str(exported / "mlflow")), load(exported)
+    model, policy = load_model(str(export / "mlflow")), load(export)
     observations = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
     answer = model.predict(observations)
     assert answer.dtype == np.int64
     assert answer.tolist() == policy(observations).tolist()
     assert set(answer) == {0, 1}
-    asked = {"inputs": observations[:5].tolist()}  # the body of a request to /invocations
-    request = infer_and_parse_data(asked, schema=model.metadata.get_input_schema())
+    body = {"inputs": observations[:5].tolist()}  # the body of a request to /invocations
+    request = infer_and_parse_data(body, schema=model.metadata.get_input_schema())
     assert model.predict(request).tolist() == answer[:5].tolist()
 
 
-def test_nothing_is_pickled(exported: Path) -> None:
-    kinds = {path.suffix for path in (exported / "mlflow").rglob("*") if path.is_file()}
+def test_model_has_no_pickle_files(export: Path) -> None:
+    kinds = {path.suffix for path in (export / "mlflow").rglob("*") if path.is_file()}
     assert kinds <= {"", ".json", ".safetensors", ".md", ".yaml", ".txt"}
 
 
-def test_a_model_that_cannot_be_written_leaves_no_half_export(
-    exported: Path, rlplug: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+def test_failed_model_leaves_no_files(
+    export: Path, rlplug: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: object) -> None:
         raise UsageError("no form for this")
 
-    before = {path.name for path in exported.parent.iterdir()}
+    before = {path.name for path in export.parent.iterdir()}
     with monkeypatch.context() as patch:
         patch.setattr("rlplug_cli.mlflow.model.signature", refuse)
         assert rlplug("export", "one", "--out", "other", "--mlflow").code == 2
-    assert {path.name for path in exported.parent.iterdir()} == before
+    assert {path.name for path in export.parent.iterdir()} == before
 
 
 def test_spaces_with_parts_are_refused() -> None:

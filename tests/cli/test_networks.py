@@ -1,4 +1,4 @@
-"""`--net`: a file of options or a function of one's own, what wins, what is said, and what a run keeps of it."""
+"""`--net`: a file of options or a custom function, its precedence, its errors, and its record in the run."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from torch import nn
 def make(space, net):
     return nn.Sequential(nn.Linear(space.shape[0], 8), nn.Tanh()), 8
 """
-#: The environment of docs/networks.md with keys that only the critic needs.
+#: The environment in docs/networks.md with observations that only the critic needs.
 COIN = re.findall(r"```python title=coin.py\n(.*?)```", Path("docs/networks.md").read_text("utf-8"), re.DOTALL)[0]
 
 
 @pytest.fixture(autouse=True)
-def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
 
 
@@ -43,30 +43,30 @@ def config(run: str) -> dict[str, Any]:
     return found
 
 
-def given(net: str | None, *pairs: str, file: Path | None = None, algorithm: str = "ppo") -> dict[str, Any]:
-    """What the words before presets come to."""
+def collect_options(net: str | None, *pairs: str, file: Path | None = None, algorithm: str = "ppo") -> dict[str, Any]:
+    """Return the option values of the words, without presets."""
     return collect({}, pairs, file, options_of("algorithms", algorithm), algorithm, net)[0]
 
 
-def test_a_file_equals_the_options_it_holds() -> None:
+def test_network_file_equals_its_options() -> None:
     Path("n.toml").write_text('hidden = [9]\nactivation = "gelu"\nlayer_norm = true\n', encoding="utf-8")
     pairs = ("net.hidden=[9]", "net.activation=gelu", "net.layer_norm=true")
-    assert given("n.toml") == given(None, *pairs)
+    assert collect_options("n.toml") == collect_options(None, *pairs)
 
 
-def test_a_file_says_none_as_a_configuration_does(place: Path) -> None:
-    """Of what may be none."""
+def test_network_file_can_set_options_to_none(place: Path) -> None:
+    """Only options that may be none."""
     Path("n.toml").write_text('gain = "none"\n', encoding="utf-8")
     Path("c.toml").write_text('net.gain = "none"\n', encoding="utf-8")
-    assert given("n.toml") == given(None, file=place / "c.toml") == {"net.gain": "none"}
+    assert collect_options("n.toml") == collect_options(None, file=place / "c.toml") == {"net.gain": "none"}
     Path("n.toml").write_text('hidden = "none"\n', encoding="utf-8")
     with pytest.raises(
         BadConfig, match=r"n\.toml: 'hidden': expected a list of numbers without quotes, as in \[64, 64\], got 'none'"
     ):
-        given("n.toml")
+        collect_options("n.toml")
 
 
-def test_options_win_over_set_that_over_net_and_that_over_the_file(place: Path) -> None:
+def test_precedence_is_option_set_net_config(place: Path) -> None:
     Path("n.toml").write_text('hidden = [9]\nactivation = "elu"\ngain = 2.0\n', encoding="utf-8")
     Path("c.toml").write_text('net.hidden = [7]\nnet.init = "xavier_uniform"\n', encoding="utf-8")
     options = options_of("algorithms", "ppo")
@@ -76,14 +76,14 @@ def test_options_win_over_set_that_over_net_and_that_over_the_file(place: Path) 
     assert origins == {"net.hidden": "net", "net.activation": "set", "net.gain": "option", "net.init": "config"}
 
 
-def test_every_network_of_an_algorithm_is_meant() -> None:
-    assert given("./x.py:make", algorithm="crossq") == {
+def test_net_applies_to_all_networks() -> None:
+    assert collect_options("./x.py:make", algorithm="crossq") == {
         "net.factory": "./x.py:make", "critic_net.factory": "./x.py:make",
     }  # fmt: skip
 
 
-def test_a_critic_has_a_file_of_its_own() -> None:
-    """Options of the same name in `--net` are only the policy's defaults for it."""
+def test_critic_net_takes_its_own_file() -> None:
+    """Options with the same name in `--net` are only its defaults."""
     Path("n.toml").write_text('hidden = [9]\nactivation = ["elu"]\n', encoding="utf-8")
     Path("v.toml").write_text("hidden = [32, 16]\n", encoding="utf-8")
     options = options_of("algorithms", "ppo")
@@ -95,32 +95,23 @@ def test_a_critic_has_a_file_of_its_own() -> None:
     assert origins["critic_net.hidden"] == "critic-net"
 
 
-def test_views_are_typed_shown_and_kept(rlplug: Callable[..., Any]) -> None:
-    """The run, its description, `info`, and the error for a wrong key."""
+def test_observation_keys_are_checked_shown_and_recorded(rlplug: Callable[..., Any]) -> None:
+    """In the run, its description, `info`, and the error for an unknown key."""
     Path("coin.py").write_text(COIN, encoding="utf-8")
-    words = (
-        "--net.obs",
-        "joints",
-        "--critic-net.obs",
-        "state,joints",
-        "--critic-net.hidden",
-        "8,4",
-        "--net.activation",
-        "[tanh,relu]",
-    )
-    done = rlplug("run", "ppo", "./coin.py:Coin", *words, *SHORT, "--name", "own")
-    assert done.code == 0, done.err
-    assert "obs joints · Linear 2→64" in done.out
-    assert "obs state,joints · Linear 3→8 · Linear 8→4 · Linear 4→1" in " ".join(done.out.split())
+    words = ("--net.obs", "joints", "--critic-net.obs", "state,joints", "--critic-net.hidden", "8,4")
+    result = rlplug("run", "ppo", "./coin.py:Coin", *words, "--net.activation", "[tanh,relu]", *SHORT, "--name", "own")
+    assert result.code == 0, result.err
+    assert "obs joints · Linear 2→64" in result.out
+    assert "obs state,joints · Linear 3→8 · Linear 8→4 · Linear 4→1" in " ".join(result.out.split())
     found = config("own")["options"]
     assert (found["net.obs"], found["critic_net.obs"]) == (["joints"], ["state", "joints"])
     assert found["net.activation"] == ["tanh", "relu"]
     assert "critic_net.hidden" in rlplug("info", "ppo", "./coin.py:Coin").out
-    done = rlplug("run", "ppo", "./coin.py:Coin", "--net.obs", "joint", *SHORT, "--name", "wrong")
-    assert (done.code, len(done.err.strip().splitlines())) == (2, 1)
-    assert "'joint', which is not a key of the observations; the keys are 'joints' and 'state'" in done.err
-    done = rlplug("run", "ppo", "CartPole-v1", "--net.activation", "tanh,swish")
-    assert "option '--net.activation': expected one of tanh, relu, elu" in done.err
+    result = rlplug("run", "ppo", "./coin.py:Coin", "--net.obs", "joint", *SHORT, "--name", "wrong")
+    assert (result.code, len(result.err.strip().splitlines())) == (2, 1)
+    assert "'joint', which is not a key of the observations; the keys are 'joints' and 'state'" in result.err
+    result = rlplug("run", "ppo", "CartPole-v1", "--net.activation", "tanh,swish")
+    assert "option '--net.activation': expected one of tanh, relu, elu" in result.err
 
 
 @pytest.mark.parametrize(
@@ -147,23 +138,25 @@ def test_views_are_typed_shown_and_kept(rlplug: Callable[..., Any]) -> None:
         ("./n.py:mkae", "", "has no 'mkae'; did you mean 'make'?"),
     ],
 )
-def test_errors_come_before_anything_is_written(rlplug: Callable[..., Any], net: str, text: str, message: str) -> None:
+def test_invalid_networks_are_refused_before_anything_is_written(
+    rlplug: Callable[..., Any], net: str, text: str, message: str
+) -> None:
     Path("n.toml").write_text(text, encoding="utf-8")
     Path("n.py").write_text(OWN, encoding="utf-8")
-    done = rlplug("run", "ppo", "CartPole-v1", "--net", net)
-    assert done.code in (2, 3)
-    assert message in done.err
-    assert len(done.err.strip().splitlines()) == 1
+    result = rlplug("run", "ppo", "CartPole-v1", "--net", net)
+    assert result.code in (2, 3)
+    assert message in result.err
+    assert len(result.err.strip().splitlines()) == 1
     assert not Path("runs").exists()
 
 
 @pytest.mark.slow
-def test_a_custom_network_resumes_in_another_process_to_the_same_bits(process: Callable[..., Any]) -> None:
-    """The run needs no longer the file of the network, and equals an uninterrupted run."""
+def test_custom_network_resumes_exactly_in_another_process(process: Callable[..., Any]) -> None:
+    """The run no longer needs the file of the network, and equals an uninterrupted run."""
     Path("n.py").write_text(OWN, encoding="utf-8")
     words = ("CartPole-v1", "--net", "./n.py:make", "--net.shared", *SHORT)
-    done = process("run", "a2c", *words, "--name", "own")
-    assert done.code == 0, done.err
+    result = process("run", "a2c", *words, "--name", "own")
+    assert result.code == 0, result.err
     (source,) = config("own")["sources"].values()
     assert Path("runs/own", source["copy"]).read_text(encoding="utf-8") == OWN
     assert config("own")["origins"]["net.factory"] == "net"
@@ -178,7 +171,7 @@ def test_a_custom_network_resumes_in_another_process_to_the_same_bits(process: C
     assert process("evaluate", "other", "--episodes", "2").code == 0
 
 
-def test_the_help_shows_it_once_and_only_where_there_is_a_network(rlplug: Callable[..., Any]) -> None:
+def test_help_shows_net_once_if_there_is_a_network(rlplug: Callable[..., Any]) -> None:
     for algorithm in ("ppo", "dqn", "crossq"):
         lines = rlplug("run", algorithm, "--help").out.splitlines()
         assert sum(line.startswith("  --net ") for line in lines) == 1
@@ -213,17 +206,17 @@ if __name__ == "__main__":
 """
 
 
-def test_a_function_is_given_from_python(place: Path, fork: Callable[..., Fork]) -> None:
-    """By its name, which a resume imports; a lambda has none."""
+def test_python_takes_a_function(place: Path, fork: Callable[..., Fork]) -> None:
+    """A resume imports it by its name; a lambda has no name."""
     Path("script.py").write_text(SCRIPT, encoding="utf-8")
-    said, _ = fork("--script", "script.py", stdout=subprocess.PIPE).communicate()
-    first, second = said.splitlines()
+    output, _ = fork("--script", "script.py", stdout=subprocess.PIPE).communicate()
+    first, second = output.splitlines()
     assert first.startswith("net.factory: lambda is a lambda, which no other process can import")
     assert second == f"{place}/script.py:make [4]"
 
 
-def test_completion_offers_files_and_names() -> None:
-    """Wherever a file may be typed, also in a list."""
+def test_completion_suggests_files_and_names() -> None:
+    """In all places that take a file, also in a list."""
     lines = {
         "run ppo CartPole-v1 --net ": "file,", "check env ./m": "file,./m", "check env cartp": "CartPole-v1",
         "sweep ./a": "file,./a", "sweep a2c,dq": "a2c,dqn", "sweep a2c cartpole-v1,./m": "file,cartpole-v1,./m",
@@ -236,10 +229,10 @@ def test_completion_offers_files_and_names() -> None:
         count = str(len(f"rlplug {line}x".split()) - 1)
         words = {"_RLPLUG_COMPLETE": "bash_complete", "COMP_WORDS": f"rlplug {line}", "COMP_CWORD": count}
         found = CliRunner().invoke(app, env=words, prog_name="rlplug").output.split()
-        assert any(one.endswith(word) for one in found), (line, found)
+        assert any(suggestion.endswith(word) for suggestion in found), (line, found)
 
 
-def test_the_name_is_reserved() -> None:
+def test_name_of_the_option_is_reserved() -> None:
     assert "net" not in {option.name for option in schema(RunOptions)} | {option.name for option in schema(Config)}
     from rlplug_core.plugins.reserved import RESERVED
 
@@ -252,10 +245,10 @@ from rlplug_algos.policy_gradient.ppo import PPO
 class Own(PPO):
     def build(self):
         raise RuntimeError("not built")
-class Kept(PPO):
+class Complete(PPO):
     def build(self):
         super().build()
-class Dropped(PPO):
+class Incomplete(PPO):
     def build(self):
         super().build()
         self.scale_reward = nn.Identity()
@@ -263,28 +256,28 @@ class Dropped(PPO):
 """
 
 
-def test_an_option_that_a_subclass_ignores_is_refused(place: Path) -> None:
-    """Only `PPO.build` reads normalize_reward; other options are read elsewhere, and defaults lose nothing."""
+def test_option_that_a_subclass_ignores_is_refused(place: Path) -> None:
+    """Only `PPO.build` reads normalize_reward; other methods read other options, and a default has no effect."""
     Path("mine.py").write_text(SUBCLASS, encoding="utf-8")
     own = load_target("./mine.py:Own", "algorithm")
-    kept = load_target("./mine.py:Kept", "algorithm")
+    complete = load_target("./mine.py:Complete", "algorithm")
     config = own.Config(normalize_reward=True, gamma=0.5, popart=True)
     with pytest.raises(BadConfig, match=r"Own ignores the option 'normalize_reward': only PPO.build reads it"):
         check_ignored(own, config, ["gamma", "normalize_reward"])
     check_ignored(own, config, ["gamma"])
     check_ignored(own, own.Config(), ["normalize_reward"])
-    check_ignored(kept, config, ["gamma", "normalize_reward", "popart"])
+    check_ignored(complete, config, ["gamma", "normalize_reward", "popart"])
     words = ["run", "./mine.py:Own", "CartPole-v1", "--normalize-reward", *SHORT]
     result = CliRunner().invoke(app, words)
     assert "ignores the option '--normalize-reward'" in str(result.exception)
     for option, part in (("--normalize-reward", "RewardScale"), ("--popart", "PopArt")):
-        result = CliRunner().invoke(app, ["run", "./mine.py:Dropped", "CartPole-v1", option, *SHORT])
+        result = CliRunner().invoke(app, ["run", "./mine.py:Incomplete", "CartPole-v1", option, *SHORT])
         assert f"after build it has no {part}" in str(result.exception)
-        kept = CliRunner().invoke(app, ["run", "./mine.py:Kept", "CartPole-v1", option, "--name", part, *SHORT])
-        assert kept.exit_code == 0
+        result = CliRunner().invoke(app, ["run", "./mine.py:Complete", "CartPole-v1", option, "--name", part, *SHORT])
+        assert result.exit_code == 0
 
 
-def test_the_network_is_printed_at_the_start_and_by_info() -> None:
+def test_run_and_info_print_the_network() -> None:
     result = CliRunner().invoke(app, ["info", "ppo", "CartPole-v1"])
     lines = result.output.splitlines()
     expected = [

@@ -1,4 +1,4 @@
-"""`rlplug new`: every file is whole, and a name that cannot be used is refused; tests/ecosystem uses what it makes."""
+"""`rlplug new` writes valid files and refuses invalid names; `tests/ecosystem` uses the packages that it makes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rlplug_cli import scaffold
 from rlplug_core import __version__, plugins
 from rlplug_core.testing.distributions import write_distribution
 
-#: Every kind in each of its forms.
+#: All kinds in all their forms.
 FORMS = [(kind, form) for kind, about in scaffold.KINDS.items() for form in about.forms or ("",)]
 
 
 @pytest.mark.parametrize(("kind", "form"), FORMS)
-def test_every_file_is_whole(kind: str, form: str, tmp_path: Path) -> None:
+def test_generated_files_are_valid(kind: str, form: str, tmp_path: Path) -> None:
     root, files = scaffold.generate(kind, "rlplug-a-thing", tmp_path, form)
     assert root == tmp_path / "rlplug-a-thing"
     for path in ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "noxfile.py", ".gitignore"):
@@ -44,7 +44,7 @@ def test_every_file_is_whole(kind: str, form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "form"), FORMS)
-def test_lines_stay_short_with_the_longest_name(kind: str, form: str) -> None:
+def test_lines_are_short_with_the_longest_name(kind: str, form: str) -> None:
     name = "-".join(["abcdefgh"] * 3)[: scaffold.LONGEST]
     for path, text in scaffold.render_files(kind, name, form).items():
         if path.endswith(".py"):
@@ -52,7 +52,7 @@ def test_lines_stay_short_with_the_longest_name(kind: str, form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "said"),
+    ("kind", "name", "message"),
     [
         ("algorithm", "My Idea", r"as in 'my-idea'$"),
         ("algorithm", "two--hyphens", r"as in 'two-hyphens'$"),
@@ -73,32 +73,32 @@ def test_lines_stay_short_with_the_longest_name(kind: str, form: str) -> None:
         ("agent", "some-agent", r"'agent' is not one of"),
     ],
 )
-def test_a_name_that_cannot_be_used_is_refused_in_one_sentence(
-    rlplug: Callable[..., Any], place: Path, kind: str, name: str, said: str
+def test_invalid_name_prints_one_sentence(
+    rlplug: Callable[..., Any], place: Path, kind: str, name: str, message: str
 ) -> None:
-    done = rlplug("new", kind, name)
-    assert done.code == 2
-    assert re.search(said, done.err.strip()), done.err
-    assert len(done.err.splitlines()) == 1
+    result = rlplug("new", kind, name)
+    assert result.code == 2
+    assert re.search(message, result.err.strip()), result.err
+    assert len(result.err.splitlines()) == 1
     assert list(place.iterdir()) == []
 
 
-def test_an_algorithm_learns_from_rollouts_or_from_a_replay(rlplug: Callable[..., Any], place: Path) -> None:
+def test_kind_option_selects_rollout_or_replay(rlplug: Callable[..., Any], place: Path) -> None:
     for form, batch in (("rollout", "rl.Rollout"), ("replay", "rl.Transitions")):
         assert rlplug("new", "algorithm", f"from-{form}", "--kind", form).code == 0
         package = place / f"rlplug-from-{form}" / "src" / f"rlplug_from_{form}"
         code = (package / "algorithm.py").read_text(encoding="utf-8")
         assert f"rl.Algorithm[{batch}]" in code
-    for kind, form, told in (
+    for kind, form, message in (
         ("hooks", "replay", "'hooks' comes in one form; choose it for an algorithm"),
         ("algorithm", "tensor", "'algorithm' comes in the forms rollout and replay; choose it for an environment"),
     ):
-        done = rlplug("new", kind, "mine", "--kind", form)
-        assert done.code == 2
-        assert f"--kind {form}: {told}" in done.err
+        result = rlplug("new", kind, "mine", "--kind", form)
+        assert result.code == 2
+        assert f"--kind {form}: {message}" in result.err
 
 
-def test_the_name_of_an_installed_plugin_is_refused(
+def test_name_of_an_installed_plugin_is_refused(
     rlplug: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points = {"rlplug.algorithms": {"sarsa": "other:Sarsa"}}
@@ -109,19 +109,19 @@ def test_the_name_of_an_installed_plugin_is_refused(
     assert rlplug("new", "env", "sarsa").code == 0
 
 
-def test_nothing_is_overwritten(rlplug: Callable[..., Any], place: Path) -> None:
+def test_existing_folder_is_not_overwritten(rlplug: Callable[..., Any], place: Path) -> None:
     mine = place / "here" / "rlplug-mine"
     mine.mkdir(parents=True)
-    done = rlplug("new", "hooks", "mine", "--out", "here")
-    assert done.code == 2
-    assert "here/rlplug-mine exists already" in done.err
+    result = rlplug("new", "hooks", "mine", "--out", "here")
+    assert result.code == 2
+    assert "here/rlplug-mine exists already" in result.err
     assert list(mine.iterdir()) == []
 
 
-def test_it_says_what_to_type_next(rlplug: Callable[..., Any]) -> None:
-    done = rlplug("new", "env", "grid", "--out", "plugins")
-    assert done.code == 0
-    assert done.out.splitlines()[1:] == [
+def test_output_names_the_next_commands(rlplug: Callable[..., Any]) -> None:
+    result = rlplug("new", "env", "grid", "--out", "plugins")
+    assert result.code == 0
+    assert result.out.splitlines()[1:] == [
         "  python -m pip install --editable plugins/rlplug-grid",
         "  rlplug run a2c grid/Grid-v0",
     ]
@@ -130,5 +130,5 @@ def test_it_says_what_to_type_next(rlplug: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("version", "expected"), [("0.1.0", ">=0.1,<1"), ("0.12.3", ">=0.12,<1"), ("1.4.2", ">=1.4,<2")]
 )
-def test_bounds_end_where_the_contract_may(version: str, expected: str) -> None:
+def test_version_bounds_of_the_core(version: str, expected: str) -> None:
     assert scaffold.bounds(version) == expected

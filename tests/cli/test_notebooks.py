@@ -1,4 +1,4 @@
-"""The guide's notebooks are those of its scripts, and one runs in a kernel: live curve, film and all."""
+"""The guide's notebooks match its scripts, and one runs in a kernel with its live curve and its film."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def notebooks() -> ModuleType:
     return module
 
 
-def test_every_chapter_has_a_notebook_that_is_up_to_date(notebooks: ModuleType) -> None:
-    """`python docs/guide/notebooks.py` writes them anew."""
+def test_notebooks_of_chapters_are_current(notebooks: ModuleType) -> None:
+    """`python docs/guide/notebooks.py` writes them again."""
     assert len(notebooks.CHAPTERS) == 10
     for chapter in notebooks.CHAPTERS:
         assert json.loads(chapter.with_suffix(".ipynb").read_bytes()) == json.loads(notebooks.notebook(chapter))
     assert len(list(GUIDE.glob("*.ipynb"))) == 10
 
 
-def test_a_chapter_runs_in_a_kernel(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(GUIDE))  # a notebook finds what lies beside it
+def test_chapter_runs_in_a_kernel(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(GUIDE))  # a notebook imports modules of its folder
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     found: Any = nbformat.read(GUIDE / "chapter_02_double.ipynb", as_version=4)
     few = ('20_000, "eval_episodes": 20', '1_300, "eval_episodes": 1, "final_eval_episodes": 1')
@@ -64,7 +64,7 @@ def test_a_chapter_runs_in_a_kernel(place: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-def test_the_notebook_for_colab_runs_in_a_kernel(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colab_notebook_runs_in_a_kernel(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     found: Any = nbformat.read(GUIDE.parent / "colab.ipynb", as_version=4)
@@ -78,7 +78,7 @@ def test_the_notebook_for_colab_runs_in_a_kernel(place: Path, monkeypatch: pytes
     execute = [sys.executable, "-c", "from nbclient.cli import main; main()", "--inplace", "colab.ipynb"]
     subprocess.run(execute, check=True, capture_output=True)
     found = nbformat.read(place / "colab.ipynb", as_version=4)
-    kinds = [set(one.get("data", {})) for cell in found.cells for one in cell.get("outputs", [])]
+    kinds = [set(output.get("data", {})) for cell in found.cells for output in cell.get("outputs", [])]
     assert any("image/webp" in kind for kind in kinds), "no film"
     assert json.loads((place / "runs" / "first" / "config.json").read_bytes())["algorithm"] == "a3c"
 
@@ -88,42 +88,42 @@ def progress(steps: int, evaluation: float | None = None, phase: str = "training
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
-    """Return at which steps a curve is drawn that gets this progress, one every second."""
+def drawn_steps(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """Return a function that gives a curve one progress a second, and returns the steps at which it is drawn."""
 
-    def at(*seen: Progress, every: float = 1.0) -> list[int]:
+    def draw(*reports: Progress, every: float = 1.0) -> list[int]:
         steps: list[int] = []
-        clock = iter(range(len(seen) * 2))
+        clock = iter(range(len(reports) * 2))
         curve = LiveCurve(every, now=lambda: next(clock))
-        monkeypatch.setattr(curve, "show", lambda one: steps.append(one.steps))
-        for one in seen:
-            curve(one)
+        monkeypatch.setattr(curve, "show", lambda report: steps.append(report.steps))
+        for report in reports:
+            curve(report)
         return steps
 
-    return at
+    return draw
 
 
-def test_a_curve_is_drawn_where_something_is_new(drawn: Callable[..., list[int]]) -> None:
-    assert drawn(progress(10), progress(10), progress(20)) == [10, 20]
+def test_curve_is_drawn_if_a_step_is_new(drawn_steps: Callable[..., list[int]]) -> None:
+    assert drawn_steps(progress(10), progress(10), progress(20)) == [10, 20]
 
 
-def test_a_curve_is_drawn_seldom_but_at_the_end(drawn: Callable[..., list[int]]) -> None:
+def test_curve_is_drawn_rarely_and_at_the_end(drawn_steps: Callable[..., list[int]]) -> None:
     many = [progress(step) for step in range(10, 90, 10)]
-    assert drawn(*many, progress(99, phase="final_eval"), every=1000.0) == [10, 99]
+    assert drawn_steps(*many, progress(99, phase="final_eval"), every=1000.0) == [10, 99]
 
 
-def test_an_evaluation_is_a_point_once() -> None:
+def test_evaluation_is_one_point() -> None:
     curve = LiveCurve(every=1e9, now=lambda: 0.0)
     curve.drawn = 0.0
-    for one in (progress(10, 5.0), progress(20, 5.0), progress(30, 7.0)):
-        curve(one)
+    for report in (progress(10, 5.0), progress(20, 5.0), progress(30, 7.0)):
+        curve(report)
     assert curve.evaluations == [(10, 5.0), (30, 7.0)]
     assert curve.returns == [(10, 10.0), (20, 20.0), (30, 30.0)]
     assert Image.open(BytesIO(curve.png(progress(30, 7.0)))).size == (700, 300)
 
 
-def test_a_curve_shows_the_loss_and_epsilon() -> None:
-    """The critic's loss before the policy's; an algorithm without epsilon has two charts."""
+def test_figure_has_charts_of_loss_and_epsilon() -> None:
+    """The chart shows the critic's loss rather than the policy's."""
     curve = LiveCurve(every=1e9, now=lambda: 0.0)
     curve.drawn = 0.0
     losses = {"loss/policy": 5.0, "loss/value": 0.25}

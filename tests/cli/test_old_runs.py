@@ -1,4 +1,4 @@
-"""Runs, exports and shared agents of every earlier version load and act as they did, and runs resume or say why not."""
+"""Runs, exports and shared agents of earlier versions give the same actions; runs resume or say why they cannot."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ def actions(place: Path) -> list[int]:
     return [int(policy(observation)) for observation in OBSERVATIONS]
 
 
-def test_the_first_version_is_in_the_museum() -> None:
+def test_museum_has_the_first_version() -> None:
     assert "0.1.0" in VERSIONS
 
 
 @for_each("version, name", CASES)
-def test_an_old_policy_acts_as_it_did(version: str, name: str) -> None:
+def test_old_policy_gives_the_same_actions(version: str, name: str) -> None:
     place = HERE / version
     expected = json.loads((place / f"{name}.json").read_text(encoding="utf-8"))
-    assert len(set(expected)) > 1  # a constant policy would show less
+    assert len(set(expected)) > 1  # a constant policy would prove little
     for form in (name, f"{name}-export", f"{name}-shared"):
         assert actions(place / form) == expected, form
 
 
 @for_each("version, name", CASES)
-def test_an_old_agent_can_still_be_pulled(tmp_path: Path, version: str, name: str) -> None:
+def test_old_agent_can_be_pulled(tmp_path: Path, version: str, name: str) -> None:
     folder = pull_agent(str(HERE / version / f"{name}-shared"), tmp_path / f"{version}-{name}")
     assert Run(folder).summary().status == "finished"
 
 
 @pytest.mark.usefixtures("place")
 @for_each("version, name", CASES)
-def test_an_old_run_resumes_or_says_why_not(tmp_path: Path, version: str, name: str) -> None:
-    """The copy is not this account's own, but the run names no code."""
+def test_old_run_resumes_or_says_why_it_cannot(tmp_path: Path, version: str, name: str) -> None:
+    """Another account wrote the run, but it names no code."""
     copy = tmp_path / f"{version}-{name}"
     shutil.copytree(HERE / version / name, copy)
-    said = ""
+    message = ""
     try:
         resume(copy, total_timesteps=96, hooks=False)
     except RlplugError as error:
-        said = str(error)
-    assert f"=={version}" in said or Run(copy).summary().steps == 96  # a pip line, or the steps
+        message = str(error)
+    assert f"=={version}" in message or Run(copy).summary().steps == 96  # a pip command, or the steps

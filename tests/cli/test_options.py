@@ -1,4 +1,4 @@
-"""From the command line to option values: types, precedence, origins, help."""
+"""Option values of the command line: types, precedence, origins, help."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rlplug_core.errors import BadConfig
 from rlplug_core.plugins.known import KNOWN
 from tests.tables import for_each
 
-#: What a value on the command line may be; a sign of half a pair is no text of TOML.
+#: Values on the command line; TOML allows no half of a surrogate pair.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 VALUES = st.recursive(
     st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS,
@@ -36,7 +36,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES | st.none())
-def test_an_argument_of_an_environment_is_said_again_as_it_was_typed(value: object) -> None:
+def test_environment_argument_survives_a_round_trip(value: object) -> None:
     words = list(arguments.argument_words({"env.config": value}))
     assert arguments.split_arguments(words) == ([], {"env.config": value})
     assert type(arguments.split_arguments(words)[1]["env.config"]) is type(value)
@@ -50,10 +50,10 @@ class Net:
 @dataclass(frozen=True)
 class Options(Config):
     learning_rate: Fraction = 0.5  # step size
-    n_steps: int = 3  # how many
-    anneal_lr: bool = True  # fall to 0
+    n_steps: int = 3  # number of steps
+    anneal_lr: bool = True  # decay to 0
     kind: Literal["a_b", "c"] = "c"  # which
-    limit: float | None = 2.0  # where to stop
+    limit: float | None = 2.0  # the limit
     text: str = "x"
     net: Net = Net()
 
@@ -61,8 +61,8 @@ class Options(Config):
 SCHEMA = schema(Options)
 
 
-def typed(*words: str) -> dict[str, Any]:
-    """What click makes of words: the values that were set."""
+def parse(*words: str) -> dict[str, Any]:
+    """Return the values that click parses from the words."""
     command = click.Command("c", params=[SchemaOption(option, "algo") for option in SCHEMA])
     context = command.make_context("c", list(words))
     source = click.core.ParameterSource.COMMANDLINE
@@ -84,18 +84,18 @@ def typed(*words: str) -> dict[str, Any]:
         ("--net.hidden 1,2,3", "net.hidden", [1, 2, 3]),
     ],
 )
-def test_an_option_has_its_type(words: str, name: str, value: Any) -> None:
-    assert typed(*words.split()) == {variable(name): value}
-    assert type(typed(*words.split())[variable(name)]) is type(value)
+def test_option_has_its_type(words: str, name: str, value: Any) -> None:
+    assert parse(*words.split()) == {variable(name): value}
+    assert type(parse(*words.split())[variable(name)]) is type(value)
 
 
-def test_omitted_options_are_not_passed_on() -> None:
-    assert typed() == {}
+def test_omitted_options_have_no_values() -> None:
+    assert parse() == {}
 
 
-def test_an_option_wins_over_set_and_that_over_the_file(tmp_path: Path) -> None:
+def test_precedence_is_option_set_file(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("learning_rate = 0.1\nn_steps = 1\nanneal_lr = false\n[net]\nhidden = [5]\n")
-    given = typed("--learning-rate", "0.3")
+    given = parse("--learning-rate", "0.3")
     values, origins = collect(given, ["learning_rate=0.2", "n_steps=2"], tmp_path / "c.toml", SCHEMA, "algo")
     assert values == {"learning_rate": 0.3, "n_steps": 2, "anneal_lr": False, "net.hidden": [5]}
     assert origins == {"learning_rate": "option", "n_steps": "set", "anneal_lr": "config", "net.hidden": "config"}
@@ -104,13 +104,13 @@ def test_an_option_wins_over_set_and_that_over_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "pair", ["learning_rate=2", "learning_rate=x", "n_steps=1.5", "kind=b", "net.hidden=a", "anneal_lr=perhaps"]
 )
-def test_a_wrong_value_is_refused_before_anything_heavy_is_loaded(pair: str) -> None:
+def test_invalid_value_of_set_is_refused(pair: str) -> None:
     with pytest.raises(BadConfig, match=r"algo: option '.*': expected .*, got '.*' \('rlplug info algo'"):
         collect({}, [pair], None, SCHEMA, "algo")
 
 
 @pytest.mark.parametrize("line", ["learning_rate = true", "n_steps = true", "anneal_lr = 1"])
-def test_a_file_s_truth_is_no_number(line: str, tmp_path: Path) -> None:
+def test_booleans_in_a_file_are_not_numbers(line: str, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(line)
     with pytest.raises(BadConfig, match=r"expected (a number|an integer|yes or no)"):
         collect({}, [], tmp_path / "c.toml", SCHEMA, "algo")
@@ -127,7 +127,7 @@ def test_help_shows_type_default_and_meaning(rlplug: Callable[..., Any]) -> None
     assert "--runner auto|sync|async|decoupled" in text
 
 
-def test_underscores_are_taken_for_hyphens(rlplug: Callable[..., Any]) -> None:
+def test_underscores_count_as_hyphens(rlplug: Callable[..., Any]) -> None:
     assert "got 'x'" in rlplug("run", "a2c", "CartPole-v1", "--total_timesteps", "x").err
 
 
@@ -143,20 +143,20 @@ def test_info_shows_options_and_presets(rlplug: Callable[..., Any]) -> None:
     assert isinstance(data["preset"], dict)
 
 
-def test_info_shows_the_preset_of_the_kind_that_a_run_takes(rlplug: Callable[..., Any]) -> None:
+def test_info_shows_the_preset_of_the_environments_kind(rlplug: Callable[..., Any]) -> None:
     env = "rlplug_core.testing.envs:Continuous"
     shown = json.loads(rlplug("info", "ppo", env, "--json").out)["preset"]
-    Path("taken.toml").write_text(rlplug("run", "ppo", env, "--print-config").out, encoding="utf-8")
-    taken = flat(read_toml(Path("taken.toml")))
+    Path("run.toml").write_text(rlplug("run", "ppo", env, "--print-config").out, encoding="utf-8")
+    options = flat(read_toml(Path("run.toml")))
     assert shown
-    assert {name: taken[name] for name in shown} == shown
+    assert {name: options[name] for name in shown} == shown
     assert shown != json.loads(rlplug("info", "ppo", "rlplug_core.testing.envs:Chain", "--json").out)["preset"]
 
 
-def test_info_says_that_it_does_not_know_an_environment(rlplug: Callable[..., Any]) -> None:
-    done = rlplug("info", "ppo", "CartPol-v1")
-    assert done.code == 0
-    assert "no environment 'CartPol-v1' is known here; did you mean 'CartPole-v1'" in done.err
+def test_info_warns_about_an_unknown_environment(rlplug: Callable[..., Any]) -> None:
+    result = rlplug("info", "ppo", "CartPol-v1")
+    assert result.code == 0
+    assert "no environment 'CartPol-v1' is known here; did you mean 'CartPole-v1'" in result.err
     assert rlplug("info", "ppo", "CartPole-v1").err == ""
 
 
@@ -170,8 +170,8 @@ def test_list_shows_every_algorithm_and_provider(rlplug: Callable[..., Any]) -> 
     assert all(word in text for word in ("a2c", "ppo", "gymnasium", f"rlplug-algos {__version__}"))
 
 
-def test_list_shows_which_algorithms_take_some_actions(rlplug: Callable[..., Any]) -> None:
-    """What the refusal of an environment says to type."""
+def test_list_filters_algorithms_by_actions(rlplug: Callable[..., Any]) -> None:
+    """The error about an unsuitable environment names this command."""
     text = rlplug("list", "--actions", "MultiBinary").out
     assert "ppo" in text
     assert "dqn" not in text
@@ -180,23 +180,25 @@ def test_list_shows_which_algorithms_take_some_actions(rlplug: Callable[..., Any
     assert {"dqn", "ppo"} <= {row["id"] for row in found}
     assert "sac" not in {row["id"] for row in found}
     assert rlplug("list", "--actions", "multibinary").out == text
-    taking = [rlplug("list", "--actions", space) for space in ("Dict", "Tuple")]
-    assert "ppo " in taking[0].out
-    assert taking[0] == taking[1], "agents know a Tuple as a Dict"
-    for typed, near in (("Text", ""), ("Discret", "; did you mean 'Discrete'")):
-        done = rlplug("list", "--actions", typed)
-        assert done.code == 2
-        assert f"--actions {typed}: no algorithm declares these{near}" in done.err
-        assert "(declared are Box, D" in done.err
+    lists = [rlplug("list", "--actions", space) for space in ("Dict", "Tuple")]
+    assert "ppo " in lists[0].out
+    assert lists[0] == lists[1], "agents treat a Tuple as a Dict"
+    for space, near in (("Text", ""), ("Discret", "; did you mean 'Discrete'")):
+        result = rlplug("list", "--actions", space)
+        assert result.code == 2
+        assert f"--actions {space}: no algorithm declares these{near}" in result.err
+        assert "(declared are Box, D" in result.err
     assert "actions    Discrete, MultiDiscrete, MultiBinary, Box, Dict" in rlplug("info", "ppo").out
 
 
 @pytest.mark.parametrize("way", ["typed", "set", "file", "python"])
-def test_as_many_workers_as_are_worth_it_may_be_called_auto(way: str, tmp_path: Path) -> None:
-    """On the command line, in a file and in Python; what is recorded is the number that says so."""
+def test_env_workers_can_be_auto(way: str, tmp_path: Path) -> None:
+    """On the command line, in a file and in Python; the value is the number 0."""
     options = schema(RunOptions)
     given = {
-        variable("env_workers"): parse_option(next(one for one in options if one.name == "env_workers"), "auto", "ppo")
+        variable("env_workers"): parse_option(
+            next(option for option in options if option.name == "env_workers"), "auto", "ppo"
+        )
     }
     (tmp_path / "c.toml").write_text('env_workers = "auto"\n')
     ways = {"typed": (given, (), None), "set": ({}, ("env_workers=auto",), None), "file": ({}, (), tmp_path / "c.toml")}

@@ -1,4 +1,4 @@
-"""ONNX and TorchScript files compute what their policy does, on 1,000 observations of every kind."""
+"""ONNX and TorchScript files compute the actions of their policy, for 1,000 observations of each kind."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 from tests.core.export.test_export import ACTIONS, CLOCK, NET, OBSERVATIONS, VECTOR, policy_agent, seen
 
-#: Named arrays in, arrays out.
-Called: TypeAlias = Callable[[Mapping[str, Any]], list[Any]]
-#: Every kind of observations, and every kind of actions, once.
+#: A function from named arrays to arrays.
+Model: TypeAlias = Callable[[Mapping[str, Any]], list[Any]]
+#: Each kind of observations and each kind of actions once.
 SEEN = ("vector", "image", "discrete", "multidiscrete", "bits", "parts")
 KINDS = [*zip(SEEN, (*ACTIONS, "discrete"), strict=True), ("masked", "discrete")]
 
 
-def loaded(agent: Any, spec: Spec, where: Path) -> dict[str, Called]:
-    """The files of an agent, ready to be called."""
+def load_files(agent: Any, spec: Spec, folder: Path) -> dict[str, Model]:
+    """Write the files of an agent, and return them as functions."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    place = write(where / "policy", agent, DetachedEnv(spec, spec.action), {"wrap": []}, onnx=True, torchscript=True)
-    session = onnxruntime.InferenceSession(str(place / "policy.onnx"))
-    names = [one.name for one in session.get_inputs()]
+    export = write(folder / "policy", agent, DetachedEnv(spec, spec.action), {"wrap": []}, onnx=True, torchscript=True)
+    session = onnxruntime.InferenceSession(str(export / "policy.onnx"))
+    names = [each.name for each in session.get_inputs()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        script = torch.jit.load(str(place / "policy.pt"))
+        script = torch.jit.load(str(export / "policy.pt"))
 
     def by_torch(inputs: Mapping[str, Any]) -> list[Any]:
-        return [one.numpy() for one in script([torch.from_numpy(inputs[name]) for name in inputs])]
+        return [output.numpy() for output in script([torch.from_numpy(inputs[name]) for name in inputs])]
 
     return {"onnx": lambda inputs: session.run(None, {name: inputs[name] for name in names}), "torchscript": by_torch}
 
@@ -59,52 +59,52 @@ def assert_same(mine: Any, theirs: Any) -> None:
     np.testing.assert_allclose(theirs, mine, rtol=0, atol=1e-5 if mine.dtype.kind == "f" else 0)
 
 
-#: `tests/core/export` exports every kind.
+#: `tests/core/export` exports all kinds.
 PLAIN = ("vector", "image", "parts", "masked")
 
 
 @pytest.mark.parametrize(
     ("obs", "action"), [pytest.param(*kind, marks=() if kind[0] in PLAIN else pytest.mark.slow) for kind in KINDS]
 )
-def test_the_same_actions(obs: str, action: str, tmp_path: Path) -> None:
+def test_files_give_the_actions_of_the_policy(obs: str, action: str, tmp_path: Path) -> None:
     spec = Spec(OBSERVATIONS[obs], ACTIONS[action], 1, "Any-v0")
     agent, many = policy_agent(spec), seen(spec.obs, 1_000)
     mine = agent.act(many, np.ones(1_000, bool), None, CLOCK, explore=False).action
-    for call in loaded(agent, spec, tmp_path).values():
+    for call in load_files(agent, spec, tmp_path).values():
         assert_same(mine, call(leaves(many))[0])
 
 
-def test_learning_checks_are_left_out_by_default(tmp_path: Path) -> None:
-    """A network of one's own may drop units while it learns; the files, in whatever mode it is now, drop none."""
+def test_dropout_is_off_in_files(tmp_path: Path) -> None:
+    """A custom network may use dropout in training; the files do not, even if the network is in training mode."""
     spec = Spec(VECTOR, ACTIONS["box"], 1, "Any-v0")
     agent, many = policy_agent(spec), seen(spec.obs, 100)
     mine = agent.act(many, np.ones(100, bool), None, CLOCK, explore=False).action
     network: Any = agent.network
     network.encoder = torch.nn.Sequential(network.encoder, torch.nn.Dropout(0.5)).train()
-    for call in loaded(agent, spec, tmp_path).values():
+    for call in load_files(agent, spec, tmp_path).values():
         assert_same(mine, call(leaves(many))[0])
     assert network.encoder.training
 
 
 @pytest.mark.parametrize("cell", ["gru", pytest.param("lstm", marks=pytest.mark.slow)])
-def test_memory_is_carried_alike(cell: Any, tmp_path: Path) -> None:
+def test_memory_gives_the_actions_of_the_policy(cell: Any, tmp_path: Path) -> None:
     torch.manual_seed(1)
     spec = Spec(VECTOR, ACTIONS["box"], 1, "Any-v0")
     agent: Any = MemoryAgent(RecurrentPolicy(spec, NET, cell, 8), Seeds(1))
-    for call in loaded(agent, spec, tmp_path).values():
+    for call in load_files(agent, spec, tmp_path).values():
         generator, mine = np.random.default_rng(2), agent.initial(50)
         theirs = [np.zeros((50, 8), np.float32)] * len(mine)
         for _ in range(50):
             obs, first = generator.normal(size=(50, 5)).astype(np.float32), generator.random(50) < 0.1
-            one = agent.act(obs, first, mine, CLOCK, explore=False)
+            step = agent.act(obs, first, mine, CLOCK, explore=False)
             names = [f"memory.{part}" for part in mine]
             action, *theirs = call({"obs": obs, "first": first, **dict(zip(names, theirs, strict=True))})
-            assert_same(one.action, action)
-            mine = one.recurrent_state
+            assert_same(step.action, action)
+            mine = step.recurrent_state
 
 
 class Window(Memory):
-    """A plugin's memory: the last three features, a matrix, beside their weighted sum."""
+    """A plugin's memory: a matrix of the last three features, and their weighted sum."""
 
     Config = Config
 
@@ -134,8 +134,8 @@ VALUES: dict[str, Any] = {
     "kind",
     ["policy", "atoms", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("trunk", "values", "quantiles"))],
 )
-def test_a_plugins_memory_is_carried_alike(kind: str, tmp_path: Path) -> None:
-    """By a policy, by action values of several kinds, and by the trunk of critics."""
+def test_memory_of_a_plugin_gives_the_actions_of_the_policy(kind: str, tmp_path: Path) -> None:
+    """For a policy, for several kinds of action values, and for the trunk of critics."""
     torch.manual_seed(1)
     words = f"{__file__}:Window"
     action = ACTIONS["discrete"] if kind in VALUES else ACTIONS["box"]
@@ -149,13 +149,13 @@ def test_a_plugins_memory_is_carried_alike(kind: str, tmp_path: Path) -> None:
     else:
         trunk = memory_trunk(spec, NET, words)
         agent = trunk_agent(trunk, PolicyAgent(PolicyNetwork(trunk.spec, trunk.net), Seeds(1)))
-    for call in loaded(agent, spec, tmp_path).values():
+    for call in load_files(agent, spec, tmp_path).values():
         generator, mine = np.random.default_rng(2), agent.initial(20)
         theirs = [np.zeros_like(part) for part in mine.values()]
         for _ in range(30):
             obs, first = generator.normal(size=(20, 5)).astype(np.float32), generator.random(20) < 0.1
-            one = agent.act(obs, first, mine, CLOCK, explore=False)
+            step = agent.act(obs, first, mine, CLOCK, explore=False)
             names = [f"memory.{part}" for part in mine]
             action, *theirs = call({"obs": obs, "first": first, **dict(zip(names, theirs, strict=True))})
-            assert_same(one.action, action)
-            mine = one.recurrent_state
+            assert_same(step.action, action)
+            mine = step.recurrent_state

@@ -1,4 +1,4 @@
-"""`rlplug.toml`: defaults of a project, found upwards, trusted only if nobody else can write it."""
+"""`rlplug.toml`: defaults of a project in a parent folder, used only if no other account can write it."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from tests.cli.conftest import SHORT
 
 
 @pytest.fixture(autouse=True)
-def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
 
 
-def shown(*words: str) -> str:
+def print_config(*words: str) -> str:
     result = CliRunner().invoke(app, ["run", *words, "--print-config"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return " ".join(result.output.split())
 
 
-def test_a_project_has_defaults_for_its_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above a preset, below everything that is typed; a table of another algorithm does not count."""
+def test_project_file_sets_defaults_of_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They override presets, and typed options override them; the table of another algorithm does not count."""
     Path("rlplug.toml").write_text(
         "[run]\neval_episodes = 7\nnum_envs = 3\n[ppo]\ngamma = 0.5\nnet.hidden = [9]\n[dqn]\ngamma = 0.1\n"
     )
     Path("deep/er").mkdir(parents=True)
     monkeypatch.chdir("deep/er")
-    text = shown("ppo", "CartPole-v1", "--gamma", "0.75")
+    text = print_config("ppo", "CartPole-v1", "--gamma", "0.75")
     assert "eval_episodes = 7 # project" in text
     assert "num_envs = 3 # project" in text
     assert "gamma = 0.75 #" in text
@@ -45,7 +45,7 @@ def test_a_project_has_defaults_for_its_runs(place: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[pppo]\ngamma = 0.5\n", r"'pppo' is not a table of options; did you mean 'ppo'"),
         ("gamma = 0.5\n", r"'gamma' is not a table of options"),
@@ -56,13 +56,13 @@ def test_a_project_has_defaults_for_its_runs(place: Path, monkeypatch: pytest.Mo
         ("[ppo]\ngamma = 5\n", r"rlplug.toml: 'gamma': expected"),
     ],
 )
-def test_a_wrong_file_is_refused(place: Path, text: str, said: str) -> None:
+def test_invalid_project_file_is_refused(place: Path, text: str, message: str) -> None:
     Path("rlplug.toml").write_text(text)
-    with pytest.raises(BadConfig, match=said):
+    with pytest.raises(BadConfig, match=message):
         CliRunner().invoke(app, ["run", "ppo", "CartPole-v1", "--print-config"], catch_exceptions=False)
 
 
-def test_a_file_that_others_can_write_is_not_used(
+def test_project_file_that_others_can_write_is_not_used(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("rlplug.toml").write_text("[run]\neval_episodes = 7\n")
@@ -75,8 +75,8 @@ def test_a_file_that_others_can_write_is_not_used(
     Path("rlplug.toml").symlink_to("own.toml")
     assert find_project(Path.cwd()) is not None
     theirs = SimpleNamespace(st_uid=os.getuid() + 1)
-    with monkeypatch.context() as planted:  # another account leads to a file of this account
-        planted.setattr(Path, "lstat", lambda path: theirs)
+    with monkeypatch.context() as patch:  # another account made a link to a file of this account
+        patch.setattr(Path, "lstat", lambda path: theirs)
         assert find_project(Path.cwd()) is None
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     assert find_project(Path.cwd()) is None

@@ -1,4 +1,4 @@
-"""What runs on the forge, and what a release changes, agree with the repository that they are about."""
+"""The workflows, issue forms and release script match the repository."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-FORGE = ROOT / ".github"
-WORKFLOWS = sorted((FORGE / "workflows").glob("*.yml"))
-FORMS = sorted(path for path in (FORGE / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
+GITHUB = ROOT / ".github"
+WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
+FORMS = sorted(path for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
 PYTHON = "Programming Language :: Python :: 3."
 
 
@@ -35,7 +35,7 @@ def project(root: Path, package: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def release() -> ModuleType:
-    """The script `.ci/release.py`."""
+    """The module `.ci/release.py`."""
     spec = importlib.util.spec_from_file_location("release", ROOT / ".ci" / "release.py")
     assert spec
     assert spec.loader
@@ -60,14 +60,14 @@ def write(texts: dict[Path, str]) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def test_all_that_names_the_version_names_the_same(release: ModuleType) -> None:
+def test_all_files_name_the_same_version(release: ModuleType) -> None:
     assert read(ROOT / "CITATION.cff")["version"] == release.version_of(ROOT, "rlplug")
     for path in ROOT.glob("rlplug-*/src/rlplug_*/__init__.py"):
         version = release.version_of(ROOT, path.parent.name.replace("_", "-"))
         assert set(re.findall(r'^__version__ = "(.+)"', path.read_text(encoding="utf-8"), re.M)) <= {version}
 
 
-def test_a_release_touches_one_package(release: ModuleType, tree: Path) -> None:
+def test_release_changes_one_package(release: ModuleType, tree: Path) -> None:
     for package, folder in (("rlplug-algos", "rlplug-algos"), ("rlplug-cem", "examples/rlplug-cem")):
         texts = release.changed(tree, package, "0.1.1", "2026-01-31")
         assert {path.relative_to(tree).parts[: folder.count("/") + 1] for path in texts} == {tuple(folder.split("/"))}
@@ -83,7 +83,7 @@ def test_a_release_touches_one_package(release: ModuleType, tree: Path) -> None:
         release.changed(tree, "rlplug-nothing", "0.2.0", "2026-01-31")
 
 
-def test_a_release_dates_what_was_unreleased(release: ModuleType) -> None:
+def test_release_dates_the_unreleased_changes(release: ModuleType) -> None:
     log = "# Change log\n\n## Unreleased\n\n- This.\n"
     first = release.released(log, "0.2.0", "2026-01-31")
     assert first == "# Change log\n\n## Unreleased\n\n## 0.2.0 (2026-01-31)\n\n- This.\n"
@@ -97,12 +97,12 @@ def test_a_release_dates_what_was_unreleased(release: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("version", "why"), [("0.0.9", "not above"), ("next", "no version"), ("0.2.0rc1", "no version")]
 )
-def test_a_version_must_be_a_higher_one(release: ModuleType, version: str, why: str) -> None:
+def test_version_must_be_higher(release: ModuleType, version: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         release.changed(ROOT, "rlplug-core", version, "2026-01-31")
 
 
-def test_a_tag_is_the_version_with_its_change_log(release: ModuleType, tree: Path) -> None:
+def test_tag_needs_a_version_with_a_change_log(release: ModuleType, tree: Path) -> None:
     write(release.changed(tree, "rlplug-envs", "0.2.0", "2026-01-31"))
     with pytest.raises(ValueError, match=r"names rlplug\.example"):
         release.check_tag(tree, "rlplug-envs-v0.2.0")
@@ -115,20 +115,20 @@ def test_a_tag_is_the_version_with_its_change_log(release: ModuleType, tree: Pat
         release.check_tag(tree, "rlplug-algos-v0.1.0")
 
 
-def test_the_script_shows_changes_and_makes_none() -> None:
+def test_script_shows_changes_without_writing() -> None:
     before = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(ROOT / ".ci" / "release.py"), "rlplug", "99.0.0"],
         check=True,
         capture_output=True,
         text=True,
     )
-    assert '+version = "99.0.0"' in done.stdout
+    assert '+version = "99.0.0"' in result.stdout
     assert (ROOT / "CITATION.cff").read_text(encoding="utf-8") == before
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_a_workflow_may_only_read_where_it_says_no_more(path: Path) -> None:
+def test_workflow_permissions_are_minimal(path: Path) -> None:
     found = read(path)
     assert found["permissions"] == {"contents": "read"}
     for job in found["jobs"].values():
@@ -138,7 +138,7 @@ def test_a_workflow_may_only_read_where_it_says_no_more(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_a_workflow_names_sessions_that_exist(path: Path) -> None:
+def test_workflow_names_existing_sessions(path: Path) -> None:
     nox = (ROOT / "noxfile.py").read_text(encoding="utf-8")
     sessions = set(re.findall(r'@nox\.session\(name="([\w-]+)"', nox)) | set(
         re.findall(r"^def (\w+)\(session", nox, re.M)
@@ -150,8 +150,8 @@ def test_a_workflow_names_sessions_that_exist(path: Path) -> None:
     assert set(named) <= sessions, named
 
 
-def test_every_declared_python_is_tested(release: ModuleType) -> None:
-    tested = read(FORGE / "workflows" / "tests.yml")["jobs"]["linux"]["strategy"]["matrix"]["python"]
+def test_declared_pythons_are_tested(release: ModuleType) -> None:
+    tested = read(GITHUB / "workflows" / "tests.yml")["jobs"]["linux"]["strategy"]["matrix"]["python"]
     for package in release.PACKAGES:
         table = project(ROOT, package)
         declared = [name.removeprefix(PYTHON) for name in table["classifiers"] if name.startswith(PYTHON)]
@@ -160,14 +160,14 @@ def test_every_declared_python_is_tested(release: ModuleType) -> None:
         assert table["requires-python"] == f">={tested[0]}"
 
 
-def test_pre_commit_checks_with_the_ruff_of_the_session_lint() -> None:
+def test_pre_commit_has_the_ruff_version_of_lint() -> None:
     (hooks,) = read(ROOT / ".pre-commit-config.yaml")["repos"]
     assert f"\nruff=={hooks['rev'].removeprefix('v')}\n" in (ROOT / "constraints.txt").read_text(encoding="utf-8")
     assert [hook["id"] for hook in hooks["hooks"]] == ["ruff-check", "ruff-format"]
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
-def test_an_issue_form_asks_for_something(path: Path) -> None:
+def test_issue_form_has_required_fields(path: Path) -> None:
     form = read(path)
     assert form["name"]
     assert form["description"]
@@ -176,5 +176,5 @@ def test_an_issue_form_asks_for_something(path: Path) -> None:
     assert any(field.get("validations", {}).get("required") for field in questions)
 
 
-def test_the_citation_is_whole() -> None:
+def test_citation_file_is_complete() -> None:
     assert set(read(ROOT / "CITATION.cff")) >= {"cff-version", "message", "title", "authors", "version", "license"}

@@ -1,4 +1,4 @@
-"""How progress looks: lines in a pipe, a live display on a terminal."""
+"""Progress is shown as lines in a pipe and as a live display on a terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def progress(steps: int, evaluation: float | None = None, phase: str = "training
     return Progress(steps, 100_000, 12_345.6, 321, 98.76, evaluation, 500.0, phase)
 
 
-def test_a_line_holds_every_figure() -> None:
+def test_line_shows_all_numbers() -> None:
     text = line(progress(50_000, 480.5))
     assert text == " 50,000/100,000 steps  12,346 steps/s  return 98.8  evaluation 480.5 (best 500.0)  0:04 to go"
 
@@ -38,11 +38,11 @@ def test_unknown_values_are_left_out() -> None:
     assert line(Progress(0, 10, 0.0, 0, None, None, None, "training")) == " 0/10 steps"
 
 
-def test_the_last_vector_step_may_go_beyond_the_total() -> None:
+def test_last_vector_step_may_exceed_the_total() -> None:
     assert line(Progress(504, 500, 2.0, 0, None, None, None, "training")) == "504/500 steps  2 steps/s  0:00 to go"
 
 
-def test_the_header_names_wrappers_and_what_was_chosen() -> None:
+def test_header_names_wrappers_and_typed_options() -> None:
     values = {"seed": 3, "learning_rate": 0.1, "wrap": ["normalize-obs", "flatten"], "n_steps": 8}
     origins = {"seed": "option", "learning_rate": "set", "wrap": "option", "n_steps": "preset"}
     text = title(RunRequest.make("./my.py:Mine", "/a/b/world.py:World", values, origins))
@@ -51,11 +51,11 @@ def test_the_header_names_wrappers_and_what_was_chosen() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (3661, "1:01:01"), (math.inf, "-")])
-def test_durations(seconds: float, text: str) -> None:
+def test_duration_text(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_lines_are_few_and_name_every_evaluation() -> None:
+def test_lines_are_few_and_show_every_evaluation() -> None:
     stream = io.StringIO()
     lines = Lines("the title", stream)
     for steps in range(0, 100_000, 500):
@@ -69,8 +69,8 @@ def test_lines_are_few_and_name_every_evaluation() -> None:
         assert any(f"evaluation {number}.0" in text for text in rest)
 
 
-def test_a_line_is_not_said_twice() -> None:
-    """The episodes of the final evaluation change no figure."""
+def test_line_is_not_repeated() -> None:
+    """The episodes of the final evaluation change no number."""
     stream = io.StringIO()
     lines = Lines("the title", stream)
     for phase in ("training", "final_eval", "final_eval"):
@@ -78,7 +78,7 @@ def test_a_line_is_not_said_twice() -> None:
     assert len(stream.getvalue().splitlines()) == 2
 
 
-def test_a_message_of_the_run_is_a_line_of_its_own() -> None:
+def test_message_of_the_run_is_a_separate_line() -> None:
     stream = io.StringIO()
     lines = Lines("the title", stream)
     lines(progress(50_000))
@@ -86,7 +86,7 @@ def test_a_message_of_the_run_is_a_line_of_its_own() -> None:
     assert stream.getvalue().splitlines()[2:] == ["step 50,000: learning rates are multiplied by 0.5"]
 
 
-def test_the_live_display_holds_every_figure() -> None:
+def test_live_display_shows_all_numbers() -> None:
     console = Console(file=io.StringIO(), width=110, force_terminal=False)
     console.print(Screen().draw(progress(50_000, 480.5)))
     text = console.file.getvalue()  # type: ignore[attr-defined]
@@ -96,7 +96,7 @@ def test_the_live_display_holds_every_figure() -> None:
     assert "final evaluation" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_lines_of_bars_show_return_and_loss() -> None:
+def test_bars_show_return_and_loss() -> None:
     console = Console(file=io.StringIO(), width=110, force_terminal=False)
     screen = Screen()
     for steps in range(0, 80, 10):
@@ -107,7 +107,7 @@ def test_lines_of_bars_show_return_and_loss() -> None:
     assert "loss   █▇▆▅▄▃▂▁  -70 to 0" in text
 
 
-def test_a_line_of_bars_covers_a_long_run() -> None:
+def test_bars_cover_a_long_run() -> None:
     trace = Trace()
     for steps in range(10_000):
         trace.add(steps, float(steps))
@@ -118,35 +118,33 @@ def test_a_line_of_bars_covers_a_long_run() -> None:
     assert trace.values[-1] < 10_000
 
 
-def on_a_terminal(fork: Callable[..., Fork], *more: str, **variables: str) -> str:
-    """What a short run writes to a terminal."""
+def output_on_terminal(fork: Callable[..., Fork], *more: str, **variables: str) -> str:
+    """Return the output of a short run on a terminal."""
     leader, follower = pty.openpty()
     words = ("run", "a2c", "CartPole-v1", *more, "--name", "one")
     environment = {**os.environ, "RLPLUG_DISABLED_PLUGINS": "mlflow", "TERM": "xterm", **variables}
     process = fork(*words, stdout=follower, stderr=follower, env=environment)
     os.close(follower)
-    written = read_all(leader)
-    assert process.wait(PATIENCE) == 0, written
-    return written
+    output = read_all(leader)
+    assert process.wait(PATIENCE) == 0, output
+    return output
 
 
-def test_in_a_notebook_lines_stand_below_each_other(
-    place: Path, short: tuple[str, ...], fork: Callable[..., Fork]
-) -> None:
-    """Where `!rlplug run` writes to a terminal that keeps every picture."""
-    written = on_a_terminal(fork, *short, JPY_PARENT_PID="1")
-    assert "\x1b[" not in written
-    assert "600/600 steps" in written
+def test_notebook_shows_plain_lines(place: Path, short: tuple[str, ...], fork: Callable[..., Fork]) -> None:
+    """`!rlplug run` in a notebook writes to a terminal that keeps all output."""
+    output = output_on_terminal(fork, *short, JPY_PARENT_PID="1")
+    assert "\x1b[" not in output
+    assert "600/600 steps" in output
 
 
-def test_on_a_terminal_the_display_is_live(place: Path, short: tuple[str, ...], fork: Callable[..., Fork]) -> None:
-    written = on_a_terminal(fork, *short)
-    assert "\x1b[" in written
-    assert "600 / 600 steps" in written
-    assert "final evaluation  last weights  mean return" in written
-    assert "run      runs/one" in written
-    assert written.count("a2c · CartPole-v1") == 1
-    assert written.index("a2c · CartPole-v1") < written.index("network      policy") < written.index("training   ")
+def test_terminal_shows_a_live_display(place: Path, short: tuple[str, ...], fork: Callable[..., Fork]) -> None:
+    output = output_on_terminal(fork, *short)
+    assert "\x1b[" in output
+    assert "600 / 600 steps" in output
+    assert "final evaluation  last weights  mean return" in output
+    assert "run      runs/one" in output
+    assert output.count("a2c · CartPole-v1") == 1
+    assert output.index("a2c · CartPole-v1") < output.index("network      policy") < output.index("training   ")
 
 
 def read_all(descriptor: int) -> str:
@@ -154,7 +152,7 @@ def read_all(descriptor: int) -> str:
     while True:
         try:
             part = os.read(descriptor, 65536)
-        except OSError:  # Linux says so when the other end is closed
+        except OSError:  # Linux raises it when the other end is closed
             break
         if not part:
             break
@@ -163,7 +161,7 @@ def read_all(descriptor: int) -> str:
     return b"".join(parts).decode()
 
 
-def test_a_reader_that_goes_away_is_no_error(process: Callable[..., Any]) -> None:
+def test_closed_pipe_is_not_an_error(process: Callable[..., Any]) -> None:
     words = f"{sys.executable} -m rlplug_cli plugins --json | head -c 1"
-    done = subprocess.run(words, shell=True, capture_output=True, text=True, check=False)
-    assert done.stderr == ""
+    result = subprocess.run(words, shell=True, capture_output=True, text=True, check=False)
+    assert result.stderr == ""

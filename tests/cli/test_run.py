@@ -1,4 +1,4 @@
-"""The main job from the command line: train, look, evaluate, stop, go on; all of it found in MLflow."""
+"""The main commands: train, list, evaluate, stop and resume a run, and find it in MLflow."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, made_store: Path, warm: Warm) -> Path:
-    """A working directory in which a run of a2c ended after 400 steps and was resumed to 600."""
+def trained_directory(tmp_path_factory: pytest.TempPathFactory, empty_store: Path, warm: Warm) -> Path:
+    """A working directory with a run of a2c that ended at step 400 and was resumed to 600."""
     here = tmp_path_factory.mktemp("trained")
-    shutil.copy(made_store, here / "mlflow.db")
+    shutil.copy(empty_store, here / "mlflow.db")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RLPLUG_", "MLFLOW_"))}
-    environment["RLPLUG_MLFLOW_DRAIN_SECONDS"] = "200"  # a slow machine is no failure
+    environment["RLPLUG_MLFLOW_DRAIN_SECONDS"] = "200"  # a slow machine must not fail the test
     options = (*SHORT, "--learning-rate", "0.001", "--set", "ent_coef=0.02", "--name", "one")
     commands = {
         "out.txt": ("run", "a2c", "CartPole-v1", *options, "--total-timesteps", "400"),
@@ -47,24 +47,24 @@ def trained(tmp_path_factory: pytest.TempPathFactory, made_store: Path, warm: Wa
 
 
 @pytest.fixture
-def here(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(trained)
-    return trained
+def here(trained_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(trained_directory)
+    return trained_directory
 
 
 def journal(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
 
 
-def test_a_run_says_its_final_evaluation_its_path_and_the_way_to_mlflow(here: Path) -> None:
-    title, policy, critic, *progress, judged, best, path, mlflow = (here / "out.txt").read_text().splitlines()
+def test_run_prints_final_evaluation_path_and_mlflow_command(here: Path) -> None:
+    title, policy, critic, *progress, final, best, path, mlflow = (here / "out.txt").read_text().splitlines()
     assert policy.split()[:2] == ["network", "policy"]
     assert critic.split()[0] == "critic"
     assert title.startswith("a2c · CartPole-v1 · seed 1 · total_timesteps=400 ent_coef=0.02 learning_rate=0.001 ")
     assert any("400/400 steps" in line and "evaluation" in line for line in progress)
-    assert judged.startswith("final evaluation  last weights  mean return ")
+    assert final.startswith("final evaluation  last weights  mean return ")
     assert best.strip().startswith("best checkpoint  mean return ")
-    assert "over 3 greedy episodes" in judged
+    assert "over 3 greedy episodes" in final
     assert path == "run      runs/one"
     assert mlflow == "mlflow   rlplug ui"
     resumed = (here / "resumed.txt").read_text()
@@ -72,7 +72,7 @@ def test_a_run_says_its_final_evaluation_its_path_and_the_way_to_mlflow(here: Pa
     assert "600/600 steps" in resumed
 
 
-def test_every_option_is_recorded_with_its_origin(here: Path) -> None:
+def test_options_are_recorded_with_origins(here: Path) -> None:
     config = json.loads((here / "runs/one/config.json").read_text())
     assert (config["options"]["learning_rate"], config["origins"]["learning_rate"]) == (0.001, "option")
     assert (config["options"]["ent_coef"], config["origins"]["ent_coef"]) == (0.02, "set")
@@ -80,7 +80,7 @@ def test_every_option_is_recorded_with_its_origin(here: Path) -> None:
     assert config["options"]["net.hidden"] == [64, 64]
 
 
-def test_the_run_is_in_mlflow_once_with_the_curves_of_both_parts(here: Path) -> None:
+def test_mlflow_has_one_run_with_the_curves_of_both_parts(here: Path) -> None:
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
@@ -88,14 +88,14 @@ def test_the_run_is_in_mlflow_once_with_the_curves_of_both_parts(here: Path) -> 
     assert experiment is not None
     (found,) = client.search_runs([experiment.experiment_id])
     assert (found.info.status, found.info.run_name) == ("FINISHED", "one")
-    written = [record for record in journal(here / "runs/one") if record["kind"] in ("metrics", "evaluation")]
-    keys = {key for record in written for key in record["data"]} - {"best"}
+    recorded = [record for record in journal(here / "runs/one") if record["kind"] in ("metrics", "evaluation")]
+    keys = {key for record in recorded for key in record["data"]} - {"best"}
     assert {"rollout/return_mean", "eval/return_mean", "loss/policy", "perf/env_steps_per_s"} <= keys
     for key in keys:
-        there = sorted(
-            (one.step, one.value, one.timestamp) for one in client.get_metric_history(found.info.run_id, key)
+        points = sorted(
+            (point.step, point.value, point.timestamp) for point in client.get_metric_history(found.info.run_id, key)
         )
-        assert there == sorted((r["step"], r["data"][key], r["time"]) for r in written if key in r["data"])
+        assert points == sorted((r["step"], r["data"][key], r["time"]) for r in recorded if key in r["data"])
     assert found.data.params["learning_rate"] == "0.001"
     assert found.data.params["gamma"] == "0.99"
     assert {"rlplug.final_eval", "rlplug.gradients"} <= found.data.tags.keys()
@@ -103,7 +103,7 @@ def test_the_run_is_in_mlflow_once_with_the_curves_of_both_parts(here: Path) -> 
     assert names == {"config.json", "episodes.parquet", "checkpoints"}
 
 
-def test_runs_shows_the_run(here: Path, rlplug: Callable[..., Any]) -> None:
+def test_runs_command_shows_the_run(here: Path, rlplug: Callable[..., Any]) -> None:
     (row,) = json.loads(rlplug("runs", "--json").out)
     assert (row["name"], row["status"], row["steps"], row["seed"]) == ("one", "finished", 600, 1)
     assert row["best"] is not None
@@ -112,7 +112,7 @@ def test_runs_shows_the_run(here: Path, rlplug: Callable[..., Any]) -> None:
     assert line.split()[:6] == ["one", "finished", "a2c", "CartPole-v1", "1", "600/600"]
 
 
-def test_evaluate_is_repeatable_and_changes_nothing(here: Path, rlplug: Callable[..., Any]) -> None:
+def test_evaluate_is_repeatable_and_leaves_the_run_unchanged(here: Path, rlplug: Callable[..., Any]) -> None:
     before = (here / "runs/one/journal.jsonl").read_bytes()
     first = json.loads(rlplug("evaluate", "one", "--episodes", "4", "--seed", "5", "--json").out)
     again = json.loads(rlplug("evaluate", "runs/one", "--episodes", "4", "--seed", "5", "--json").out)
@@ -122,59 +122,51 @@ def test_evaluate_is_repeatable_and_changes_nothing(here: Path, rlplug: Callable
     assert (here / "runs/one/journal.jsonl").read_bytes() == before
 
 
-def test_a_finished_run_is_not_resumed_without_more_steps(here: Path, rlplug: Callable[..., Any]) -> None:
-    done = rlplug("resume", "one")
-    assert done.code == 2
-    assert "is finished at step 600" in done.err
-    assert "--total-timesteps" in done.err
+def test_finished_run_needs_more_steps_to_resume(here: Path, rlplug: Callable[..., Any]) -> None:
+    result = rlplug("resume", "one")
+    assert result.code == 2
+    assert "is finished at step 600" in result.err
+    assert "--total-timesteps" in result.err
 
 
-def test_a_running_run_is_not_resumed(here: Path, rlplug: Callable[..., Any]) -> None:
+def test_running_run_is_not_resumed(here: Path, rlplug: Callable[..., Any]) -> None:
     with open(here / "runs/one/lock", "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        done = rlplug("resume", "one", "--total-timesteps", "1000")
+        result = rlplug("resume", "one", "--total-timesteps", "1000")
         assert rlplug("runs").out.splitlines()[1].split()[1] == "running"
-    assert done.code == 2
-    assert "is being written by process" in done.err
-    assert done.err.count("\n") == 1
+    assert result.code == 2
+    assert "is being written by process" in result.err
+    assert result.err.count("\n") == 1
 
 
-def test_a_damaged_checkpoint_is_passed_over_aloud(
-    trained: Path, place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+def test_damaged_checkpoint_is_skipped_with_a_warning(
+    trained_directory: Path, place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(trained / "runs/one", place / "runs/one", ignore=shutil.ignore_patterns("mlflow*", "lock"))
+    shutil.copytree(
+        trained_directory / "runs/one", place / "runs/one", ignore=shutil.ignore_patterns("mlflow*", "lock")
+    )
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     (final,) = (place / "runs/one/checkpoints").glob("final-*")
     (final / "learner.safetensors").write_bytes(b"damaged")
-    done = rlplug("resume", "one", "--total-timesteps", "700")
-    assert done.code == 0, done.err
-    assert "final-000000000600 is damaged: learner.safetensors has changed" in done.err
-    assert "falling back to step-" in done.err
+    result = rlplug("resume", "one", "--total-timesteps", "700")
+    assert result.code == 0, result.err
+    assert "final-000000000600 is damaged: learner.safetensors has changed" in result.err
+    assert "falling back to step-" in result.err
     for path in (place / "runs/one/checkpoints").glob("*/learner.safetensors"):
         path.write_bytes(b"damaged")
-    done = rlplug("resume", "one", "--total-timesteps", "800")
-    assert done.code == 1
-    assert "holds no readable final or step checkpoint" in done.err.splitlines()[-1]
-    assert "Traceback" not in done.err
+    result = rlplug("resume", "one", "--total-timesteps", "800")
+    assert result.code == 1
+    assert "holds no readable final or step checkpoint" in result.err.splitlines()[-1]
+    assert "Traceback" not in result.err
 
 
-def test_records_in_mlflow_are_not_sent_again(here: Path, rlplug: Callable[..., Any]) -> None:
+def test_sync_does_not_send_records_again(here: Path, rlplug: Callable[..., Any]) -> None:
     assert rlplug("sync", "one").out.startswith("sent 0 records; all of this run is in MLflow at sqlite:///")
 
 
-def test_json_has_stdout_to_itself(process: Callable[..., Any], place: Path) -> None:
-    done = process(
-        "run",
-        "a2c",
-        "CartPole-v1",
-        *SHORT,
-        "--total-timesteps",
-        "600",
-        "--json",
-        "--out",
-        "elsewhere",
-        RLPLUG_DISABLED_PLUGINS="mlflow",
-    )
+def test_json_is_alone_on_stdout(process: Callable[..., Any], place: Path) -> None:
+    words = ("run", "a2c", "CartPole-v1", *SHORT, "--total-timesteps", "600", "--json", "--out", "elsewhere")
+    done = process(*words, RLPLUG_DISABLED_PLUGINS="mlflow")
     result = json.loads(done.out)
     assert (result["status"], result["mlflow"]) == ("finished", None)
     assert Path(result["run"]).parent == place / "elsewhere"
@@ -191,7 +183,7 @@ def test_json_has_stdout_to_itself(process: Callable[..., Any], place: Path) -> 
         pytest.param("a3c", signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_for_the_whole_job_saves_a_checkpoint_and_resume_continues(
+def test_signal_saves_a_checkpoint_and_resume_continues(
     place: Path, fork: Callable[..., Fork], process: Callable[..., Any], algorithm: str, number: signal.Signals
 ) -> None:
     words = ("--total-timesteps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
@@ -212,14 +204,14 @@ def test_a_signal_for_the_whole_job_saves_a_checkpoint_and_resume_continues(
     stopped = journal(place / "runs/one")[-1]
     assert stopped["data"] == {"status": "interrupted"}
 
-    done = process("resume", "one", "--total-timesteps", str(stopped["step"] + 400), *off)
-    assert done.code == 0, done.err
-    assert "resuming one" in done.out
+    result = process("resume", "one", "--total-timesteps", str(stopped["step"] + 400), *off)
+    assert result.code == 0, result.err
+    assert "resuming one" in result.out
     assert journal(place / "runs/one")[-1]["data"] == {"status": "finished"}
 
 
 @pytest.mark.slow
-def test_two_first_runs_at_once_are_both_recorded(place: Path, fork: Callable[..., Fork]) -> None:
+def test_two_simultaneous_first_runs_are_both_in_mlflow(place: Path, fork: Callable[..., Fork]) -> None:
     words = ("run", "a2c", "CartPole-v1", *SHORT, "--total-timesteps", "600")
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     environment = {**os.environ, "RLPLUG_MLFLOW_DRAIN_SECONDS": "200"}
@@ -240,7 +232,7 @@ def test_two_first_runs_at_once_are_both_recorded(place: Path, fork: Callable[..
 
 
 ALGORITHM = '''
-"""Random actions, learned at length."""
+"""A2C with an unused option."""
 from dataclasses import dataclass
 from rlplug_algos.policy_gradient.a2c import A2C, A2CConfig
 
@@ -275,30 +267,19 @@ class Broken(gymnasium.Env):
 """
 
 
-def test_a_file_is_an_algorithm_and_another_an_environment(process: Callable[..., Any], place: Path) -> None:
+def test_files_can_define_algorithm_and_environment(process: Callable[..., Any], place: Path) -> None:
     (place / "algo.py").write_text(ALGORITHM)
     (place / "env.py").write_text(ENVIRONMENT)
     off = {"RLPLUG_DISABLED_PLUGINS": "mlflow"}
     assert "--extra INTEGER" in process("run", "./algo.py:Mine", "--help", **off).out
-    words = (
-        "run",
-        "./algo.py:Mine",
-        "./env.py:Corridor",
-        *SHORT,
-        "--total-timesteps",
-        "600",
-        "--extra",
-        "4",
-        "--name",
-        "one",
-    )
-    done = process(*words, **off)
-    assert done.code == 0, done.err
+    words = (*SHORT, "--total-timesteps", "600", "--extra", "4", "--name", "one")
+    result = process("run", "./algo.py:Mine", "./env.py:Corridor", *words, **off)
+    assert result.code == 0, result.err
     config = json.loads((place / "runs/one/config.json").read_text())
     assert config["options"]["extra"] == 4
     (place / "sub").mkdir()
-    done = process("evaluate", str(place / "runs/one"), "--episodes", "2", "--json", **off)
-    assert json.loads(done.out)["length_mean"] == 10
-    done = process("run", "./algo.py:Mine", "./env.py:Broken", *SHORT, **off)
-    assert (done.code, done.err.count("\n")) == (3, 1)
-    assert "env.py:Broken' cannot be made: OSError: no display" in done.err
+    result = process("evaluate", str(place / "runs/one"), "--episodes", "2", "--json", **off)
+    assert json.loads(result.out)["length_mean"] == 10
+    result = process("run", "./algo.py:Mine", "./env.py:Broken", *SHORT, **off)
+    assert (result.code, result.err.count("\n")) == (3, 1)
+    assert "env.py:Broken' cannot be made: OSError: no display" in result.err

@@ -1,4 +1,4 @@
-"""What a command writes with `--json` is what its schema in `docs/schemas` says; those of sweeps are held elsewhere."""
+"""The output of `--json` matches the schemas in `docs/schemas`; other tests check those of sweeps."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rlplug_cli.commands.check import _report
 from rlplug_core.runs.api import train
 from rlplug_core.testing import checks
 from rlplug_core.testing.kit.outcome import Outcome
-from tests.cli.conftest import Done
+from tests.cli.conftest import Result
 from tests.tables import for_each
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 CHAIN = "rlplug_core.testing.envs:Chain"
-#: Commands that write what another one writes.
+#: Commands with the same output as another one.
 SAME = {"resume": "run"}
-#: A run named `one` is there, and one that cannot be read.
+#: Commands in a directory with a run named `one` and an unreadable run.
 CASES = {
     "runs": ["runs"],
     "show": ["show", "one"],
@@ -45,8 +45,8 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("made")
+def runs_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("runs")
     options = {"total_timesteps": 60, "eval_every": 30, "eval_episodes": 2, "final_eval_episodes": 2}
     train("a2c", CHAIN, options, out=place / "runs", name="one", hooks=False)
     (place / "runs" / "bad").mkdir()
@@ -60,35 +60,35 @@ def schema(command: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
-def test_written_records_match_the_schema(
-    words: list[str], made: Path, place: Path, rlplug: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+def test_output_matches_the_schema(
+    words: list[str], runs_directory: Path, place: Path, rlplug: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    monkeypatch.chdir(made)
-    done = rlplug(*words, "--json")
-    assert done.code == 0, done.err
-    jsonschema.validate(json.loads(done.out), schema(words[0]))
+    monkeypatch.chdir(runs_directory)
+    result = rlplug(*words, "--json")
+    assert result.code == 0, result.err
+    jsonschema.validate(json.loads(result.out), schema(words[0]))
 
 
-def test_an_outcome_of_a_check_is_what_its_schema_says() -> None:
+def test_outcome_of_a_check_matches_the_schema() -> None:
     first = checks("a2c")[0]
     for kind in ("algorithm", "env", "wrapper", "controller", "hooks"):
         jsonschema.validate(_report(kind, "a2c", [(first, Outcome("passed", "fine", 0.5))]), schema("check"))
 
 
-def test_every_command_that_writes_json_has_a_schema() -> None:
+def test_commands_with_json_have_a_schema() -> None:
     found = set()
     for name in COMMANDS:
         command = app.get_command(click.Context(app), name)
         assert command is not None
-        flags = {flag for one in command.params for flag in one.opts}
+        flags = {flag for parameter in command.params for flag in parameter.opts}
         if "--json" in flags or name == "run":
             found.add(SAME.get(name, name))
     assert {path.stem for path in SCHEMAS.glob("*.json")} == found
 
 
 @for_each("path", sorted(SCHEMAS.glob("*.json")))
-def test_a_schema_is_one_and_refuses_something(path: Path) -> None:
+def test_schema_is_valid_and_refuses_other_data(path: Path) -> None:
     found = json.loads(path.read_bytes())
     jsonschema.Draft202012Validator.check_schema(found)
     assert "--json" in found["title"]

@@ -1,4 +1,4 @@
-"""`rlplug search`, `list --available` and the hint about plugins that are not installed, from a registry."""
+"""Registries: `rlplug search`, `list --available` and the hint about plugins that are not installed."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """The address of a folder on the loopback interface."""
+def serve(folder: Path) -> Iterator[str]:
+    """Serve a folder on the loopback interface; yield its address."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}"
-        finally:  # a server without its socket never waits
+        finally:  # a server without a socket never waits
             server.shutdown()
             thread.join()
 
@@ -70,55 +70,55 @@ def cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place / "cache"
 
 
-def test_installed_plugins_are_found_without_a_registry(rlplug: Call, cache: Path) -> None:
+def test_search_finds_installed_plugins_without_a_registry(rlplug: Call, cache: Path) -> None:
     found = json.loads(rlplug("search", "soft", "actor", "--json").out)
-    assert [one["id"] for one in found] == ["cql", "sac", "sac-discrete"]
-    assert all(one["installed"] for one in found)
-    done = rlplug("search", "no-such-word")
-    assert (done.code, f"(the registry is {OWN})" in done.err) == (2, True)
+    assert [plugin["id"] for plugin in found] == ["cql", "sac", "sac-discrete"]
+    assert all(plugin["installed"] for plugin in found)
+    result = rlplug("search", "no-such-word")
+    assert (result.code, f"(the registry is {OWN})" in result.err) == (2, True)
 
 
-def test_the_registry_of_the_core_has_every_plugin_of_the_repository() -> None:
-    """If it has not: 'rlplug index PLUGIN --check --registry rlplug-core/src/rlplug_core/plugins/registry.json'."""
+def test_registry_of_the_core_has_all_plugins_of_the_repository() -> None:
+    """To add one: 'rlplug index PLUGIN --check --registry rlplug-core/src/rlplug_core/plugins/registry.json'."""
     indices = [*ROOT.glob("rlplug-*/src/*/index/*.json"), *ROOT.glob("examples/rlplug-*/src/*/index/*.json")]
     ids = {(path.parents[1].name.replace("_", "-"), path.stem) for path in indices}
-    assert {(one.distribution, one.id) for one in offers(str(OWN))} == ids
+    assert {(plugin.distribution, plugin.id) for plugin in offers(str(OWN))} == ids
 
 
-def test_a_missing_plugin_is_named_without_a_registry_of_the_user(
+def test_missing_plugin_is_named_from_the_registry_of_the_core(
     rlplug: Call, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mazes = QMIX | {"distribution": "rlplug-mazes"}
     plugins = (mazes | {"group": group, "id": "maze"} for group in ("algorithms", "envs", "wrappers"))
     monkeypatch.setattr(module, "OWN", registry(cache.parent / "own.json", *plugins))
     line = "rlplug-mazes has it: python -m pip install rlplug-mazes\n"
-    for words, what in (
+    for words, plugin in (
         (("run", "ppo", "maze/Small-v0"), "no plugin with the namespace 'maze'"),
         (("run", "ppo", "CartPole-v1", "--wrap", "maze"), "no wrapper 'maze'"),
         (("run", "rlplug-mazes/maze", "CartPole-v1"), "no algorithm 'rlplug-mazes/maze'"),
     ):
-        done = rlplug(*words)
-        assert (done.code, f"rlplug: {what} is installed; {line}" in done.err) == (2, True), done.err
+        result = rlplug(*words)
+        assert (result.code, f"rlplug: {plugin} is installed; {line}" in result.err) == (2, True), result.err
 
 
-def test_a_plugin_of_the_registry_is_found_and_named_where_it_is_missing(
+def test_missing_plugin_is_named_from_the_registry_of_the_user(
     rlplug: Call, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLPLUG_REGISTRY", registry(cache.parent / "all.json", QMIX))
     assert "install with: python -m pip install rlplug-marl" in rlplug("search", "mixing").out
     assert "qmix" in rlplug("list", "--available").out
-    done = rlplug("run", "qmix", "CartPole-v1")
-    assert done.code == 2
-    assert "no algorithm 'qmix' is installed; rlplug-marl has it: python -m pip install rlplug-marl" in done.err
+    result = rlplug("run", "qmix", "CartPole-v1")
+    assert result.code == 2
+    assert "no algorithm 'qmix' is installed; rlplug-marl has it: python -m pip install rlplug-marl" in result.err
 
 
-def test_the_page_of_plugins_says_which_are_supported(rlplug: Call, cache: Path) -> None:
+def test_page_of_plugins_says_which_are_supported(rlplug: Call, cache: Path) -> None:
     evil = "<script>alert(1)</script> [x](javascript:1) | a"
     check = CHECK | {"core": evil, "version": evil, "failed": [evil], "date": evil, "python": evil, "command": evil}
     hostile = QMIX | {"id": "evil", "summary": evil, "checks": [check]}
     place = registry(cache.parent / "r.json", QMIX, QMIX | {"id": "later", "contract": 99}, hostile)
-    done = rlplug("search", "rlplug-marl", "--registry", place, "--page", "page.md", "--badges", "badges")
-    assert done.code == 0, done.err
+    result = rlplug("search", "rlplug-marl", "--registry", place, "--page", "page.md", "--badges", "badges")
+    assert result.code == 0, result.err
     page = Path("page.md").read_text(encoding="utf-8")
     install = "`python -m pip install rlplug-marl` 0.3.0"
     about = "Monotonic mixing of values. arXiv:1803.11485"
@@ -132,7 +132,7 @@ def test_the_page_of_plugins_says_which_are_supported(rlplug: Call, cache: Path)
     }  # fmt: skip
 
 
-def test_the_page_has_a_matrix_of_versions_and_cores_and_a_badge(rlplug: Call, cache: Path) -> None:
+def test_page_has_a_table_of_versions_and_a_badge(rlplug: Call, cache: Path) -> None:
     failing = CHECK | {"core": "0.2.0", "date": "2027-01-31", "failed": ["resume", "export"]}
     old = CHECK | {"version": "0.2.0", "date": "2026-01-31"}
     place = registry(cache.parent / "r.json", QMIX | {"checks": [failing, old, CHECK]}, QMIX | {"id": "vdn"})
@@ -152,31 +152,31 @@ def test_the_page_has_a_matrix_of_versions_and_cores_and_a_badge(rlplug: Call, c
     assert ">rlplug check 0.3.0</text>" in badge.read_text(encoding="utf-8")
 
 
-def test_the_matrix_and_the_badges_of_the_docs_are_those_of_their_registry() -> None:
+def test_table_and_badges_of_the_docs_match_the_registry() -> None:
     """`nox -s compat` writes all of them."""
     found = offers(str(OWN))
     page = (DOCS / "plugins" / "available.md").read_text(encoding="utf-8")
     assert page.partition("## Checks")[2] == plugin_page(found).partition("## Checks")[2] != ""
     badges = {path.stem: path.read_text(encoding="utf-8") for path in (DOCS / "pictures" / "badges").glob("*.svg")}
-    names = {one.distribution for one in found if one.checks}
-    assert badges == {name: badge([one for one in found if one.distribution == name]) for name in names}
+    names = {plugin.distribution for plugin in found if plugin.checks}
+    assert badges == {name: badge([plugin for plugin in found if plugin.distribution == name]) for name in names}
 
 
-def test_a_search_in_500_plugins_takes_a_fifth_of_a_second(rlplug: Call, cache: Path) -> None:
-    """Seconds of this process, so that other work on the machine does not count; the command starts in 0.06 more."""
+def test_search_in_500_plugins_takes_less_than_200_ms(rlplug: Call, cache: Path) -> None:
+    """Processor time of this process, so other processes do not count; a new process starts in 60 ms."""
     checked = QMIX | {"checks": [CHECK]}
     many = [{**checked, "id": f"thing-{number}", "distribution": f"rlplug-thing-{number}"} for number in range(500)]
     place = registry(cache.parent / "many.json", *many)
     rlplug("search", "thing-7", "--registry", place)  # imports
-    gc.collect()  # or a collection of what other tests left, half a second, may fall into the search
+    gc.collect()  # or it may collect the garbage of other tests in the search, which takes half a second
     before = time.process_time()
     found = rlplug("search", "thing-7", "--registry", place)
     assert time.process_time() - before < 0.2
     assert found.out.count(" rlplug-thing-7") == 12  # 7, 70 to 79, and the line of pip
 
 
-def test_entries_have_what_presets_reached(rlplug: Call, cache: Path) -> None:
-    (ppo,) = [one for one in json.loads(rlplug("search", "ppo", "--json").out) if one["id"] == "ppo"]
+def test_entries_have_the_returns_of_presets(rlplug: Call, cache: Path) -> None:
+    (ppo,) = [plugin for plugin in json.loads(rlplug("search", "ppo", "--json").out) if plugin["id"] == "ppo"]
     assert "CartPole-v1: 500 after 100,000 env steps (worst seed of 5)" in ppo["learned"]
     assert "ALE/Pong-v5: -16.4 after 1,500,000 env steps (one seed)" in ppo["learned"]
 
@@ -187,7 +187,7 @@ def test_list_takes_a_registry(rlplug: Call, cache: Path) -> None:
     assert "qmix" in rlplug("list", "--registry", place).out
 
 
-def test_the_configuration_file_names_a_folder_of_registries(
+def test_configuration_file_can_name_a_folder_of_registries(
     rlplug: Call, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = cache.parent / "registries"
@@ -197,34 +197,34 @@ def test_the_configuration_file_names_a_folder_of_registries(
     config = cache.parent / "config.toml"
     config.write_text(f"[plugins]\nregistry = '{folder}'\n", encoding="utf-8")
     monkeypatch.setenv("RLPLUG_CONFIG", str(config))
-    assert [one["id"] for one in json.loads(rlplug("search", "rlplug-marl", "--json").out)] == ["qmix", "vdn"]
+    assert [plugin["id"] for plugin in json.loads(rlplug("search", "rlplug-marl", "--json").out)] == ["qmix", "vdn"]
 
 
-def test_index_writes_a_registry_and_replaces_entries_of_the_same_distribution(rlplug: Call, cache: Path) -> None:
+def test_index_replaces_entries_of_the_same_distribution(rlplug: Call, cache: Path) -> None:
     old = QMIX | {"distribution": "rlplug-core"}
     before = CHECK | {"group": "controllers", "id": "plateau"}
     versions = [before | {"version": "0.0.9"}, before | {"version": rlplug_core.__version__, "core": "0.0.9"}]
     plateau = old | {"group": "controllers", "id": "plateau", "checks": versions}
     path = registry(cache.parent / "all.json", QMIX, old, plateau)
     assert rlplug("index", "rlplug-core", "--check", "--registry", path).code == 0
-    found = {one["id"]: one for one in json.loads(Path(path).read_text(encoding="utf-8"))["plugins"]}
+    found = {plugin["id"]: plugin for plugin in json.loads(Path(path).read_text(encoding="utf-8"))["plugins"]}
     assert {"qmix", "early-stopping", "plateau"} <= set(found)
     assert (found["qmix"]["distribution"], found["plateau"]["contract"]) == ("rlplug-marl", CONTRACT)
-    assert [one["version"] for one in found["plateau"]["checks"]] == ["0.0.9"]  # the sources may have changed since
-    done = rlplug("search", "--registry", path, "--json")
-    assert {one["id"] for one in json.loads(done.out) if one["distribution"] == "rlplug-marl"} == {"qmix"}
+    assert [check["version"] for check in found["plateau"]["checks"]] == ["0.0.9"]  # the sources may have changed
+    result = rlplug("search", "--registry", path, "--json")
+    assert {plugin["id"] for plugin in json.loads(result.out) if plugin["distribution"] == "rlplug-marl"} == {"qmix"}
 
 
-def test_an_address_is_read_once_and_then_offline(rlplug: Call, cache: Path) -> None:
+def test_registry_at_an_address_is_cached(rlplug: Call, cache: Path) -> None:
     path = Path(registry(cache.parent / "all.json", QMIX))
     good = hashlib.sha256(path.read_bytes()).hexdigest()
-    with served(cache.parent) as address:
+    with serve(cache.parent) as address:
         place = f"{address}/all.json#sha256={good}"
         assert "qmix" in rlplug("search", "mixing", "--registry", place).out
         registry(path, QMIX | {"id": "vdn"})
         assert "qmix" in rlplug("search", "mixing", "--registry", place).out
-        changed = rlplug("search", "mixing", "--registry", place, "--refresh")
-        assert (changed.code, "has other contents than #sha256=" in changed.err) == (2, True)
+        refreshed = rlplug("search", "mixing", "--registry", place, "--refresh")
+        assert (refreshed.code, "has other contents than #sha256=" in refreshed.err) == (2, True)
     assert "qmix" in rlplug("search", "mixing", "--registry", place).out
     gone = rlplug("search", "mixing", "--registry", f"{address}/other.json")
     assert (gone.code, "cannot be reached" in gone.err) == (2, True)
@@ -233,28 +233,28 @@ def test_an_address_is_read_once_and_then_offline(rlplug: Call, cache: Path) -> 
 
 
 HOSTILE: dict[str, object] = {
-    "an option of pip as a name": QMIX | {"distribution": "--index-url=http://evil"},
-    "a path as a name": QMIX | {"distribution": "../../evil"},
-    "a command as a name": QMIX | {"distribution": "evil; touch hacked"},
-    "a name with a line break": QMIX | {"distribution": "evil\nx"},
-    "an id with control characters": QMIX | {"id": "qmix\x1b[2J"},
-    "an unknown group": QMIX | {"group": "commands"},
-    "a number as a name": QMIX | {"id": 7},
-    "a list as a summary": QMIX | {"summary": ["a"]},
-    "a text as the results of checks": QMIX | {"checks": "passed"},
-    "a check without its core": QMIX | {"checks": [{"version": "1", "date": "2026-11-29"}]},
+    "option of pip as a name": QMIX | {"distribution": "--index-url=http://evil"},
+    "path as a name": QMIX | {"distribution": "../../evil"},
+    "command as a name": QMIX | {"distribution": "evil; touch hacked"},
+    "name with a line break": QMIX | {"distribution": "evil\nx"},
+    "id with control characters": QMIX | {"id": "qmix\x1b[2J"},
+    "unknown group": QMIX | {"group": "commands"},
+    "number as a name": QMIX | {"id": 7},
+    "list as a summary": QMIX | {"summary": ["a"]},
+    "text as the results of checks": QMIX | {"checks": "passed"},
+    "check without its core": QMIX | {"checks": [{"version": "1", "date": "2026-11-29"}]},
     "no names": {},
-    "a text": "qmix",
-    "nothing": None,
+    "text": "qmix",
+    "none": None,
 }
 
 
-def test_entries_of_a_stranger_are_left_out_or_cleaned(rlplug: Call, cache: Path) -> None:
+def test_hostile_entries_are_left_out_or_cleaned(rlplug: Call, cache: Path) -> None:
     noisy = QMIX | {"id": "noisy", "summary": "mixing \x1b]0;x\x07[red]loud[/red]\n" + "x" * 10_000}
     noisy["checks"] = [CHECK | {"date": "\x1b[2J", "core": "\x1b]0;x\x07"}]
     place = registry(cache.parent / "all.json", *HOSTILE.values(), noisy)
-    done = rlplug("search", "rlplug-marl", "--registry", place, "--json")
-    (found,) = json.loads(done.out)
+    result = rlplug("search", "rlplug-marl", "--registry", place, "--json")
+    (found,) = json.loads(result.out)
     (check,) = found["checks"]
     assert (found["id"], check["date"], "\x1b" in check["core"]) == ("noisy", "undated", False)
     shown = rlplug("search", "noisy", "--registry", place).out
@@ -264,9 +264,9 @@ def test_entries_of_a_stranger_are_left_out_or_cleaned(rlplug: Call, cache: Path
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"format": 9, "plugins": []}', '{"format": 1}'])
-def test_what_is_not_a_registry_gets_a_sentence(rlplug: Call, cache: Path, text: str) -> None:
+def test_invalid_registry_prints_one_sentence(rlplug: Call, cache: Path, text: str) -> None:
     path = cache.parent / "bad.json"
     path.write_text(text, encoding="utf-8")
-    done = rlplug("search", "--registry", str(path))
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "registry" in done.err
+    result = rlplug("search", "--registry", str(path))
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "registry" in result.err

@@ -1,4 +1,4 @@
-"""`push` and `pull`: the agent of a run goes to each kind of place, and each command takes it from there."""
+"""`push` and `pull` share the agent of a run in each kind of destination, and other commands take it from there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import pytest
 from rlplug_core import load
 from rlplug_core.runs import Run, listing
 from rlplug_core.runs.listing import Summary
-from tests.cli.conftest import Done
+from tests.cli.conftest import Result
 from tests.core.sharing.agents import FileServer, Handler, serving
 
-Call = Callable[..., Done]
+Call = Callable[..., Result]
 SHORT = ("--total-timesteps", "600", "--eval-episodes", "2", "--final-eval-episodes", "2", "-P", "no:mlflow")
 STATE = [0.01, 0.02, 0.03, 0.04]
 
@@ -29,11 +29,11 @@ class HubHandler(Handler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.path == "/api/repos/create":
-            asked = json.loads(body)
-            owner = asked.get("organization", "owner")
-            self.answer({"url": f"{self.server.address}/{owner}/{asked['name'].rpartition('/')[2]}"})
+            request = json.loads(body)
+            owner = request.get("organization", "owner")
+            self.answer({"url": f"{self.server.address}/{owner}/{request['name'].rpartition('/')[2]}"})
         elif "/preupload/" in self.path:
-            names = [one["path"] for one in json.loads(body)["files"]]
+            names = [file["path"] for file in json.loads(body)["files"]]
             files = [{"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in names]
             self.answer({"files": files})
         elif "/commit/" not in self.path:
@@ -60,13 +60,13 @@ def cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def trained(rlplug: Call) -> Run:
+def run(rlplug: Call) -> Run:
     assert rlplug("run", "ppo", "CartPole-v1", "--name", "mine", *SHORT).code == 0
     return Run("mine")
 
 
 def push_and_pull(rlplug: Call, run: Run, destination: str) -> str:
-    """Push a run, pull it by the word that `push` prints, compare the two, and return the word."""
+    """Push a run, pull it with the word that `push` prints, compare both agents, and return the word."""
     pushed = rlplug("push", "mine", destination)
     assert pushed.code == 0, pushed.err
     found = re.search(r"get it +rlplug pull (\S+)", pushed.out)
@@ -82,8 +82,8 @@ def push_and_pull(rlplug: Call, run: Run, destination: str) -> str:
     return word
 
 
-def test_a_folder_and_an_address(rlplug: Call, trained: Run, place: Path) -> None:
-    push_and_pull(rlplug, trained, "shared")
+def test_share_in_a_folder_and_at_an_address(rlplug: Call, run: Run, place: Path) -> None:
+    push_and_pull(rlplug, run, "shared")
     filmed = rlplug("push", "mine", "filmed", "--film")
     assert filmed.code == 0, filmed.err
     assert "\n![An episode](film.webp)\n" in (place / "filmed" / "README.md").read_text(encoding="utf-8")
@@ -92,7 +92,7 @@ def test_a_folder_and_an_address(rlplug: Call, trained: Run, place: Path) -> Non
     assert (place / "again" / "film.webp").read_bytes() == (place / "filmed" / "film.webp").read_bytes()
     assert "exists already" in rlplug("push", "mine", "shared").err
     with serving(FileServer()) as server:
-        word = push_and_pull(rlplug, trained, f"{server.address}/agents/ppo")
+        word = push_and_pull(rlplug, run, f"{server.address}/agents/ppo")
         assert rlplug("pull", word, "--out", "copy").code == 0
     names = {path.name: path.read_bytes() for path in (place / "copy").iterdir()}
     assert names == {path.name: path.read_bytes() for path in (place / "shared").iterdir()}
@@ -103,9 +103,9 @@ def test_a_folder_and_an_address(rlplug: Call, trained: Run, place: Path) -> Non
     assert (place / "third" / "journal.jsonl").read_bytes() == names["journal.jsonl"]
 
 
-def test_each_command_takes_a_source(rlplug: Call, trained: Run, place: Path) -> None:
+def test_commands_take_a_shared_agent(rlplug: Call, run: Run, place: Path) -> None:
     with serving(FileServer()) as server:
-        word = push_and_pull(rlplug, trained, f"{server.address}/ppo")
+        word = push_and_pull(rlplug, run, f"{server.address}/ppo")
         film = rlplug("play", word, "--video", "film.gif", "--every", "20")
         assert film.code == 0, film.err
         assert (place / "film.gif").stat().st_size > 0
@@ -117,16 +117,16 @@ def test_each_command_takes_a_source(rlplug: Call, trained: Run, place: Path) ->
         assert compared.code == 0, compared.err
         labels = {score["label"] for score in json.loads(compared.out)["scores"]}
         assert len(labels) == 2
-        every = rlplug("evaluate", word, "--all-checkpoints", "--episodes", "2")
-        assert every.out.count("best-") == 1, every.err
+        result = rlplug("evaluate", word, "--all-checkpoints", "--episodes", "2")
+        assert result.out.count("best-") == 1, result.err
         own = json.loads(rlplug("compare", "mine", "--json", "--bootstrap", "100").out)["scores"]
         shared = json.loads(rlplug("compare", word, "--json", "--bootstrap", "100").out)["scores"]
         assert own == shared
 
 
 @pytest.mark.usefixtures("with_store")
-def test_a_registered_model_of_mlflow(rlplug: Call, trained: Run) -> None:
-    assert push_and_pull(rlplug, trained, "mlflow:cartpole") == "mlflow:cartpole/1"
+def test_share_as_a_registered_model_of_mlflow(rlplug: Call, run: Run) -> None:
+    assert push_and_pull(rlplug, run, "mlflow:cartpole") == "mlflow:cartpole/1"
     assert rlplug("pull", "mlflow:cartpole").code == 0  # the newest version
     absent = rlplug("pull", "mlflow:cartpole/9")
     assert (absent.code, absent.err.count("\n")) == (2, 1)
@@ -134,48 +134,50 @@ def test_a_registered_model_of_mlflow(rlplug: Call, trained: Run) -> None:
 
 
 @pytest.mark.skipif(find_spec("huggingface_hub") is None, reason="needs 'rlplug-core[hub]'")
-def test_the_hub(rlplug: Call, trained: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_share_on_the_hub(rlplug: Call, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(FileServer(HubHandler)) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
         monkeypatch.setenv("HF_TOKEN", "hf_test")
-        assert push_and_pull(rlplug, trained, "hub:owner/ppo-cartpole") == "hub:owner/ppo-cartpole"
+        assert push_and_pull(rlplug, run, "hub:owner/ppo-cartpole") == "hub:owner/ppo-cartpole"
         assert server.asked[-1].startswith("/owner/ppo-cartpole/resolve/main/")
     gone = rlplug("push", "mine", "hub:owner/other")
     assert (gone.code, gone.err.count("\n")) == (2, 1)
 
 
-def test_an_agent_whose_journal_cannot_be_read_is_not_shared(
-    rlplug: Call, trained: Run, monkeypatch: pytest.MonkeyPatch
+def test_agent_with_an_unreadable_journal_is_not_shared(
+    rlplug: Call, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was shared with the command `rlplug run "" ""`; the card and the command each read it."""
-    whole = listing._summary
+    """In the past, it was shared with the command `rlplug run "" ""`. The card and the command each read it."""
+    read_summary = listing._summary
     for readable in (0, 1):
-        left = [trained.path] * readable
+        left = [run.path] * readable
 
-        def broken(path: Path, left: list[Path] = left) -> Summary:
+        def fail_after_reads(path: Path, left: list[Path] = left) -> Summary:
             if not left:
                 raise OSError(errno.EIO, "Input/output error")
             left.pop()
-            return whole(path)
+            return read_summary(path)
 
-        monkeypatch.setattr(listing, "_summary", broken)
-        done = rlplug("push", str(trained.path), "unshared")
-        assert (done.code, "cannot be read: OSError: [Errno 5] Input/output error" in done.err) == (1, True), done.err
+        monkeypatch.setattr(listing, "_summary", fail_after_reads)
+        result = rlplug("push", str(run.path), "unshared")
+        assert (result.code, "cannot be read: OSError: [Errno 5] Input/output error" in result.err) == (1, True), (
+            result.err
+        )
         assert not Path("unshared").exists()
 
 
 @pytest.mark.parametrize("name", ["README.md", "journal.jsonl"])
-def test_a_link_in_an_export_does_not_publish_another_file(rlplug: Call, trained: Run, place: Path, name: str) -> None:
+def test_push_does_not_follow_a_link_in_an_export(rlplug: Call, run: Run, place: Path, name: str) -> None:
     (place / "secret").write_text("a private key")
-    exported = trained.export(place / "exported")
-    (exported / name).unlink(missing_ok=True)
-    (exported / name).symlink_to(place / "secret")
-    done = rlplug("push", "exported", "shared")
-    assert (done.code, f"{name} cannot be used: it is not a regular file" in done.err) == (1, True), done.err
+    export = run.export(place / "exported")
+    (export / name).unlink(missing_ok=True)
+    (export / name).symlink_to(place / "secret")
+    result = rlplug("push", "exported", "shared")
+    assert (result.code, f"{name} cannot be used: it is not a regular file" in result.err) == (1, True), result.err
     assert not (place / "shared").exists()
 
 
-def test_code_is_not_shared(rlplug: Call, place: Path) -> None:
+def test_run_with_code_is_not_shared(rlplug: Call, place: Path) -> None:
     (place / "own.py").write_text("from gymnasium.envs.classic_control import CartPoleEnv as Env\n")
     assert rlplug("run", "ppo", "./own.py:Env", "--name", "mine", *SHORT).code == 0
     refused = rlplug("push", "mine", "shared")

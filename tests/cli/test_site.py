@@ -1,4 +1,4 @@
-"""The documentation site has every page in its navigation, and no link leads out of what was assembled."""
+"""The documentation site has all pages in its navigation, and its relative links exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """The script `docs/site.py`, after it has assembled the pages in a place of its own."""
+    """The module `docs/site.py`, after it has written the pages into a temporary folder."""
     spec = importlib.util.spec_from_file_location("site_script", ROOT / "docs" / "site.py")
     assert spec
     assert spec.loader
@@ -26,16 +26,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return module
 
 
-def test_a_page_without_a_place_is_named(site: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_missing_in_the_navigation_is_named(site: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     places = set(site.targets(site.tomllib.loads(site.CONFIG.read_text(encoding="utf-8"))["project"]["nav"]))
     assert site.checked(places) == 0
     assert site.checked({*places, "new.md"} - {"index.md"}) == 1
-    said = capsys.readouterr().err
-    assert "no place in the navigation for new.md" in said
-    assert "names index.md, which does not exist" in said
+    errors = capsys.readouterr().err
+    assert "no place in the navigation for new.md" in errors
+    assert "names index.md, which does not exist" in errors
 
 
-def test_relative_links_stay_inside(site: ModuleType) -> None:
+def test_relative_links_exist(site: ModuleType) -> None:
     pages = list(site.OUT.rglob("*.md"))
     assert len(pages) > 100
     for page in pages:
@@ -44,7 +44,7 @@ def test_relative_links_stay_inside(site: ModuleType) -> None:
             assert "://" in target or (page.parent / target).exists(), f"{page.relative_to(site.OUT)}: {target}"
 
 
-def test_every_name_of_the_facade_is_in_the_reference(site: ModuleType) -> None:
+def test_reference_has_all_names_of_the_facade(site: ModuleType) -> None:
     import rlplug_core
 
     text = "".join(page.read_text(encoding="utf-8") for page in (site.OUT / "reference").iterdir())
@@ -52,12 +52,12 @@ def test_every_name_of_the_facade_is_in_the_reference(site: ModuleType) -> None:
     assert named == set(rlplug_core.__all__)
 
 
-def test_a_file_that_a_page_links_to_is_shown(site: ModuleType) -> None:
+def test_site_shows_linked_source_files(site: ModuleType) -> None:
     shown = (site.OUT / "source/rlplug-algos/src/rlplug_algos/policy_gradient/a2c.py.md").read_text(encoding="utf-8")
     assert "class A2C(" in shown
 
 
-def test_the_gallery_shows_every_film_and_curve() -> None:
+def test_gallery_shows_all_films_and_curves() -> None:
     pictures = ROOT / "docs" / "pictures"
     gallery = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"\]\(pictures/((?:film|curves)-[\w.-]+)\)", gallery))
@@ -65,16 +65,16 @@ def test_the_gallery_shows_every_film_and_curve() -> None:
     assert all(path.stat().st_size < 400_000 for path in pictures.glob("film-*"))
 
 
-def test_formulas_are_not_cut(site: ModuleType) -> None:
-    """Text blocks wrap, and the site loads the style that says so."""
+def test_text_blocks_wrap(site: ModuleType) -> None:
+    """The site loads the style that wraps them; otherwise long formulas are cut."""
     options = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
     assert options["project"]["extra_css"] == [site.STYLE_FILE]
     style = (site.OUT / site.STYLE_FILE).read_text(encoding="utf-8")
     assert ".language-text pre > code { white-space: pre-wrap" in style
 
 
-def test_titles_have_the_words_that_people_search_for(site: ModuleType) -> None:
-    """The search ranks titles first; "hyperparameter" found benchmarks, and "custom network" one row of a table."""
+def test_titles_have_common_search_words(site: ModuleType) -> None:
+    """The search ranks titles first."""
     words = {"tune": "hyperparameter", "gpu": "gpu", "networks": "custom network", "install": "install"}
     pages = {name: (site.OUT / f"{name}.md").read_text(encoding="utf-8").splitlines()[0].lower() for name in words}
     assert not [name for name, word in words.items() if word not in pages[name]], pages

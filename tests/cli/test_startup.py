@@ -1,4 +1,4 @@
-"""What only shows something, and completion, load no plugin, no torch, no gymnasium, no mlflow, not even numpy."""
+"""Commands that only show information, and completion, import no plugin, torch, gymnasium, mlflow or numpy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cli.histories import write_run
 from tests.core.sharing.agents import agent_files, put, with_manifest
 from tests.tables import for_each
 
-#: What these commands may load besides the standard library and rlplug itself.
+#: Packages that these commands may import in addition to the standard library and rlplug.
 LIGHT = {"click", "msgspec", "typing_extensions"}
 
 SCRIPT = """
@@ -66,7 +66,7 @@ def is_light(result: dict[str, object], *more: str) -> bool:
         "runs",
         "runs --json",
         "info a3c",
-        "info a3c CartPole-v1 --json",  # as text, it ends with the networks, which need torch
+        "info a3c CartPole-v1 --json",  # its text ends with the networks, which need torch
         "run --help",
         "run a3c --help",
         "resume --help",
@@ -83,14 +83,14 @@ def test_informational_commands_import_little(words: str) -> None:
 
 @pytest.mark.parametrize(("words", "most"), [("list", 90), ("run a3c --help", 136)])
 def test_informational_commands_import_few_modules(words: str, most: int) -> None:
-    """A module costs 0.2 to 20 ms of every start; a new one needs a reason and a larger number here."""
+    """A module adds 0.2 to 20 ms to every start; a new one needs a reason and a larger number here."""
     modules = call(*words.split())["modules"]
     assert isinstance(modules, list)
     assert not {"subprocess", "rlplug_core.runs.listing"} & {*modules}
     assert len(modules) <= most, modules
 
 
-def test_pull_does_not_load_the_compiler_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pull_does_not_import_the_compiler_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes a second of processor time, a third of the command."""
     monkeypatch.chdir(tmp_path)
     put(tmp_path / "shared", with_manifest(agent_files()))
@@ -99,14 +99,14 @@ def test_pull_does_not_load_the_compiler_of_torch(tmp_path: Path, monkeypatch: p
     assert not {"torch._dynamo", "sympy", "mlflow"} & set(result["modules"])  # type: ignore[call-overload]
 
 
-def test_compare_does_not_load_torch(tmp_path: Path) -> None:
-    """It takes a second of processor time and 160 MB, and every comparison pays for it."""
+def test_compare_does_not_import_torch(tmp_path: Path) -> None:
+    """The import takes a second of processor time and 160 MB."""
     result = call("compare", str(write_run(tmp_path / "one", [1.0, 2.0])))
     assert result["code"] == 0, result["out"]
     assert not {"torch", "mlflow", "gymnasium", "matplotlib"} & {*result["loaded"]}  # type: ignore[misc]
 
 
-def test_doctor_adds_hooks_alone() -> None:
+def test_doctor_imports_only_hooks_in_addition() -> None:
     result = call("doctor")
     assert result["code"] == 0, result["out"]
     assert is_light(result, "pluggy"), result["loaded"]
@@ -125,7 +125,7 @@ def test_doctor_adds_hooks_alone() -> None:
         ("rlplug run ppo cartp", "CartPole-v1"),
     ],
 )
-def test_completion_is_light(words: str, found: str) -> None:
+def test_completion_imports_little(words: str, found: str) -> None:
     number = str(len(words.split()) - 1)
     result = call(_RLPLUG_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=number)
     assert found in str(result["out"]), result
@@ -145,7 +145,7 @@ def test_completion_is_light(words: str, found: str) -> None:
         ("rlplug run ppo phys2d/", []),  # its packages are not installed
     ],
 )
-def test_completion_knows_runs_and_checkpoints(
+def test_completion_suggests_runs_and_checkpoints(
     words: str, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for file in ("one/config.json", "sweep/sweep.json", "sweep/two/config.json"):
@@ -156,19 +156,19 @@ def test_completion_knows_runs_and_checkpoints(
     monkeypatch.chdir(tmp_path)
     number = len(words.split()) - (not words.endswith(" "))
     env = {"_RLPLUG_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
-    said = CliRunner().invoke(app, env=env, prog_name="rlplug").output.split()
-    assert [word.removeprefix("plain,") for word in said] == found
+    message = CliRunner().invoke(app, env=env, prog_name="rlplug").output.split()
+    assert [word.removeprefix("plain,") for word in message] == found
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_are_completed_likewise(shell: str) -> None:
+def test_completion_of_other_shells(shell: str) -> None:
     word = {"zsh": "3", "fish": "--see"}[shell]
     result = call(_RLPLUG_COMPLETE=f"{shell}_complete", COMP_WORDS="rlplug run a2c --see", COMP_CWORD=word)
     assert "--seed" in str(result["out"]), result
     assert is_light(result), result["loaded"]
 
 
-def test_completion_of_an_algorithm_without_an_index_imports_it_not(
+def test_completion_does_not_import_an_algorithm_without_an_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points = {"rlplug.algorithms": {"slow": "rlplug_slow:Slow"}}
@@ -180,7 +180,7 @@ def test_completion_of_an_algorithm_without_an_index_imports_it_not(
     assert call("list")["code"] == 0
 
 
-STOPPED = """
+INTERRUPT = """
 import signal, sys
 
 
@@ -198,6 +198,6 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize("module", ["rlplug_core.errors", "click", "rlplug_cli.app", "rlplug_core.loop.safe_streams"])
-def test_ctrl_c_while_a_command_is_still_loaded_is_one_sentence(module: str) -> None:
-    done = subprocess.run([sys.executable, "-c", STOPPED, module], check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "rlplug: stopped\n")
+def test_ctrl_c_during_imports_prints_one_sentence(module: str) -> None:
+    result = subprocess.run([sys.executable, "-c", INTERRUPT, module], check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "rlplug: stopped\n")

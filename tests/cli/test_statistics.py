@@ -1,4 +1,4 @@
-"""Aggregates and intervals are those of rliable, and of a plain reference."""
+"""Aggregates and intervals match rliable and a plain reference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rlplug_cli.compare.statistics import (
 from tests.reference import statistics as reference
 from tests.tables import for_each
 
-#: What rliable 1.2.0 gives, with arch 7.2: scores, the seed of its redraws, its numbers. Scores are [runs, tasks].
+#: Results of rliable 1.2.0 with arch 7.2: scores, the seed of its resampling, its numbers. Scores are [runs, tasks].
 RLIABLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "reference" / "rliable.json").read_bytes())
 X, Y, CURVES = (np.array(RLIABLE[name]) for name in ("x", "y", "curves"))
 REFERENCES: dict[Aggregate, Callable[..., float]] = {
@@ -33,24 +33,24 @@ REFERENCES: dict[Aggregate, Callable[..., float]] = {
 }  # fmt: skip
 
 
-def redrawn(*shapes: tuple[int, ...]) -> list[np.ndarray[Any, Any]]:
-    """The redraws that rliable made: of each array in turn, `[reps, *shape]`."""
+def resample(*shapes: tuple[int, ...]) -> list[np.ndarray[Any, Any]]:
+    """Return the samples that rliable drew for each array, `[reps, *shape]`."""
     random = np.random.RandomState(RLIABLE["seed"])
-    made = [[random.choice(shape[0], shape) for shape in shapes] for _ in range(RLIABLE["reps"])]
-    return [np.stack(one) for one in zip(*made, strict=True)]
+    samples = [[random.choice(shape[0], shape) for shape in shapes] for _ in range(RLIABLE["reps"])]
+    return [np.stack(sample) for sample in zip(*samples, strict=True)]
 
 
 @pytest.mark.parametrize("how", ["mean", "iqm", "median"])
-def test_estimates_are_those_of_rliable(how: Aggregate) -> None:
-    (indices,) = redrawn(X.shape)
+def test_estimates_match_rliable(how: Aggregate) -> None:
+    (indices,) = resample(X.shape)
     found = estimate(list(X.T), how, [indices[:, :, task] for task in range(3)])
     expected = [*RLIABLE[how]["value"], *np.ravel(RLIABLE[how]["interval"])]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_probabilities_of_improvement_are_those_of_rliable() -> None:
-    ours, theirs = redrawn(X.shape, Y.shape)
-    drawn = tuple([one[:, :, task] for task in range(3)] for one in (ours, theirs))
+def test_probabilities_of_improvement_match_rliable() -> None:
+    ours, theirs = resample(X.shape, Y.shape)
+    drawn = tuple([side[:, :, task] for task in range(3)] for side in (ours, theirs))
     found = probability_of_improvement(list(X.T), list(Y.T), (drawn[0], drawn[1]))
     expected = [*RLIABLE["probability"]["value"], *np.ravel(RLIABLE["probability"]["interval"])]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
@@ -58,24 +58,22 @@ def test_probabilities_of_improvement_are_those_of_rliable() -> None:
 
 @for_each("how", ["mean", "iqm"])
 @for_each("point", range(4))
-def test_bands_are_those_of_rliable(how: Center, point: int) -> None:
-    """It redraws every point of a curve for itself, so each is compared with its own redraws."""
-    (indices,) = redrawn((9, 1, 4))
+def test_bands_match_rliable(how: Center, point: int) -> None:
+    """rliable resamples each point of a curve separately, so each is compared with its own samples."""
+    (indices,) = resample((9, 1, 4))
     found = band(CURVES[:, point : point + 1], how, indices[:, :, 0, point])
     known = RLIABLE[f"curve_{how}"]
     expected = [known["value"][point], known["interval"][0][point], known["interval"][1][point]]
     np.testing.assert_allclose([values[0] for values in found], expected, rtol=1e-12)
 
 
-#: Few values, so that there are ties.
+#: Few different values, so there are ties.
 SCORES = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=6)
 TASKS = st.lists(SCORES, min_size=1, max_size=3)
 
 
 @given(tasks=TASKS, how=st.sampled_from(["mean", "iqm", "median"]), seed=st.integers(0, 9))
-def test_estimates_of_any_number_of_runs_are_those_of_the_reference(
-    tasks: list[list[float]], how: Aggregate, seed: int
-) -> None:
+def test_estimates_match_the_reference(tasks: list[list[float]], how: Aggregate, seed: int) -> None:
     arrays = [np.array(task) for task in tasks]
     drawn = draws([len(task) for task in tasks], 20, np.random.default_rng(seed))
     found = estimate(arrays, how, drawn)
@@ -90,19 +88,17 @@ def test_estimates_of_any_number_of_runs_are_those_of_the_reference(
     ),
     how=st.sampled_from(["mean", "iqm"]),
 )
-def test_every_point_of_a_band_is_an_estimate(curves: list[list[int]], how: Center) -> None:
+def test_points_of_a_band_are_estimates(curves: list[list[int]], how: Center) -> None:
     points = np.array(curves, dtype=np.float64)  # [T, n]
     drawn = draws([points.shape[1]], 30, np.random.default_rng(0))
     found = band(points.T, how, drawn[0])
     for number, point in enumerate(points):
-        one = estimate([point], how, drawn)
-        np.testing.assert_allclose([values[number] for values in found], one, atol=1e-12)
+        expected = estimate([point], how, drawn)
+        np.testing.assert_allclose([values[number] for values in found], expected, atol=1e-12)
 
 
 @given(ours=TASKS, seed=st.integers(0, 9), shift=st.integers(-2, 2))
-def test_probabilities_of_improvement_are_those_of_the_reference(
-    ours: list[list[float]], seed: int, shift: int
-) -> None:
+def test_probabilities_of_improvement_match_the_reference(ours: list[list[float]], seed: int, shift: int) -> None:
     theirs = [[score + shift for score in task[: len(task) // 2 + 1]] for task in ours]
     generator = np.random.default_rng(seed)
     drawn = tuple(draws([len(task) for task in side], 15, generator) for side in (ours, theirs))
@@ -121,7 +117,7 @@ def test_probabilities_of_improvement_are_those_of_the_reference(
 
 
 @pytest.mark.parametrize("how", ["mean", "iqm"])
-def test_where_a_curve_has_no_number_its_band_has_none(how: Center) -> None:
+def test_band_is_nan_if_a_curve_is_nan(how: Center) -> None:
     curves = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, np.nan]])
     (drawn,) = draws([4], 50, np.random.default_rng(0))
     found = band(curves, how, drawn)
@@ -131,8 +127,8 @@ def test_where_a_curve_has_no_number_its_band_has_none(how: Center) -> None:
 
 
 @pytest.mark.parametrize("how", ["mean", "iqm"])
-def test_redraws_of_many_runs_are_made_in_parts(how: Center, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All redraws of ten thousand runs take gigabytes; parts give the same numbers."""
+def test_samples_of_many_runs_are_drawn_in_parts(how: Center, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All samples of ten thousand runs take gigabytes; parts give the same numbers."""
     random = np.random.default_rng(3)
     tasks = [random.normal(size=size).round(1) for size in (40, 7)]
     curves = random.normal(size=(40, 3))
@@ -143,7 +139,7 @@ def test_redraws_of_many_runs_are_made_in_parts(how: Center, monkeypatch: pytest
         improvement = probability_of_improvement(tasks, [tasks[0][::-1] + 0.1, tasks[1]], (mine, theirs))
         return [*estimate(tasks, how, mine), *improvement, *np.ravel(band(curves, how, mine[0]))]
 
-    whole = numbers()
+    expected = numbers()
     monkeypatch.setattr("rlplug_cli.compare.statistics.PART", 500)
     assert isinstance(draws([40], 60, random)[0], LargeDraws)
-    np.testing.assert_allclose(numbers(), whole, rtol=1e-12)
+    np.testing.assert_allclose(numbers(), expected, rtol=1e-12)

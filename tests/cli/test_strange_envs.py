@@ -1,4 +1,4 @@
-"""Training in environments that nobody here wrote: what they do differently is accepted, or refused in one sentence."""
+"""Unusual environments and settings are accepted, or refused with one sentence."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Plain(gymnasium.Env[Any, Any]):
 
 
 class Chain(Plain):
-    """Its state is nested one level deeper with each step."""
+    """Its state gets one level deeper with each step."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.head: Any = None
@@ -56,15 +56,13 @@ class Chain(Plain):
         return self.observe(), 1.0, self.time == 600, False, {}
 
 
-def test_a_run_with_state_too_deep_to_capture_continues_and_says_it_is_inexact(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_state_too_deep_to_capture_makes_the_resume_inexact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = {**SHORT, "total_timesteps": 1000, "checkpoint_every": 100}
     run = train("ppo", Chain, options, out=tmp_path, hooks=False)
     assert run.status == "finished"
     reason = "Chain: attribute 'head' is nested more than 100 levels deep, which cannot be captured"
-    manifests = [read(place)[1] for place in run.directory.checkpoints_path.iterdir()]
-    assert any(not one["exact"] and one["inexact"].endswith(reason) for one in manifests)
+    manifests = [read(path)[1] for path in run.directory.checkpoints_path.iterdir()]
+    assert any(not manifest["exact"] and manifest["inexact"].endswith(reason) for manifest in manifests)
     assert capsys.readouterr().err.count("a resume from here on will not be exact: ") == 1
 
 
@@ -74,48 +72,48 @@ class Stuck(Plain):
 
 
 class Exiting(Plain):
-    """Its simulator ends the whole process."""
+    """Its simulator exits the process."""
 
     def close(self) -> None:
         raise SystemExit("cannot close")
 
 
 @pytest.mark.parametrize(("env", "kind"), [(Stuck, "RuntimeError"), (Exiting, "SystemExit")])
-def test_an_environment_that_raises_in_close_is_trained_and_said_once(
+def test_error_in_close_is_reported_once(
     env: Any, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train("ppo", env, SHORT, out=tmp_path, hooks=False).status == "finished"
-    said = capsys.readouterr().err
-    assert said.count(f"{env.__name__} raised in close(): {kind}: cannot close; everything else continues") == 1
+    errors = capsys.readouterr().err
+    assert errors.count(f"{env.__name__} raised in close(): {kind}: cannot close; everything else continues") == 1
 
 
 class Masked(Plain):
-    """Gives a mask in info, and counts the actions that are taken."""
+    """Gives a mask in info, and records its actions."""
 
     action_space = spaces.Discrete(3)
 
-    def __init__(self, mask: Any, taken: list[int]) -> None:
-        self.mask, self.taken = mask, taken
+    def __init__(self, mask: Any, actions: list[int]) -> None:
+        self.mask, self.actions = mask, actions
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         return super().reset(seed=seed)[0], {"action_mask": np.array(self.mask)}
 
     def step(self, action: Any) -> Any:
-        self.taken.append(int(action))
+        self.actions.append(int(action))
         return *super().step(action)[:4], {"action_mask": np.array(self.mask)}
 
 
 @pytest.mark.parametrize("mask", [[256, 1, 0], [0.5, 0.5, 0], [1e-9, 3, 0], [True, True, False], [np.inf, 1, 0]])
-def test_every_number_but_0_in_a_mask_allows(mask: Any, tmp_path: Path) -> None:
-    taken = list[int]()
-    train("ppo", lambda: Masked(mask, taken), SHORT, out=tmp_path, hooks=False)
-    assert set(taken) == {0, 1}
+def test_nonzero_numbers_in_a_mask_allow_an_action(mask: Any, tmp_path: Path) -> None:
+    actions = list[int]()
+    train("ppo", lambda: Masked(mask, actions), SHORT, out=tmp_path, hooks=False)
+    assert set(actions) == {0, 1}
 
 
 @pytest.mark.parametrize(
     ("mask", "wrong"), [([0, -np.inf, 0], "-inf"), ([0, -1e9, 0], "-1e.09"), ([np.nan, 1, 1], "nan")]
 )
-def test_masks_that_are_added_to_logits_are_refused(mask: Any, wrong: str, tmp_path: Path) -> None:
+def test_masks_for_logits_are_refused(mask: Any, wrong: str, tmp_path: Path) -> None:
     with pytest.raises(BadEnv, match=rf"info\['action_mask'\] holds {wrong}; give 1 for each choice that is allowed"):
         train("ppo", lambda: Masked(mask, []), SHORT, out=tmp_path, hooks=False)
 
@@ -185,9 +183,7 @@ CASES = [(TwoRewards, AddRewards, 15), (Words, Letters, 5), (NotNumbers, Zeros, 
 
 @pytest.mark.parametrize(("env", "wrapper", "total"), CASES)
 @pytest.mark.parametrize("form", ["class", "object", "id"])
-def test_a_wrapper_counts_before_an_environment_is_judged(
-    env: Any, wrapper: Any, total: int, form: str, tmp_path: Path
-) -> None:
+def test_wrapper_can_make_an_environment_valid(env: Any, wrapper: Any, total: int, form: str, tmp_path: Path) -> None:
     options = {**SHORT, "wrap": [f"{__name__}:{wrapper.__name__}"]}
     gymnasium.register(f"{env.__name__}-v0", entry_point=env)
     try:
@@ -199,12 +195,10 @@ def test_a_wrapper_counts_before_an_environment_is_judged(
 
 
 @pytest.mark.parametrize(("env", "wrapper", "total"), CASES)
-def test_without_the_wrapper_or_with_another_the_refusal_stays(
-    env: Any, wrapper: Any, total: int, tmp_path: Path
-) -> None:
-    said = "the reward is|have no fixed shape|is not a number|call prepare first"
+def test_invalid_environment_is_refused_without_its_wrapper(env: Any, wrapper: Any, total: int, tmp_path: Path) -> None:
+    message = "the reward is|have no fixed shape|is not a number|call prepare first"
     for wrap in ([], [f"{__name__}:Other"], ["time-limit:steps=3"]):
-        with pytest.raises((BadEnv, PluginError), match=said):
+        with pytest.raises((BadEnv, PluginError), match=message):
             train("ppo", env, {**SHORT, "wrap": wrap}, out=tmp_path, hooks=False)
 
 
@@ -212,7 +206,7 @@ class Other(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Changes nothing."""
 
 
-def test_an_id_without_a_version_is_found_in_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_id_without_a_version_is_found_in_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
     text = f"import gymnasium\ngymnasium.register('Unversioned', entry_point='{entry}', max_episode_steps=50)\n"
     (tmp_path / "unversioned_module.py").write_text(text, encoding="utf-8")
@@ -224,10 +218,10 @@ def test_an_id_without_a_version_is_found_in_its_module(tmp_path: Path, monkeypa
 
 
 class Line(Plain):
-    """Its goals are one number."""
+    """Its goals are integers."""
 
-    place: Any = spaces.Discrete(10)
-    observation_space = spaces.Dict(observation=place, achieved_goal=place, desired_goal=place)
+    position: Any = spaces.Discrete(10)
+    observation_space = spaces.Dict(observation=position, achieved_goal=position, desired_goal=position)
 
     def observe(self) -> Any:
         return {"observation": self.time, "achieved_goal": self.time, "desired_goal": 3}
@@ -236,7 +230,7 @@ class Line(Plain):
         return (np.asarray(achieved_goal) == desired_goal).astype(np.float32) - 1
 
 
-def test_goals_may_be_one_number(tmp_path: Path) -> None:
+def test_goals_may_be_integers(tmp_path: Path) -> None:
     options = {**SHORT, "her": 4, "learning_starts": 100}
     assert train("dqn", Line, options, out=tmp_path, hooks=False).status == "finished"
 
@@ -260,7 +254,7 @@ STATES: tuple[Callable[[], Any], ...] = (
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
-def test_global_settings_of_torch_change_nothing(algorithm: str, tmp_path: Path) -> None:
+def test_global_settings_of_torch_have_no_effect(algorithm: str, tmp_path: Path) -> None:
     options = {**SHORT, "total_timesteps": 600}
     expected = train(algorithm, "CartPole-v1", options, out=tmp_path / "plain", hooks=False)
     returns = expected.evaluate(episodes=2, seed=1).returns
@@ -274,8 +268,8 @@ def test_global_settings_of_torch_change_nothing(algorithm: str, tmp_path: Path)
         assert found == action, number
 
 
-def test_a_closed_stdout_ends_no_run(tmp_path: Path, fork: Callable[..., Fork]) -> None:
-    lines = f"""
+def test_closed_stdout_does_not_stop_a_run(tmp_path: Path, fork: Callable[..., Fork]) -> None:
+    script = f"""
 import sys
 from rlplug_core import train
 sys.stdout.close()
@@ -284,14 +278,14 @@ sys.stderr.close()
 run = train("ppo", "CartPole-v1", {SHORT!r}, out={str(tmp_path)!r}, hooks=False)
 sys.exit(run.status != "finished")
 """
-    assert fork("-c", lines).wait(PATIENCE) == 0
+    assert fork("-c", script).wait(PATIENCE) == 0
 
 
-def test_names_that_a_module_makes_when_asked_say_which_package_they_need(tmp_path: Path) -> None:
+def test_lazy_wrapper_names_its_missing_package(tmp_path: Path) -> None:
     for name in ("JaxToNumpy", "JaxToTorch", "NumpyToTorch"):
         if importlib.util.find_spec("array_api_compat") is None:
-            said = f"'gymnasium:{name}' needs the module 'array_api_compat', which is not installed"
-            with pytest.raises(MissingPackage, match=said):
+            message = f"'gymnasium:{name}' needs the module 'array_api_compat', which is not installed"
+            with pytest.raises(MissingPackage, match=message):
                 train("ppo", "CartPole-v1", {**SHORT, "wrap": [f"gymnasium:{name}"]}, out=tmp_path, hooks=False)
 
 
@@ -312,12 +306,12 @@ class Parts(Plain):
 
 
 @pytest.mark.parametrize(("env", "which"), [(Memory, ""), (Parts, " 'screen'")])
-def test_check_says_which_integers_networks_divide(env: Any, which: str) -> None:
+def test_check_names_the_integers_that_networks_divide(env: Any, which: str) -> None:
     (scale,) = (check for check in env_checks(f"{__name__}:{env.__name__}") if check.name == "env-scale")
     assert f"observations{which} are integers, which networks divide by their bound" in scale.outcome().message
 
 
-def test_the_render_modes_are_consulted_before_render(tmp_path: Path) -> None:
+def test_render_modes_are_checked_before_render(tmp_path: Path) -> None:
     run = train("ppo", TextOnly, SHORT, out=tmp_path, hooks=False)
     with pytest.raises(BadEnv, match=r"TextOnly draws no frames: its metadata names the render modes 'ansi'"):
         run.play(episodes=1, video=tmp_path / "film.webp")
@@ -327,4 +321,4 @@ class TextOnly(Plain):
     metadata: Any = {"render_modes": ["ansi"]}
 
     def render(self) -> Any:
-        raise AssertionError("asked for a frame")
+        raise AssertionError("render was called")

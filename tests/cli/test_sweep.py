@@ -1,4 +1,4 @@
-"""`run --seeds` and `sweep`: what is missing is done, nothing twice; what is typed wrong is said before anything."""
+"""`run --seeds` and `sweep` do the missing runs once, and refuse invalid arguments before a run starts."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def journals(directory: Path) -> dict[str, bytes]:
     return {path.parent.name: path.read_bytes() for path in directory.glob("*/journal.jsonl")}
 
 
-def test_a_sweep_does_what_is_missing_and_nothing_twice(
+def test_sweep_repeats_only_missing_runs(
     place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    several = ("--log", "csv", "--log", "tensorboard", "--wrap", "flatten", "--wrap", "time-feature")
-    words = ("sweep", "a2c", "CartPole-v1", "--gamma", "0.9,0.99", *several, *TINY, "--name", "swept", "--json")
+    options = ("--log", "csv", "--log", "tensorboard", "--wrap", "flatten", "--wrap", "time-feature")
+    words = ("sweep", "a2c", "CartPole-v1", "--gamma", "0.9,0.99", *options, *TINY, "--name", "swept", "--json")
     waits = record_waits(monkeypatch)
     first = rlplug(*words, "--seeds", "1")
     assert first.code == 0, first.err
@@ -53,50 +53,46 @@ def test_a_sweep_does_what_is_missing_and_nothing_twice(
     assert "2 of 2 finished" in first.err
     found = json.loads(first.out)
     jsonschema.validate(found, SCHEMA)
-    options = json.loads((Path(found["runs"][0]["path"]) / "config.json").read_bytes())["options"]
-    assert (options["log"], options["wrap"]) == (["csv", "tensorboard"], ["flatten", "time-feature"])
+    recorded = json.loads((Path(found["runs"][0]["path"]) / "config.json").read_bytes())["options"]
+    assert (recorded["log"], recorded["wrap"]) == (["csv", "tensorboard"], ["flatten", "time-feature"])
     before = journals(place / "runs" / "swept")
-    assert list(before) == [run["name"] for run in found["runs"]] or set(before) == {
-        run["name"] for run in found["runs"]
-    }
+    assert set(before) == {run["name"] for run in found["runs"]}
 
     shutil.rmtree(place / "runs" / "swept" / "a2c-CartPole-v1-gamma=0.9-s1")
-    (place / "runs" / "swept" / "a2c-CartPole-v1-gamma=0.9-s1").mkdir()  # killed in its first moment
+    (place / "runs" / "swept" / "a2c-CartPole-v1-gamma=0.9-s1").mkdir()  # like a run killed at its start
     again = rlplug(*words, "--seeds", "1")
     assert again.code == 0, again.err
     after = journals(place / "runs" / "swept")
     assert len(after) == 2
-    kept = "a2c-CartPole-v1-gamma=0.99-s1"
-    assert after[kept] == before[kept]
+    finished = "a2c-CartPole-v1-gamma=0.99-s1"
+    assert after[finished] == before[finished]
     assert "gamma=0.99" in (place / "runs" / "swept" / "compare.html").read_text()
     assert len(json.loads(rlplug("runs", "--json").out)) == 2
 
 
-def test_seeds_of_one_run_are_below_one_parent_in_mlflow(
-    with_store: str, place: Path, rlplug: Callable[..., Any]
-) -> None:
+def test_seeds_have_one_parent_in_mlflow(with_store: str, place: Path, rlplug: Callable[..., Any]) -> None:
     from mlflow import MlflowClient
 
-    done = rlplug(
+    result = rlplug(
         "run", "a2c", "CartPole-v1", "--seeds", "3,5", *TINY, "--set", "gamma=0.9", "--name", "pair", "--json"
     )
-    assert done.code == 0, done.err
-    jsonschema.validate(json.loads(done.out), SCHEMA)
+    assert result.code == 0, result.err
+    jsonschema.validate(json.loads(result.out), SCHEMA)
     client = MlflowClient(with_store)
-    (experiment,) = (one for one in client.search_experiments() if one.name == "CartPole-v1")
-    runs = {one.info.run_name: one for one in client.search_runs([experiment.experiment_id])}
+    (experiment,) = (each for each in client.search_experiments() if each.name == "CartPole-v1")
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
     assert set(runs) == {"pair", "a2c-CartPole-v1-s3", "a2c-CartPole-v1-s5"}
-    above = runs.pop("pair")
-    assert above.info.status == "FINISHED"
-    assert [file.path for file in client.list_artifacts(above.info.run_id)] == ["compare.html"]
+    parent = runs.pop("pair")
+    assert parent.info.status == "FINISHED"
+    assert [file.path for file in client.list_artifacts(parent.info.run_id)] == ["compare.html"]
     for run in runs.values():
         assert run.info.status == "FINISHED"
-        assert run.data.tags["mlflow.parentRunId"] == above.info.run_id
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         assert run.data.params["gamma"] == "0.9"
 
 
-def test_a_page_of_runs_that_are_gone_is_gone_too(place: Path) -> None:
-    """And what is told at the end needs none."""
+def test_page_of_removed_runs_is_removed(place: Path) -> None:
+    """The last lines also work without a page."""
     write_run(place / "swept" / "one", [1.0, 2.0])
     found = write_comparison(place / "swept", complete=True)
     assert last_lines(place / "swept", found).splitlines()[-2:] == ["page     swept/compare.html", "runs     swept"]
@@ -106,16 +102,15 @@ def test_a_page_of_runs_that_are_gone_is_gone_too(place: Path) -> None:
     assert list((place / "swept").iterdir()) == []
 
 
-class Place:
-    """Somewhere runs are only written down: those in `bad` are killed at their first start, the others end at once."""
+class FakeMachine:
+    """Writes runs without training: runs in `bad` are killed at their first start, the others finish."""
 
     def __init__(self, directory: Path, *bad: str) -> None:
         self.directory, self.bad, self.started = directory, list(bad), list[str]()
 
-    def start(self, words: Any, log: Path, cores: int) -> Place:
+    def start(self, words: Any, log: Path, cores: int) -> FakeMachine:
         name = words[words.index("--name") + 1] if "--name" in words else Path(words[1]).name
         self.started.append(f"{words[0]} {name}")
-        self.now = name
         if name in self.bad:
             self.bad.remove(name)
             write_run(self.directory / name, [1.0], status="")
@@ -132,44 +127,44 @@ class Place:
     def kill(self) -> None: ...
 
 
-def test_a_run_that_is_killed_is_resumed_once_and_takes_no_other_with_it(place: Path) -> None:
-    here = Place(place, "a", "c", "c")
-    crew = TaskPool(place, here, size=8)
+def test_killed_run_is_resumed_once_and_does_not_stop_others(place: Path) -> None:
+    machine = FakeMachine(place, "a", "c", "c")
+    pool = TaskPool(place, machine, size=8)
     write_run(place / "done", [3.0])
     for name in ("done", "a", "b", "c"):
-        crew.add(Task(name, "ppo", "CartPole-v1", 1, ()), {"total_timesteps": 100}, 1)
-    assert crew.entries["done"].progress.status == "finished"
+        pool.add(Task(name, "ppo", "CartPole-v1", 1, ()), {"total_timesteps": 100}, 1)
+    assert pool.entries["done"].progress.status == "finished"
     for name in ("a", "b"):
-        crew.start(crew.entries[name])
-    while crew.working:
-        crew.poll()
-    assert here.started == ["run a", "run b", "resume a"]
-    assert crew.entries["a"].progress.status == crew.entries["b"].progress.status == "finished"
+        pool.start(pool.entries[name])
+    while pool.working:
+        pool.poll()
+    assert machine.started == ["run a", "run b", "resume a"]
+    assert pool.entries["a"].progress.status == pool.entries["b"].progress.status == "finished"
 
 
-def test_a_record_without_a_configuration_is_left_for_its_owner(place: Path) -> None:
-    task = Task("half", "ppo", "CartPole-v1", 1, ())
-    (place / "half").mkdir()
-    (place / "half" / "notes.txt").write_text("of the user")
-    assert command_words(place, task)[0] == "run"  # killed before it had anything
-    assert (place / "half" / "notes.txt").exists()
-    shutil.rmtree(place / "half")
-    write_run(place / "half", [3.0])
-    (place / "half" / "config.json").unlink()
+def test_run_without_a_config_is_not_overwritten(place: Path) -> None:
+    task = Task("partial", "ppo", "CartPole-v1", 1, ())
+    (place / "partial").mkdir()
+    (place / "partial" / "notes.txt").write_text("of the user")
+    assert command_words(place, task)[0] == "run"  # killed before it wrote anything
+    assert (place / "partial" / "notes.txt").exists()
+    shutil.rmtree(place / "partial")
+    write_run(place / "partial", [3.0])
+    (place / "partial" / "config.json").unlink()
     with pytest.raises(
-        UsageError, match=r"half has a run.s records but no config\.json; restore config\.json, or delete"
+        UsageError, match=r"partial has a run.s records but no config\.json; restore config\.json, or delete"
     ):
         command_words(place, task)
-    assert (place / "half" / "journal.jsonl").exists()
+    assert (place / "partial" / "journal.jsonl").exists()
 
 
-def test_tasks_start_as_the_cores_allow(place: Path) -> None:
-    crew = TaskPool(place, Place(place), size=4)
-    small = crew.add(Task("small", "ppo", "CartPole-v1", 1, ()), {"total_timesteps": 100}, 2)
-    assert crew.room(9)  # with the place to itself
-    crew.start(small)
-    assert crew.room(2)
-    assert not crew.room(3)
+def test_pool_starts_tasks_that_fit_the_cores(place: Path) -> None:
+    pool = TaskPool(place, FakeMachine(place), size=4)
+    small = pool.add(Task("small", "ppo", "CartPole-v1", 1, ()), {"total_timesteps": 100}, 2)
+    assert pool.room(9)  # the pool is empty
+    pool.start(small)
+    assert pool.room(2)
+    assert not pool.room(3)
 
 
 @pytest.mark.parametrize(
@@ -183,55 +178,55 @@ def test_tasks_start_as_the_cores_allow(place: Path) -> None:
         ("impala", {"actors": 3, "inline": True}, 1),
     ],
 )
-def test_a_run_costs_its_threads_in_each_of_its_processes(algorithm: str, options: dict[str, Any], cores: int) -> None:
+def test_cost_of_a_run_is_threads_times_processes(algorithm: str, options: dict[str, Any], cores: int) -> None:
     values = {**preset(algorithm, "CartPole-v1"), **options}
     assert cost(algorithm, with_defaults(values)) == cores
 
 
-def test_a_quiet_display_says_nothing(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    crew = TaskPool(place / "sweep", None, 1)  # type: ignore[arg-type]  # no task has a place
-    with display("sweep", crew, None, lambda: "none") as screen:
+def test_quiet_display_prints_nothing(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pool = TaskPool(place / "sweep", None, 1)  # type: ignore[arg-type]  # no task starts
+    with display("sweep", pool, None, lambda: "none") as screen:
         screen.show([])
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_run_that_ended_is_said_before_the_next_begins(place: Path) -> None:
-    standing = SimpleNamespace(steps=0, status="finished", finals={}, last=1.0, seconds=1.0)
-    first, second = (SimpleNamespace(task=SimpleNamespace(name=name), progress=standing) for name in ("s1", "s2"))
-    stream, crew = io.StringIO(), SimpleNamespace(working=[first], signal=0)
-    lines = Lines("sweep", crew, stream, lambda: "")  # type: ignore[arg-type]
+def test_lines_show_the_end_of_a_run_before_the_next_start(place: Path) -> None:
+    progress = SimpleNamespace(steps=0, status="finished", finals={}, last=1.0, seconds=1.0)
+    first, second = (SimpleNamespace(task=SimpleNamespace(name=name), progress=progress) for name in ("s1", "s2"))
+    stream, pool = io.StringIO(), SimpleNamespace(working=[first], signal=0)
+    lines = Lines("sweep", pool, stream, lambda: "")  # type: ignore[arg-type]
     lines.show([])
-    crew.working = [second]
+    pool.working = [second]
     lines.show([first])  # type: ignore[list-item]
     assert [tuple(line.split()[:2]) for line in stream.getvalue().splitlines()[1:]] == [
         ("s1:", "starts"), ("s1:", "finished"), ("s2:", "starts"),
     ]  # fmt: skip
 
 
-def test_one_process_at_a_time_works_on_a_directory(place: Path) -> None:
+def test_directory_is_locked_by_one_process(place: Path) -> None:
     with lock_directory(place / "here"), pytest.raises(UsageError, match=r"process \d+ is working on"):
         lock_directory(place / "here")
     lock_directory(place / "here").close()
 
 
-def test_a_run_is_not_written_into(place: Path) -> None:
+def test_sweep_in_a_run_directory_is_refused(place: Path) -> None:
     run = write_run(place / "runs" / "mine", [1.0])
     with pytest.raises(UsageError, match="mine is a run; choose another --name"):
         lock_directory(run)
     assert not (run / "lock").exists()
 
 
-def test_a_directory_keeps_its_tasks_and_refuses_others_of_the_same_name(place: Path) -> None:
-    one, two = (Task(name, "ppo", "CartPole-v1", 1, ("--gamma", "0.9")) for name in ("one", "two"))
-    assert open_sweep(place, "sweep", [one]).tasks == (one,)
-    assert open_sweep(place, "sweep", [two]).tasks == (one, two)
+def test_sweep_refuses_other_tasks_with_the_same_name(place: Path) -> None:
+    first, second = (Task(name, "ppo", "CartPole-v1", 1, ("--gamma", "0.9")) for name in ("one", "two"))
+    assert open_sweep(place, "sweep", [first]).tasks == (first,)
+    assert open_sweep(place, "sweep", [second]).tasks == (first, second)
     with pytest.raises(UsageError, match="was started with other options"):
         open_sweep(place, "sweep", [Task("one", "ppo", "CartPole-v1", 1, ())])
     with pytest.raises(UsageError, match="belongs to 'rlplug sweep'"):
         open_sweep(place, "tune", [])
 
 
-def test_other_seeds_of_one_name_have_the_same_options(place: Path) -> None:
+def test_more_seeds_need_the_same_options(place: Path) -> None:
     def task(seed: int, *words: str, algorithm: str = "ppo") -> Task:
         return Task(f"ppo-CartPole-v1-s{seed}", algorithm, "CartPole-v1", seed, words)
 
@@ -246,7 +241,7 @@ def test_other_seeds_of_one_name_have_the_same_options(place: Path) -> None:
     assert open_sweep(place, "seeds", more).tasks == (*first, *more)
 
 
-def test_a_file_of_options_that_has_changed_is_said(place: Path) -> None:
+def test_changed_config_file_is_refused(place: Path) -> None:
     (place / "c.toml").write_text("gamma = 0.9")
 
     def task(seed: int) -> Task:
@@ -259,7 +254,7 @@ def test_a_file_of_options_that_has_changed_is_said(place: Path) -> None:
         open_sweep(place, "seeds", [task(3)])
 
 
-def test_a_directory_of_two_configurations_from_before_goes_on(place: Path) -> None:
+def test_old_sweep_with_two_configurations_continues(place: Path) -> None:
     mixed = tuple(Task(f"ppo-s{seed}", "ppo", "CartPole-v1", seed, ("--gamma", f"0.{seed}")) for seed in (1, 2))
     Sweep("seeds", "uid", 1.0, mixed).write(place)
     for task in mixed:
@@ -276,7 +271,7 @@ def test_seeds_are_a_number_or_a_list() -> None:
             seeds(wrong)
 
 
-def test_alternatives_are_parted_by_commas_but_where_a_value_holds_them() -> None:
+def test_commas_separate_alternatives_outside_of_values() -> None:
     assert alternatives("1e-3, 3e-4", "float") == ["1e-3", "3e-4"]
     assert alternatives("cosine(1e-3,1e-5),1e-3", "float") == ["cosine(1e-3,1e-5)", "1e-3"]
     assert alternatives("[1, [2, 3]],[4]", "str") == ["[1, [2, 3]]", "[4]"]
@@ -292,7 +287,7 @@ def test_alternatives_are_parted_by_commas_but_where_a_value_holds_them() -> Non
     assert axis("gamma", ("--set", "gamma="), "0.9", "float") == [(("--set", "gamma=0.9"), "")]
 
 
-def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
+def test_tasks_have_unique_names_and_are_ordered_by_seed() -> None:
     axes = {"ppo": [axis("net.hidden", ("--net.hidden",), "64,64;32", "ints")], "./a.py:PPO": []}
     found = tasks(["ppo", "./a.py:PPO"], ["CartPole-v1"], axes, [1, 2])
     assert [task.name for task in found[:3]] == [
@@ -304,7 +299,7 @@ def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             ("sweep", "a2c", "CartPole-v1", "--set", "learning_rate=fast"),
@@ -347,11 +342,11 @@ def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
         (("run", "dqn", "Pendulum-v1", "--seeds", "2"), "rlplug: DQN needs Discrete actions and Pendulum-v1 has Box"),
     ],
 )
-def test_wrong_arguments_are_one_sentence_and_start_nothing(
-    place: Path, rlplug: Callable[..., Any], words: tuple[str, ...], said: str
+def test_invalid_arguments_print_one_sentence_and_start_no_run(
+    place: Path, rlplug: Callable[..., Any], words: tuple[str, ...], message: str
 ) -> None:
-    done = rlplug(*words)
-    assert done.code == 2, done.err
-    assert said in done.err
-    assert done.err.count("\n") == 1
+    result = rlplug(*words)
+    assert result.code == 2, result.err
+    assert message in result.err
+    assert result.err.count("\n") == 1
     assert not (place / "runs").exists()

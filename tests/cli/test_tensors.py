@@ -1,8 +1,7 @@
-"""Rows as tensors: the same learning as with arrays, no look at the device inside a rollout, exact resume."""
+"""Environments that give tensors: the same learning as with arrays, no device reads in rollouts, exact resume."""
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections import Counter
@@ -52,8 +51,8 @@ from rlplug_envs.families.tensor import WORLDS as WORLD_CLASSES
 from rlplug_envs.tensors.adapter import TensorAdapter
 from rlplug_envs.tensors.cart_pole import CartPole
 from rlplug_envs.tensors.pendulum import Pendulum
-from tests.cli.conftest import Done
-from tests.cli.test_mirror import client, history, send_all, written_points
+from tests.cli.conftest import Result
+from tests.cli.test_mirror import client, history, journal_points, send_all
 
 ROWS = 16
 ROOT = Path(__file__).parents[2]
@@ -61,7 +60,7 @@ NO_MLFLOW = {"RLPLUG_DISABLED_PLUGINS": "mlflow"}
 
 
 class OnHost(VectorEnv[Any, Any, Any]):
-    """A world in torch as one of arrays: the same numbers by the other door."""
+    """Gives the numbers of a world in torch as arrays."""
 
     def __init__(self, world: TensorWorld) -> None:
         self.world = world
@@ -77,8 +76,7 @@ class OnHost(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> Any:
         *results, info = self.world.step(torch.from_numpy(np.array(actions)))
-        found = [tree_map(lambda part: part.clone().numpy(), one) for one in (*results, info)]
-        return tuple(found)
+        return tuple(tree_map(lambda part: part.clone().numpy(), result) for result in (*results, info))
 
 
 class ShortPole(CartPole):
@@ -87,19 +85,19 @@ class ShortPole(CartPole):
     time_limit = 13
 
 
-class SeenByCritic(ShortPole):
-    """The policy sees positions and angles, the critic everything."""
+class PolicyAndCritic(ShortPole):
+    """The policy observes positions and angles, the critic everything."""
 
     single_observation_space: Any = Dict(
-        {"seen": Box(-np.inf, np.inf, (2,)), "critic": CartPole.single_observation_space}
+        {"policy": Box(-np.inf, np.inf, (2,)), "critic": CartPole.single_observation_space}
     )
 
     def observe(self, rows: Any) -> Any:
-        return {"seen": rows["state"][:, ::2], "critic": rows["state"]}
+        return {"policy": rows["state"][:, ::2], "critic": rows["state"]}
 
 
 class CostlyPole(ShortPole):
-    """Says in `info` what a step costs."""
+    """Gives the cost of a step in `info`."""
 
     def step(self, action: torch.Tensor) -> Any:
         *results, info = super().step(action)
@@ -107,7 +105,7 @@ class CostlyPole(ShortPole):
 
 
 class CarefulPPO(PPOLearner):
-    """Learns from rewards minus costs, which are a signal."""
+    """Learns from rewards minus costs; the cost is a signal."""
 
     signals = ("cost",)
 
@@ -134,7 +132,7 @@ class Leaky(Memory):
 
 
 class SameNumbers:
-    """The draws of an agent on the host, as tensors."""
+    """The random numbers of an agent on the host, as tensors."""
 
     def __init__(self, agent: Any, rows: int) -> None:
         generator = agent.seeds.generator()
@@ -150,7 +148,7 @@ def runner(algorithm: str, env: object, **options: Any) -> Any:
 
 
 class SameIntegers:
-    """The draws of a replay buffer on the host, as tensors."""
+    """The random numbers of a replay buffer on the host, as tensors."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self.generator = generator
@@ -188,24 +186,24 @@ def host_pendulums(num_envs: int) -> OnHost:
 
 
 def tensor_views(num_envs: int, device: str) -> TensorWorld:
-    return SeenByCritic(num_envs, device)
+    return PolicyAndCritic(num_envs, device)
 
 
 def host_views(num_envs: int) -> OnHost:
-    return OnHost(SeenByCritic(num_envs))
+    return OnHost(PolicyAndCritic(num_envs))
 
 
-def updates(algorithm: str, env: Callable[..., object], count: int, **options: Any) -> Any:
-    made = runner(algorithm, env, **options)
-    if made.actor.env.spec.device is not None:
-        agent = getattr(made.actor.agent, "agent", made.actor.agent)
-        agent = getattr(agent, "chooser", agent)  # draws for a network of action values with a memory
+def train_updates(algorithm: str, env: Callable[..., object], count: int, **options: Any) -> Any:
+    trainer = runner(algorithm, env, **options)
+    if trainer.actor.env.spec.device is not None:
+        agent = getattr(trainer.actor.agent, "agent", trainer.actor.agent)
+        agent = getattr(agent, "chooser", agent)  # it draws for Q-networks with a memory
         agent.draws = SameNumbers(agent, ROWS)
-    if isinstance(made.actor.buffer, DeviceReplay):
-        made.actor.buffer.draws = SameIntegers(made.actor.buffer.generator)
-    while made.clock.updates < count:
-        turn(made.actor, made.clock, made.meter)
-    return made
+    if isinstance(trainer.actor.buffer, DeviceReplay):
+        trainer.actor.buffer.draws = SameIntegers(trainer.actor.buffer.generator)
+    while trainer.clock.updates < count:
+        turn(trainer.actor, trainer.clock, trainer.meter)
+    return trainer
 
 
 PPO = {"n_steps": 32, "batch_size": 64, "n_epochs": 2}
@@ -251,17 +249,17 @@ REPLAY = {"learning_starts": 64, "batch_size": 16, "buffer_size": 24 * ROWS, "tr
     ],
 )
 def test_arrays_and_tensors_give_the_same_weights(algorithm: str, options: dict[str, Any]) -> None:
-    """Replay overwrites its oldest steps in these runs."""
+    """The replay buffers overwrite their oldest steps in these runs."""
     continuous = algorithm in {"td3", "sac"}
     count = 40 if "buffer_size" in options else 10
     careful = algorithm.endswith("CarefulPPO")
     arrays = host_costs if careful else host_pendulums if continuous else host_rows
     tensors = tensor_costs if careful else tensor_pendulums if continuous else tensor_rows
-    host = updates(algorithm, arrays, count, **options)
-    device = updates(algorithm, tensors, count, **options)
+    host = train_updates(algorithm, arrays, count, **options)
+    device = train_updates(algorithm, tensors, count, **options)
     differences = [
-        float((one - other).detach().abs().max())
-        for one, other in zip(host.learner.parameters(), device.learner.parameters(), strict=True)
+        float((expected - found).detach().abs().max())
+        for expected, found in zip(host.learner.parameters(), device.learner.parameters(), strict=True)
     ]
     assert max(differences) < 1e-5
     assert [(at, episode.row, episode.length) for at, episode in host.actor.episodes] == [
@@ -269,12 +267,12 @@ def test_arrays_and_tensors_give_the_same_weights(algorithm: str, options: dict[
     ]
 
 
-def test_a_critic_with_observations_of_its_own_learns_the_same_from_tensors() -> None:
-    options = {**PPO, "net.obs": ["seen"], "critic_net.obs": ["critic"]}
-    host = updates("ppo", host_views, 6, **options)
-    device = updates("ppo", tensor_views, 6, **options)
+def test_critic_with_other_observations_learns_the_same_from_tensors() -> None:
+    options = {**PPO, "net.obs": ["policy"], "critic_net.obs": ["critic"]}
+    host = train_updates("ppo", host_views, 6, **options)
+    device = train_updates("ppo", tensor_views, 6, **options)
     pairs = list(zip(host.learner.parameters(), device.learner.parameters(), strict=True))
-    assert max(float((one - other).detach().abs().max()) for one, other in pairs) < 1e-5
+    assert max(float((expected - found).detach().abs().max()) for expected, found in pairs) < 1e-5
     assert {2, 4} <= {weight.shape[1] for weight in device.learner.parameters() if weight.ndim == 2}
 
 
@@ -284,12 +282,12 @@ def mirror(obs: Any, action: Any) -> Any:
 
 
 @pytest.mark.parametrize("rows", [tensor_rows, host_rows])
-def test_mirror_images_make_a_policy_symmetric(rows: Any) -> None:
-    """The difference between the action's probability and that of its image, before and after ten updates."""
+def test_symmetry_makes_a_policy_symmetric(rows: Any) -> None:
+    """Compares the probability of an action with that of its mirror image after ten updates."""
 
     def asymmetry(symmetry: str | None) -> float:
         options = {**PPO, "n_epochs": 10, "learning_rate": 3e-3, "anneal_lr": False, "symmetry": symmetry}
-        policy = updates("ppo", rows, 10, **options).learner.policy
+        policy = train_updates("ppo", rows, 10, **options).learner.policy
         obs = torch.rand((256, 4), generator=torch.Generator().manual_seed(0)) - 0.5
         with torch.no_grad():
             right, image = (policy(each).softmax(-1) for each in (obs, -obs))
@@ -298,9 +296,9 @@ def test_mirror_images_make_a_policy_symmetric(rows: Any) -> None:
     assert 3 * asymmetry(f"{__file__}:mirror") < asymmetry(None)
 
 
-def test_a_wrong_symmetry_is_refused() -> None:
+def test_invalid_symmetry_is_refused() -> None:
     with pytest.raises(PluginError, match=r"the symmetry '.*:wrong_mirror' returns .* of the same shapes"):
-        updates("ppo", tensor_rows, 1, **PPO, symmetry=f"{__file__}:wrong_mirror")
+        train_updates("ppo", tensor_rows, 1, **PPO, symmetry=f"{__file__}:wrong_mirror")
     with pytest.raises(UsageError, match="a memory has no mirror image"):
         runner("ppo", tensor_rows, **PPO, symmetry=f"{__file__}:mirror", memory="gru")
 
@@ -310,7 +308,7 @@ def wrong_mirror(obs: Any, action: Any) -> Any:
 
 
 def test_signals_of_tensors_are_checked() -> None:
-    """A signal that no step has, one of another size, and numbers that are not finite."""
+    """A missing signal, a signal of another size, and numbers that are not finite."""
     env = runner("ppo", tensor_rows, **PPO).actor.env
     env.reset(0)
     info: dict[str, Any] = {}
@@ -340,16 +338,16 @@ def test_signals_of_tensors_are_checked() -> None:
         (f"{__file__}:CarefulPPO", {**PPO, "memory": "lstm"}),
     ],
 )
-def test_a_rollout_never_waits_for_the_device(algorithm: str, options: dict[str, Any]) -> None:
-    made = updates(algorithm, tensor_costs, 2, **options)
-    while made.actor.buffer.position:
-        turn(made.actor, made.clock, made.meter)
+def test_rollout_never_waits_for_the_device(algorithm: str, options: dict[str, Any]) -> None:
+    trainer = train_updates(algorithm, tensor_costs, 2, **options)
+    while trainer.actor.buffer.position:
+        turn(trainer.actor, trainer.clock, trainer.meter)
     with HostReads() as reads:
         for _ in range(options["n_steps"]):
-            made.actor.buffer.add(made.actor.step())
+            trainer.actor.buffer.add(trainer.actor.step())
     assert reads.counts == {}
-    update(made.learner, made.actor.buffer, made.clock, made.meter)
-    episodes = made.actor.take_episodes()
+    update(trainer.learner, trainer.actor.buffer, trainer.clock, trainer.meter)
+    episodes = trainer.actor.take_episodes()
     assert len(episodes) > ROWS
     assert all(to_host(torch.tensor(episode.total)) == episode.length <= 13 for _, episode in episodes)
 
@@ -357,18 +355,18 @@ def test_a_rollout_never_waits_for_the_device(algorithm: str, options: dict[str,
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("algorithm", ["ppo", "pqn"])
-def test_cuda_finds_no_wait_in_a_rollout(algorithm: str) -> None:
-    """As the test above, by CUDA's own check: it raises if a call waits for the device."""
-    made = runner(algorithm, tensor_costs, device="cuda", **PPO)
-    while made.clock.updates < 2 or made.actor.buffer.position:
-        turn(made.actor, made.clock, made.meter)
+def test_cuda_sees_no_synchronization_in_a_rollout(algorithm: str) -> None:
+    """Like the test above with CUDA's own check, which raises if a call waits for the device."""
+    trainer = runner(algorithm, tensor_costs, device="cuda", **PPO)
+    while trainer.clock.updates < 2 or trainer.actor.buffer.position:
+        turn(trainer.actor, trainer.clock, trainer.meter)
     torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(PPO["n_steps"] - 1):
-            made.actor.buffer.add(made.actor.step())
+            trainer.actor.buffer.add(trainer.actor.step())
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert made.actor.buffer.position == PPO["n_steps"] - 1
+    assert trainer.actor.buffer.position == PPO["n_steps"] - 1
 
 
 #: Algorithms that refuse tensors, each with the reason.
@@ -382,56 +380,56 @@ THIRD_PARTY = f"{ROOT}/examples/my_algo.py:MyAlgo"
 
 
 @pytest.mark.slow
-def test_every_algorithm_learns_from_tensors_or_refuses_them() -> None:
-    """Agents read nothing from the device, and nothing turns a tensor into an array without a copy to the host."""
+def test_algorithms_learn_from_tensors_or_refuse_them() -> None:
+    """Agents do not read from the device, and no code turns a tensor into an array without a copy to the host."""
     algorithms = sorted(path.stem for path in (ROOT / "rlplug-algos/src/rlplug_algos/index").glob("*.json"))
     assert len(algorithms) > 40
     faults = []
     for algorithm in [*algorithms, THIRD_PARTY]:
         try:
-            made, reads = _updates_under_watch(algorithm)
+            trainer, reads = _count_reads(algorithm)
         except UsageError as error:
             if not re.search(REFUSED.get(algorithm, "^$"), str(error)):
                 faults.append(f"{algorithm}: {error}")
             continue
-        if algorithm in REFUSED or reads["acting"] or reads["__array__"] or made.clock.updates < 4:
-            faults.append(f"{algorithm}: {made.clock.updates} updates, {reads}")
+        if algorithm in REFUSED or reads["acting"] or reads["__array__"] or trainer.clock.updates < 4:
+            faults.append(f"{algorithm}: {trainer.clock.updates} updates, {reads}")
     assert not faults
 
 
-def _updates_under_watch(algorithm: str) -> tuple[Any, Counter[str]]:
-    """Return a runner after four updates, with the reads from the device in some of them and while acting."""
+def _count_reads(algorithm: str) -> tuple[Any, Counter[str]]:
+    """Return a trainer after four updates, and the device reads in updates 2 to 4 and while acting."""
     kind: Any = find_algorithm(algorithm)
-    wanted = {"learning_starts": 640, "batch_size": 64, "buffer_size": 64 * ROWS, "train_freq": ROWS, "n_steps": 8}
+    small = {"learning_starts": 640, "batch_size": 64, "buffer_size": 64 * ROWS, "train_freq": ROWS, "n_steps": 8}
     names = {option.name for option in schema(kind.Config)}
     continuous = "Discrete" not in (kind.actions or ("Discrete",))
-    made = runner(
+    trainer = runner(
         algorithm,
         tensor_pendulums if continuous else tensor_rows,
         runner="sync",
-        **{name: value for name, value in wanted.items() if name in names},
+        **{name: value for name, value in small.items() if name in names},
     )
-    while not made.clock.updates:
-        turn(made.actor, made.clock, made.meter)
+    while not trainer.clock.updates:
+        turn(trainer.actor, trainer.clock, trainer.meter)
     with HostReads() as reads:
-        while made.clock.updates < 4:
-            turn(made.actor, made.clock, made.meter)
+        while trainer.clock.updates < 4:
+            turn(trainer.actor, trainer.clock, trainer.meter)
     with HostReads() as acting:
         for _ in range(8):
-            made.actor.step()
-    return made, reads.counts | Counter(acting=acting.counts.total())
+            trainer.actor.step()
+    return trainer, reads.counts | Counter(acting=acting.counts.total())
 
 
-def act_inline(made: Any, count: int) -> Any:
-    """Learn from `count` chunks of actors in this process."""
-    for actor in made.fleet.actors:
+def act_inline(trainer: Any, count: int) -> Any:
+    """Learn from at least `count` chunks of actors in this process."""
+    for actor in trainer.fleet.actors:
         if actor.env.spec.device is not None and not isinstance(actor.agent.draws, SameNumbers):
             actor.agent.draws = SameNumbers(actor.agent, ROWS)
     while count:
-        for chunk in made.fleet.receive():
-            made._take(chunk)
+        for chunk in trainer.fleet.receive():
+            trainer._take(chunk)
             count -= 1
-    return made
+    return trainer
 
 
 INLINE = {"inline": True, "actors": 2, "max_lag": 1, "n_steps": 16}
@@ -448,12 +446,12 @@ INLINE = {"inline": True, "actors": 2, "max_lag": 1, "n_steps": 16}
 )
 def test_inline_actors_give_the_same_weights_from_tensors(algorithm: str, options: dict[str, Any]) -> None:
     host, device = (act_inline(runner(algorithm, rows, **options), 10) for rows in (host_rows, tensor_rows))
-    if algorithm == "dqn":  # its draws differ, so only the stored steps are the same
-        ours, theirs = (made.buffer.parts[0].data for made in (device, host))
+    if algorithm == "dqn":  # its random numbers differ, so only the stored steps are the same
+        ours, theirs = (trainer.buffer.parts[0].data for trainer in (device, host))
         assert ours.count == theirs.count > 0
         return
     pairs = list(zip(host.learner.parameters(), device.learner.parameters(), strict=True))
-    assert max(float((one - other).detach().abs().max()) for one, other in pairs) < 1e-5
+    assert max(float((expected - found).detach().abs().max()) for expected, found in pairs) < 1e-5
     assert len(host.episodes()) == len(device.episodes()) > ROWS
     while device.fleet.position:
         device.fleet.receive()
@@ -463,20 +461,20 @@ def test_inline_actors_give_the_same_weights_from_tensors(algorithm: str, option
     assert reads.counts == {}
 
 
-def test_inline_actors_of_tensors_resume_to_the_same_bits(tmp_path: Path) -> None:
-    whole = runner("impala", "tensor/CartPole-v1", **INLINE)
+def test_inline_actors_of_tensors_resume_exactly(tmp_path: Path) -> None:
+    original = runner("impala", "tensor/CartPole-v1", **INLINE)
     for _ in range(70):
-        [whole._take(chunk) for chunk in whole.fleet.receive()]
-    assert whole.fleet.position
-    assert whole.fleet.waiting
-    Checkpoints(tmp_path).save("step", whole.clock.steps, whole.state_dict(), {})
+        [original._take(chunk) for chunk in original.fleet.receive()]
+    assert original.fleet.position
+    assert original.fleet.waiting
+    Checkpoints(tmp_path).save("step", original.clock.steps, original.state_dict(), {})
     resumed = runner("impala", "tensor/CartPole-v1", **INLINE)
     resumed.load_state_dict(Checkpoints(tmp_path).load(("step",))[1])
-    for each in (whole, resumed):
+    for each in (original, resumed):
         for _ in range(70):
             [each._take(chunk) for chunk in each.fleet.receive()]
-    pairs = zip(whole.learner.parameters(), resumed.learner.parameters(), strict=True)
-    assert all(torch.equal(one, other) for one, other in pairs)
+    pairs = zip(original.learner.parameters(), resumed.learner.parameters(), strict=True)
+    assert all(torch.equal(expected, found) for expected, found in pairs)
 
 
 STOP = """
@@ -510,7 +508,7 @@ def final_weights(run: Path) -> Any:
         ("ppo", {"inference_backend": "numpy"}, "which NumPy cannot use"),
     ],
 )
-def test_parts_without_tensors_refuse_them(algorithm: str, options: dict[str, Any], reason: str) -> None:
+def test_parts_without_tensor_support_refuse_tensors(algorithm: str, options: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         runner(algorithm, "tensor/CartPole-v1", **options)
 
@@ -518,69 +516,69 @@ def test_parts_without_tensors_refuse_them(algorithm: str, options: dict[str, An
 @pytest.mark.parametrize("algorithm", ["dqn", "td3", "sac"])
 def test_replay_never_waits_for_the_device(algorithm: str) -> None:
     env = tensor_rows if algorithm == "dqn" else tensor_pendulums
-    made = updates(algorithm, env, 2, **REPLAY, n_step=3)
-    drawn = []
+    trainer = train_updates(algorithm, env, 2, **REPLAY, n_step=3)
+    batches = []
     with HostReads() as reads:
         for _ in range(8):
-            made.actor.buffer.add(made.actor.step())
-            drawn += list(made.actor.buffer.batches(made.clock))
+            trainer.actor.buffer.add(trainer.actor.step())
+            batches += list(trainer.actor.buffer.batches(trainer.clock))
     assert reads.counts == {}
-    assert len(drawn) == 8
+    assert len(batches) == 8
 
 
-def test_a_replay_buffer_that_does_not_fit_is_refused_before_it_is_made() -> None:
-    made = runner("dqn", tensor_rows, learning_starts=64, buffer_size=10**8)
-    made.actor.buffer.capacity = 10**12
+def test_replay_buffer_that_does_not_fit_is_refused() -> None:
+    trainer = runner("dqn", tensor_rows, learning_starts=64, buffer_size=10**8)
+    trainer.actor.buffer.capacity = 10**12
     with pytest.raises(UsageError, match=r"'buffer_size': a replay buffer of 1,000,000,000,000 steps would take 4"):
-        made.actor.buffer.add(made.actor.step())
+        trainer.actor.buffer.add(trainer.actor.step())
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-def test_the_memory_of_a_run_is_predicted_and_refused(algorithm: str) -> None:
+def test_memory_of_a_run_is_predicted_and_checked(algorithm: str) -> None:
     options = PPO if algorithm == "ppo" else {**REPLAY, "n_step": 3}
-    made = updates(algorithm, tensor_rows, 1, **options)
-    made.actor.buffer.add(made.actor.step())
+    trainer = train_updates(algorithm, tensor_rows, 1, **options)
+    trainer.actor.buffer.add(trainer.actor.step())
     plan = Plan.make(algorithm, tensor_rows, {"num_envs": ROWS, "total_timesteps": 10**6, "seed": 3, **options})
-    needs = _needs(plan, made.learner, made.actor.env)
-    buffer = made.actor.buffer
-    held: list[int] = []
+    needs = _needs(plan, trainer.learner, trainer.actor.env)
+    buffer = trainer.actor.buffer
+    sizes: list[int] = []
     if algorithm == "ppo":
         rollout = {field: getattr(buffer.rollout, field) for field in FIELDS}
-        tree_map(lambda part: held.append(part.nbytes), {**rollout, "finals": buffer.finals})
+        tree_map(lambda part: sizes.append(part.nbytes), {**rollout, "finals": buffer.finals})
     else:
-        tree_map(lambda part: held.append(part.nbytes), buffer.data.flat)
-    assert sum(held) * 0.9 < needs["stored steps"][0] < sum(held) * 1.1
+        tree_map(lambda part: sizes.append(part.nbytes), buffer.data.flat)
+    assert sum(sizes) * 0.9 < needs["stored steps"][0] < sum(sizes) * 1.1
     assert needs["environments"][0] == ROWS * (4 * 4 + 8)
-    sentence = device_memory(plan, made.learner, made.actor.env)
+    sentence = device_memory(plan, trainer.learner, trainer.actor.env)
     assert sentence.startswith("memory on cpu: at least ")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(free_memory, "free_bytes", lambda device: 1_000)
         with pytest.raises(UsageError, match=r"the run \(environments 384 B, stored .* where 1,000 B are free"):
-            device_memory(plan, made.learner, made.actor.env)
+            device_memory(plan, trainer.learner, trainer.actor.env)
 
 
-def test_families_on_a_device_have_thousands_of_rows_by_default() -> None:
+def test_families_on_a_device_have_4096_rows_by_default() -> None:
     for env in ("tensor/CartPole-v1", "gymnax/CartPole-v1", "brax/ant", "playground/CheetahRun"):
         assert preset_values("ppo", env)["num_envs"] == 4_096
     assert preset_values("ppo", "CartPole-v1")["num_envs"] < 100
 
 
-def test_a_data_set_does_not_go_into_a_replay_buffer_of_tensors() -> None:
-    made = runner("dqn", tensor_rows, learning_starts=64)
+def test_data_set_for_a_replay_buffer_of_tensors_is_refused() -> None:
+    trainer = runner("dqn", tensor_rows, learning_starts=64)
     with pytest.raises(UsageError, match="use --buffer-storage disk"):
-        fillable(made.learner, made.actor.buffer)
+        fillable(trainer.learner, trainer.actor.buffer)
 
 
 def test_absent_rows_have_no_weight_in_replay() -> None:
-    """A row that was reset in a step of its own is no transition; windows stop before it."""
+    """A row that was reset in a separate step is not a transition; n-step windows end before it."""
     buffer = DeviceReplay(64, ReplaySchedule(16, 1, 1, 16), 2, 0.5, Seeds(0), torch.device("cpu"), "cpu")
     flags = torch.tensor([[True, False], [False, True], [True, True], [True, True]])
     ends = torch.tensor([[True, False], [False, False], [False, False], [False, False]])
     for time in range(4):
-        place = torch.full((2, 1), float(time))
-        quiet = torch.zeros(2, dtype=torch.bool)
-        fields = {"obs": place, "next_obs": place + 1, "action": torch.zeros(2), "reward": torch.ones(2)}
-        masks = {"terminated": ends[time], "truncated": quiet, "is_first": quiet, "valid": flags[time]}
+        obs = torch.full((2, 1), float(time))
+        no_rows = torch.zeros(2, dtype=torch.bool)
+        fields = {"obs": obs, "next_obs": obs + 1, "action": torch.zeros(2), "reward": torch.ones(2)}
+        masks = {"terminated": ends[time], "truncated": no_rows, "is_first": no_rows, "valid": flags[time]}
         buffer.add(Step(**fields, **masks, ended=True, extras={}, recurrent_state=None))
     batch = buffer.gather(torch.tensor([0, 2, 4]))  # type: ignore[arg-type]
     assert batch.weight.tolist() == [1, 0, 1]
@@ -615,42 +613,40 @@ RESUMED = [
 
 
 @pytest.mark.parametrize(("algorithm", "name", "options"), RESUMED)
-def test_a_saved_run_continues_with_the_same_bits(
-    algorithm: str, name: str, options: dict[str, Any], tmp_path: Path
-) -> None:
-    whole = runner(algorithm, f"tensor/{name}", **options)
+def test_saved_run_continues_exactly(algorithm: str, name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    original = runner(algorithm, f"tensor/{name}", **options)
     for _ in range(20):
-        turn(whole.actor, whole.clock, whole.meter)
-    Checkpoints(tmp_path).save("step", whole.clock.steps, whole.state_dict(), {})
+        turn(original.actor, original.clock, original.meter)
+    Checkpoints(tmp_path).save("step", original.clock.steps, original.state_dict(), {})
     resumed = runner(algorithm, f"tensor/{name}", **options)
     resumed.load_state_dict(Checkpoints(tmp_path).load(("step",))[1])
-    for each in (whole, resumed):
+    for each in (original, resumed):
         for _ in range(20):
             turn(each.actor, each.clock, each.meter)
-    pairs = zip(whole.learner.parameters(), resumed.learner.parameters(), strict=True)
-    assert all(torch.equal(one, other) for one, other in pairs)
-    assert str(whole.actor.take_episodes()) == str(resumed.actor.take_episodes())
+    pairs = zip(original.learner.parameters(), resumed.learner.parameters(), strict=True)
+    assert all(torch.equal(expected, found) for expected, found in pairs)
+    assert str(original.actor.take_episodes()) == str(resumed.actor.take_episodes())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
-def test_a_run_on_tensors_resumes_to_the_same_bits(name: str, place: Path, process: Callable[..., Done]) -> None:
+def test_run_on_tensors_resumes_exactly(name: str, place: Path, process: Callable[..., Result]) -> None:
     Path("stop.py").write_text(STOP)
 
     def command(*words: str, code: int = 0) -> None:
-        done = process(*words)
-        assert done.code == code, done.err
+        result = process(*words)
+        assert result.code == code, result.err
 
     words = f"ppo tensor/{name} --num-envs 8 --n-steps 16 --batch-size 64 --n-epochs 2 --total-timesteps 2400".split()
     words += ["--eval-every", "600", "--final-eval-episodes", "0", "--quiet", "--out", "runs"]
-    command("run", *words, "--name", "whole")
-    command("run", *words, "--name", "halves", "--controller", "./stop.py:StopAt", code=143)
-    assert max(saved.step for saved in Checkpoints(place / "runs/halves/checkpoints").kept()) < 2_400
-    command("resume", "runs/halves")
-    whole, halves = (final_weights(place / "runs" / run) for run in ("whole", "halves"))
-    tensors = {key for key, value in whole.items() if isinstance(value, torch.Tensor)}
+    command("run", *words, "--name", "complete")
+    command("run", *words, "--name", "interrupted", "--controller", "./stop.py:StopAt", code=143)
+    assert max(saved.step for saved in Checkpoints(place / "runs/interrupted/checkpoints").kept()) < 2_400
+    command("resume", "runs/interrupted")
+    original, resumed_weights = (final_weights(place / "runs" / run) for run in ("complete", "interrupted"))
+    tensors = {key for key, value in original.items() if isinstance(value, torch.Tensor)}
     assert tensors
-    assert [key for key in tensors if not torch.equal(whole[key], halves[key])] == []
+    assert [key for key in tensors if not torch.equal(original[key], resumed_weights[key])] == []
 
 
 @pytest.mark.parametrize(
@@ -660,7 +656,7 @@ def test_a_run_on_tensors_resumes_to_the_same_bits(name: str, place: Path, proce
         pytest.param("dqn", {**REPLAY, "priority.alpha": 0.6}, marks=pytest.mark.slow),
     ],
 )
-def test_two_learners_step_tensors(algorithm: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_two_learners_train_on_tensors(algorithm: str, options: dict[str, Any], tmp_path: Path) -> None:
     shared = {"learners": 2, "num_envs": 4, "total_timesteps": 240, "final_eval_episodes": 0, "log_every": 80}
     wrap = {"wrap": ["time-limit:steps=10"]}
     run = train(algorithm, "tensor/CartPole-v1", {**options, **shared, **wrap}, out=tmp_path, hooks=False)
@@ -669,13 +665,13 @@ def test_two_learners_step_tensors(algorithm: str, options: dict[str, Any], tmp_
     steps = episodes["steps"].tolist()
     assert len(steps) >= 24
     assert {*episodes["workers"].tolist()} == {0, 1}
-    # Both learners had made a whole number of vector steps at each end.
+    # Each end is after a vector step of both learners.
     assert all(step % 8 == 0 and 0 < step <= 240 for step in steps)
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
-def test_random_actions_step_tensors(name: str) -> None:
-    """`rlplug info`, the estimate of a run's time and `--env-workers 0` measure an environment by them."""
+def test_random_agent_acts_on_tensors(name: str) -> None:
+    """`rlplug info`, the estimate of a run's time and `--env-workers 0` measure environments with random actions."""
     plan = Plan.make("ppo", f"tensor/{name}", {"num_envs": ROWS, "env_workers": 0})
     env = plan.make_env(ROWS)
     agent = plan.make_learner(env.spec).agent()
@@ -686,26 +682,26 @@ def test_random_actions_step_tensors(name: str) -> None:
     assert choose_env_workers(plan)[0].options.env_workers == 1
 
 
-def test_an_evaluation_plays_a_hundred_episodes_in_one_batch(tmp_path: Path) -> None:
+def test_evaluation_plays_all_episodes_in_one_batch(tmp_path: Path) -> None:
     options = {"num_envs": 8, "total_timesteps": 64, "n_steps": 8, "batch_size": 64, "final_eval_episodes": 0}
     run = train("ppo", "tensor/CartPole-v1", options, out=tmp_path, hooks=False)
-    made: list[int] = []
-    before = TensorAdapter.__init__
+    sizes: list[int] = []
+    original_init = TensorAdapter.__init__
 
     def count(self: Any, make: Any, *rest: Any) -> None:
-        before(self, make, *rest)
-        made.append(self.spec.num_envs)
+        original_init(self, make, *rest)
+        sizes.append(self.spec.num_envs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TensorAdapter, "__init__", count)
         evaluation = run.evaluate(episodes=100)
-    assert made == [100]
+    assert sizes == [100]
     assert evaluation.episodes == 100
     assert all(length == total for length, total in zip(evaluation.lengths, evaluation.returns, strict=True))
     assert len(set(evaluation.lengths)) > 5
 
 
-def test_an_agent_of_arrays_is_evaluated_on_tensors(tmp_path: Path) -> None:
+def test_agent_trained_on_arrays_is_evaluated_on_tensors(tmp_path: Path) -> None:
     options = {"num_envs": 4, "total_timesteps": 128, "n_steps": 16, "batch_size": 32, "eval_episodes": 3}
     tensors = {**options, "eval_env": "tensor/CartPole-v1", "final_eval_episodes": 20}
     run = train("ppo", "CartPole-v1", tensors, out=tmp_path, hooks=False)
@@ -724,7 +720,7 @@ class Listener:
     def state_dict(self): return {"returns": list(self.returns)}
     def load_state_dict(self, state): self.returns = list(state["returns"])
 """
-#: The parts of a run that follow its progress, each around tensors.
+#: The parts of a run that follow its progress.
 PARTS = (
     "--controller plateau:patience=1 --controller ./listener.py:Listener --learning-rate linear(1e-3,1e-4) "
     "--early-stopping-patience 50 --target-return 1e6 --max-episodes 10000 --log csv,tensorboard --record-every 600"
@@ -734,37 +730,36 @@ PARTS = (
 @pytest.mark.filterwarnings("ignore")  # MLflow's own imports warn
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
 def test_controllers_loggers_films_and_mlflow_work_on_tensors(
-    name: str, process: Callable[..., Done], place: Path, with_store: str
+    name: str, process: Callable[..., Result], place: Path, with_store: str
 ) -> None:
-    """And a run that resumes from its first checkpoint in another process ends with the same bits."""
+    """A resume from the first checkpoint in another process also ends with the same weights."""
     Path("listener.py").write_text(LISTENER)
     words = f"ppo tensor/{name} --num-envs 8 --n-steps 15 --batch-size 60 --n-epochs 1 --total-timesteps 1200 {PARTS}"
     words += " --wrap time-limit:steps=20 --eval-every 300 --eval-episodes 2 --final-eval-episodes 0 --log-every 300"
-    whole = place / "runs/whole"
-    done = process("run", *words.split(), "--checkpoint-every", "300", "--name", "whole", "-q", **NO_MLFLOW)
-    assert done.code == 0, done.err
-    again = shutil.copytree(whole, place / "runs/again")
+    original = place / "runs/complete"
+    result = process("run", *words.split(), "--checkpoint-every", "300", "--name", "complete", "-q", **NO_MLFLOW)
+    assert result.code == 0, result.err
+    again = shutil.copytree(original, place / "runs/again")
     newer = sorted((again / "checkpoints").glob("step-*"))[1:]
     for later in (*newer, *(again / "checkpoints").glob("final-*"), *(again / "checkpoints").glob("best-*")):
         shutil.rmtree(later)
-    done = process("resume", "runs/again", "-q", **NO_MLFLOW)
-    assert done.code == 0, done.err
-    (one,), (other,) = (list(run.glob("checkpoints/final-*")) for run in (whole, again))
+    result = process("resume", "runs/again", "-q", **NO_MLFLOW)
+    assert result.code == 0, result.err
+    (expected,), (found,) = (list(run.glob("checkpoints/final-*")) for run in (original, again))
     for file in ("learner.safetensors", "actor.safetensors", "buffer.json"):
-        assert (one / file).read_bytes() == (other / file).read_bytes(), file
-    kinds = Counter(record.kind for record in records(whole))
-    assert kinds["film"] == len(list((whole / "videos").iterdir())) >= 2
+        assert (found / file).read_bytes() == (expected / file).read_bytes(), file
+    kinds = Counter(record.kind for record in records(original))
+    assert kinds["film"] == len(list((original / "videos").iterdir())) >= 2
     assert kinds["scale"]
-    assert any((whole / "tensorboard").iterdir())
-    for run in (whole, again):
+    assert any((original / "tensorboard").iterdir())
+    for run in (original, again):
         rows = (run / "metrics.csv").read_text().splitlines()
         assert "rollout/return_mean" in rows[0]
         assert len(rows) > 8
-    listened = json.loads((one / "events.json").read_text())
-    assert "returns" in str(listened)
-    sent = send_all(whole)
+    assert "returns" in (expected / "events.json").read_text()
+    state = send_all(original)
     for key in ("rollout/return_mean", "loss/value", "eval/return_mean"):
-        points = written_points(whole, key)
+        points = journal_points(original, key)
         assert len(points) > 2, key
-        assert history(with_store, sent.run_id, key) == points
-    assert client(with_store).get_run(sent.run_id).data.params["env"] == f"tensor/{name}"
+        assert history(with_store, state.run_id, key) == points
+    assert client(with_store).get_run(state.run_id).data.params["env"] == f"tensor/{name}"

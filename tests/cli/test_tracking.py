@@ -1,4 +1,4 @@
-"""The sender: a server that refuses or never answers neither stops nor slows a run, and nothing is lost."""
+"""The sender of a run to MLflow: servers without an answer do not stop or slow a run, and no record is lost."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture
-def refusing(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a server that is not there."""
+def refusing_server(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a server that does not run."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         uri = f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -40,7 +40,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def silent_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a server that accepts and never answers."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
@@ -51,13 +51,13 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def state(path: Path) -> dict[str, Any]:
-    """What `mlflow.json` holds; empty where there is none yet."""
+    """Return the content of `mlflow.json`, or an empty dictionary without the file."""
     saved: dict[str, Any] = json.loads((path / "mlflow.json").read_text()) if (path / "mlflow.json").exists() else {}
     return saved
 
 
-def test_a_run_is_mirrored_while_it_goes_on(with_store: str, written: Callable[..., Any]) -> None:
-    run = written()
+def test_run_is_sent_during_training(with_store: str, make_run: Callable[..., Any]) -> None:
+    run = make_run()
     hooks: Any = SimpleNamespace(path=run.path)
     run.points(10)
     tracking.rlplug_run_start(hooks)
@@ -65,8 +65,8 @@ def test_a_run_is_mirrored_while_it_goes_on(with_store: str, written: Callable[.
     until(lambda: state(run.path).get("cursor") == 11)
     assert sender.process.poll() is None
     assert psutil.Process(sender.process.pid).nice() == min(19, psutil.Process().nice() + NICE)
-    assert os.getsid(sender.process.pid) == os.getsid(0), "Linux weighs processes by their niceness within a session"
-    assert os.getpgid(sender.process.pid) != os.getpgid(0), "Ctrl-C is meant for the run"
+    assert os.getsid(sender.process.pid) == os.getsid(0), "niceness counts within a session on Linux"
+    assert os.getpgid(sender.process.pid) != os.getpgid(0), "Ctrl-C must reach only the run"
     run.points(5, start=10)
     run.end()
     tracking.rlplug_run_end(hooks)
@@ -74,53 +74,53 @@ def test_a_run_is_mirrored_while_it_goes_on(with_store: str, written: Callable[.
     assert state(run.path)["cursor"] == 17
 
 
-@pytest.mark.parametrize("server", [pytest.param("refusing", marks=pytest.mark.slow), "silent"])
-def test_a_server_that_does_not_answer_does_not_stop_a_run(
+@pytest.mark.parametrize("server", [pytest.param("refusing_server", marks=pytest.mark.slow), "silent_server"])
+def test_server_without_an_answer_does_not_stop_a_run(
     server: str,
     request: pytest.FixtureRequest,
-    written: Callable[..., Any],
+    make_run: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     uri = request.getfixturevalue(server)
     monkeypatch.setenv(tracking.DRAIN, "0.2")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-    run = written()
+    run = make_run()
     hooks: Any = SimpleNamespace(path=run.path)
     tracking.rlplug_run_start(hooks)
     sender = tracking._senders[run.path]
     run.points(10)
     run.end()
-    said = ""
+    errors = ""
 
-    def heard() -> bool:
-        nonlocal said
-        said += capfd.readouterr().err
-        return "cannot reach MLflow" in said
+    def warned() -> bool:
+        nonlocal errors
+        errors += capfd.readouterr().err
+        return "cannot reach MLflow" in errors
 
-    until(heard)
+    until(warned)
     assert sender.process.poll() is None
     tracking.rlplug_run_end(hooks)
     assert sender.process.returncode not in (None, 0)
-    said += capfd.readouterr().err
-    assert said.count(f"cannot reach MLflow at {uri}") == 1
-    assert f"'rlplug sync {run.path}' sends the rest" in said
+    errors += capfd.readouterr().err
+    assert errors.count(f"cannot reach MLflow at {uri}") == 1
+    assert f"'rlplug sync {run.path}' sends the rest" in errors
 
 
 def test_unsent_records_are_sent_later(
     with_store: str,
-    written: Callable[..., Any],
+    make_run: Callable[..., Any],
     rlplug: Callable[..., Any],
-    refusing: str,
+    refusing_server: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = written()
+    run = make_run()
     run.points(10)
     run.end()
-    done = rlplug("sync", "one")
-    assert done.code == 1
-    assert f"cannot reach MLflow at {refusing}" in done.err
-    assert "rlplug sync one" in done.err
+    result = rlplug("sync", "one")
+    assert result.code == 1
+    assert f"cannot reach MLflow at {refusing_server}" in result.err
+    assert "rlplug sync one" in result.err
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert rlplug("sync", "one").out.startswith("sent 12 records; all of this run is in MLflow at sqlite:///")
 
@@ -131,20 +131,18 @@ def status(uri: str, run: str) -> str:
     return str(MlflowClient(uri).get_run(run).info.status)
 
 
-def test_sync_says_that_a_run_was_killed(
-    with_store: str, written: Callable[..., Any], rlplug: Callable[..., Any]
-) -> None:
-    run = written()
+def test_sync_marks_a_killed_run(with_store: str, make_run: Callable[..., Any], rlplug: Callable[..., Any]) -> None:
+    run = make_run()
     run.points(10)
     run.journal.close()
     assert rlplug("sync", "one").code == 0
     assert status(with_store, state(run.path)["run_id"]) == "KILLED"
 
 
-def test_reaping_tells_mlflow_which_runs_were_killed(
-    with_store: str, written: Callable[..., Any], rlplug: Callable[..., Any]
+def test_reap_marks_killed_runs_in_mlflow(
+    with_store: str, make_run: Callable[..., Any], rlplug: Callable[..., Any]
 ) -> None:
-    run = written()
+    run = make_run()
     run.points(10)
     mirror = Mirror(run.path)
     while mirror.send():
@@ -159,7 +157,7 @@ def test_reaping_tells_mlflow_which_runs_were_killed(
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_is_said_to_be_killed_and_nothing_is_left(place: Path, with_store: str) -> None:
+def test_sender_marks_a_killed_run_and_exits(place: Path, with_store: str) -> None:
     words = ("--total-timesteps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
     running = subprocess.Popen(
         [sys.executable, "-m", "rlplug_cli", "run", "a2c", "CartPole-v1", *words], stdout=subprocess.DEVNULL
@@ -177,47 +175,45 @@ def test_a_run_that_is_killed_is_said_to_be_killed_and_nothing_is_left(place: Pa
     assert saved["cursor"] == lines
 
 
-def test_the_sender_of_a_resumed_run_waits_for_the_one_before(
-    with_store: str, written: Callable[..., Any], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_sender_of_a_resumed_run_waits_for_the_previous_one(
+    with_store: str, make_run: Callable[..., Any], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which may wait for a dead store for a while, when its run has been killed."""
+    """The previous sender of a killed run may still wait for a store that does not answer."""
     monkeypatch.setattr(tracking, "NOTICE", 60.0)  # how long it takes depends on the machine
-    run = written()
-    before = Mirror(run.path)
+    run = make_run()
+    previous = Mirror(run.path)
     sender = tracking.Sender()
     sender.follow(run.path)
     run.points(10)
     until(lambda: "rlplug_cli.mlflow.sender" in " ".join(psutil.Process(sender.process.pid).cmdline()))
-    before.close()
+    previous.close()
     until(lambda: state(run.path).get("cursor") == 11)
     run.end()
     assert sender.drain()
     assert capfd.readouterr().err == ""
 
 
-def test_a_sender_asks_again_while_another_has_the_run(
-    with_store: str, written: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+def test_sender_tries_again_while_another_sends_the_run(
+    with_store: str, make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, ended, asked = written(), threading.Event(), threading.Event()
-    before = Mirror(run.path)
+    run, ended, waiting = make_run(), threading.Event(), threading.Event()
+    previous = Mirror(run.path)
 
     def pause(ended: threading.Event, seconds: float) -> None:
-        asked.set()
+        waiting.set()
         ended.wait(0.02)
 
     monkeypatch.setattr(sending, "_pause", pause)
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(sending._mirror, run.path, ended, 60.0)
-        until(asked.is_set)
+        until(waiting.is_set)
         assert not found.done()
-        before.close()
+        previous.close()
         found.result().close()
 
 
-def test_a_sender_without_its_run_says_killed_unless_the_run_was_resumed(
-    with_store: str, written: Callable[..., Any]
-) -> None:
-    run = written()
+def test_sender_marks_its_run_as_killed_unless_it_was_resumed(with_store: str, make_run: Callable[..., Any]) -> None:
+    run = make_run()
     ended = threading.Event()
     ended.set()
     with RunDirectory(run.path).locked():
@@ -227,19 +223,19 @@ def test_a_sender_without_its_run_says_killed_unless_the_run_was_resumed(
     assert status(with_store, state(run.path)["run_id"]) == "KILLED"
 
 
-@pytest.mark.parametrize("spoil", [pytest.param("mlflow.json", marks=pytest.mark.slow), "mlflow.lock"])
-def test_the_sender_never_prints_a_traceback(
-    with_store: str, written: Callable[..., Any], spoil: str, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", [pytest.param("mlflow.json", marks=pytest.mark.slow), "mlflow.lock"])
+def test_sender_never_prints_a_traceback(
+    with_store: str, make_run: Callable[..., Any], name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run = written()
-    if spoil == "mlflow.lock":
-        (run.path / spoil).mkdir()
+    run = make_run()
+    if name == "mlflow.lock":
+        (run.path / name).mkdir()
     else:
-        (run.path / spoil).write_text("{")
+        (run.path / name).write_text("{")
     run.end()
     sender = tracking.Sender()
     sender.follow(run.path)
     assert not sender.drain()
-    said = capfd.readouterr()
-    assert "Traceback" not in said.err + said.out
-    assert f"rlplug: {run.path} is not sent to MLflow: " in said.err
+    output = capfd.readouterr()
+    assert "Traceback" not in output.err + output.out
+    assert f"rlplug: {run.path} is not sent to MLflow: " in output.err

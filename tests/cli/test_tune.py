@@ -1,4 +1,4 @@
-"""`tune`: what is searched, that every trial is told once whatever is killed, and what comes of it."""
+"""`tune`: search spaces, samplers, pruners, trials after a kill, and exported options."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from tests.tables import for_each
 from tests.waiting import record_waits
 
 pytest.importorskip("optuna")
-# Those of Optuna's database.
+# Warnings of Optuna's database.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "tune.json").read_bytes())
 #: The default sampler and pruner.
-HOW: Any = (lambda trials: sampler("tpe", trials, {}), pruner("median", 100, 400))
+SAMPLER_AND_PRUNER: Any = (lambda trials: sampler("tpe", trials, {}), pruner("median", 100, 400))
 TINY = ("--total-timesteps", "200", "--eval-every", "100", "--eval-episodes", "1", "--final-eval-episodes", "1")
 RATE = Option("learning_rate", "float", 1e-3, "", minimum=0, open_minimum=True)
 STEPS = Option("n_steps", "int", 32, "", minimum=1)
@@ -63,7 +63,7 @@ HIDDEN = Option("net.hidden", "ints", [64, 64], "")
         (RATE, "linear(1e-3,0)", None),
     ],
 )
-def test_a_range_is_read_as_it_is_written(option: Option, text: str, range: Range | None) -> None:
+def test_parse_range(option: Option, text: str, range: Range | None) -> None:
     assert parse_range(option, text, "ppo") == range
 
 
@@ -75,13 +75,13 @@ def test_integer_search_ranges_stay_integers(search: Range, kind: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["0.5..0.1", "-1..1", "a..b", "0.1,x"])
-def test_a_range_holds_values_of_its_option_alone(text: str) -> None:
+def test_range_with_invalid_values_is_refused(text: str) -> None:
     with pytest.raises(BadConfig, match="learning_rate"):
         parse_range(RATE, text, "ppo")
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_every_sampler_draws_in_the_ranges_and_again_after_a_restart(name: str) -> None:
+def test_samplers_draw_from_the_ranges_and_repeat_with_a_seed(name: str) -> None:
     optuna = pytest.importorskip("optuna")
     if name == "cmaes" and find_spec("cmaes") is None:
         with pytest.raises(MissingPackage, match="--sampler cmaes needs the package cmaes: python -m pip"):
@@ -99,13 +99,13 @@ def test_every_sampler_draws_in_the_ranges_and_again_after_a_restart(name: str) 
 
     found = draws(3)
     assert found == draws(3)
-    assert all(1 <= one["n_steps"] <= 4 and one["gamma"] in space["gamma"].values for one in found)
-    assert len({tuple(one.items()) for one in found}) > 3
+    assert all(1 <= params["n_steps"] <= 4 and params["gamma"] in space["gamma"].values for params in found)
+    assert len({tuple(params.items()) for params in found}) > 3
     if name == "grid":
-        assert len({tuple(one.items()) for one in found}) == 12
+        assert len({tuple(params.items()) for params in found}) == 12
 
 
-def test_a_grid_has_points_and_no_more_trials_than_points() -> None:
+def test_grid_needs_choices_and_limits_the_trials() -> None:
     space = {"n_steps": Range("integer", (1, 4)), "gamma": Range("choice", (0.9, (1, 2)))}
     check_grid("grid", space, 8)
     check_grid("tpe", space, 9)
@@ -116,8 +116,8 @@ def test_a_grid_has_points_and_no_more_trials_than_points() -> None:
 
 
 @pytest.mark.parametrize("name", ["", *PRUNERS])
-def test_pruners_end_bad_trials_after_the_warm_up(name: str) -> None:
-    """Every other trial stays at 0 and is pruned, but not before step 100, and never without a pruner."""
+def test_pruners_stop_bad_trials_after_the_warmup(name: str) -> None:
+    """Every second trial reports 0 and is pruned, but not before step 100, and not without a pruner."""
     optuna = pytest.importorskip("optuna")
     study = optuna.create_study(direction="maximize", pruner=pruner(name, 100, 1000), study_name="fixed")
     pruned = list[int]()
@@ -135,10 +135,10 @@ def test_pruners_end_bad_trials_after_the_warm_up(name: str) -> None:
     assert all(step >= 100 for step in pruned)
 
 
-class Machine:
-    """Somewhere runs are only written down: a trial's returns are its first option, each times one of `shape`.
+class FakeMachine:
+    """Writes runs without training: a trial's returns are its first option times each number of `shape`.
 
-    Runs whose number is to be left stay open.
+    Runs for which `leave` is true never end.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Machine:
         self.directory, self.leave, self.shape, self.speed = directory, leave, shape, speed
         self.started, self.stopped = list[str](), list[str]()
 
-    def start(self, words: Any, log: Path, cores: int) -> Machine:
+    def start(self, words: Any, log: Path, cores: int) -> FakeMachine:
         name = words[words.index("--name") + 1] if words[0] == "run" else Path(words[1]).name
         self.started.append(name)
         self.ended = not self.leave(len(self.started))
@@ -169,7 +169,7 @@ class Machine:
     def kill(self) -> None: ...
 
 
-def wanted(trials: int = 1, seeds: tuple[int, ...] = (1,)) -> Goal:
+def make_goal(trials: int = 1, seeds: tuple[int, ...] = (1,)) -> Goal:
     values = with_defaults({"total_timesteps": 400})
     space = {"learning_rate": Range("uniform", (0.0, 1.0))}
     return Goal("ppo", "CartPole-v1", (RATE,), (), {}, values, space, seeds, trials, "last", 1)
@@ -177,68 +177,68 @@ def wanted(trials: int = 1, seeds: tuple[int, ...] = (1,)) -> Goal:
 
 def search(directory: Path, place: Any, trials: int, seeds: tuple[int, ...] = (1,), size: int = 1) -> Search:
     directory.mkdir(exist_ok=True)
-    goal = wanted(trials, seeds)
-    study = studies.open_study(directory, goal.digest, None, *HOW)
+    goal = make_goal(trials, seeds)
+    study = studies.open_study(directory, goal.digest, None, *SAMPLER_AND_PRUNER)
     return Search(goal, study, TaskPool(directory, place, size))
 
 
-def carried_on(one: Search, most: int = 200) -> None:
-    for _ in range(most):
-        if one.done:
+def finish(search: Search) -> None:
+    for _ in range(200):
+        if search.done:
             return
-        one.step()
-    raise AssertionError(f"not done: {studies.summary(one.study)}")
+        search.step()
+    raise AssertionError(f"not done: {studies.summary(search.study)}")
 
 
-def test_a_study_has_as_many_trials_as_were_asked_for_and_knows_the_best(place: Path) -> None:
-    one = search(place / "study", Machine(place / "study"), trials=4)
-    carried_on(one)
-    trials = studies.summary(one.study)
+def test_study_has_the_number_of_trials_and_the_best_one(place: Path) -> None:
+    running = search(place / "study", FakeMachine(place / "study"), trials=4)
+    finish(running)
+    trials = studies.summary(running.study)
     assert [trial["state"] for trial in trials] == ["complete"] * 4
     assert [trial["value"] for trial in trials] == pytest.approx([trial["params"]["learning_rate"] for trial in trials])
-    best = studies.best(one.study)
+    best = studies.best(running.study)
     assert best is not None
     assert best.value == max(trial["value"] for trial in trials)
-    carried_on(search(place / "study", Machine(place / "study"), trials=4))
-    assert len(studies.summary(one.study)) == 4
+    finish(search(place / "study", FakeMachine(place / "study"), trials=4))
+    assert len(studies.summary(running.study)) == 4
 
 
-def test_a_trial_that_was_running_when_all_was_killed_is_gone_on_with(place: Path) -> None:
-    """The first process is gone after its second trial began; the next takes that one up with its options."""
+def test_running_trial_continues_after_a_kill(place: Path) -> None:
+    """The first process stops after the start of its second trial; the next continues this trial with its options."""
     directory = place / "study"
-    first = search(directory, Machine(directory, leave=lambda number: number == 2), trials=3)
+    first = search(directory, FakeMachine(directory, leave=lambda number: number == 2), trials=3)
     for _ in range(10):
         first.step()
     states = [trial["state"] for trial in studies.summary(first.study)]
     assert states == ["complete", "running"]
     params = studies.summary(first.study)[1]["params"]
-    machine = Machine(directory)
+    machine = FakeMachine(directory)
     second = search(directory, machine, trials=3)
-    carried_on(second)
+    finish(second)
     trials = studies.summary(second.study)
     assert [trial["state"] for trial in trials] == ["complete"] * 3
     assert trials[1]["params"] == params
     assert machine.started == ["trial-0001-s1", "trial-0002-s1"]
 
 
-def test_a_run_that_ended_before_its_trial_was_told_is_not_done_again(place: Path) -> None:
+def test_finished_run_of_an_unrecorded_trial_is_not_repeated(place: Path) -> None:
     directory = place / "study"
-    first = search(directory, Machine(directory), trials=1)
-    first.step()  # the run has begun, and ended, unseen
-    machine = Machine(directory)
-    carried_on(search(directory, machine, trials=1))
+    first = search(directory, FakeMachine(directory), trials=1)
+    first.step()  # the run has ended, but the study does not know it
+    machine = FakeMachine(directory)
+    finish(search(directory, machine, trials=1))
     assert machine.started == []
 
 
-def test_a_trial_of_several_seeds_is_their_mean_and_waits_for_all(place: Path) -> None:
+def test_value_of_a_trial_is_the_mean_of_its_seeds(place: Path) -> None:
     directory = place / "study"
-    one = search(directory, Machine(directory), trials=2, seeds=(4, 5), size=2)
-    carried_on(one)
+    running = search(directory, FakeMachine(directory), trials=2, seeds=(4, 5), size=2)
+    finish(running)
     assert sorted(path.parent.name for path in directory.glob("*/config.json")) == [
         f"trial-000{trial}-s{seed}" for trial in (0, 1) for seed in (4, 5)
     ]
-    assert studies.summary(one.study)[0]["value"] == pytest.approx(
-        studies.summary(one.study)[0]["params"]["learning_rate"]
+    assert studies.summary(running.study)[0]["value"] == pytest.approx(
+        studies.summary(running.study)[0]["params"]["learning_rate"]
     )
 
 
@@ -249,27 +249,27 @@ def test_a_trial_of_several_seeds_is_their_mean_and_waits_for_all(place: Path) -
         {"space": {"learning_rate": Range("choice", ("0.1", "0.2"))}}, {"objective": "best"},
     ],
 )  # fmt: skip
-def test_a_study_goes_on_with_no_other_search_but_with_more_trials(place: Path, other: dict[str, Any]) -> None:
-    first, more = wanted(1), wanted(2)
-    studies.open_study(place, first.digest, None, *HOW)
-    assert studies.open_study(place, more.digest, None, *HOW).user_attrs["searched"] == first.digest
+def test_study_continues_with_more_trials_but_not_with_another_search(place: Path, other: dict[str, Any]) -> None:
+    first, more = make_goal(1), make_goal(2)
+    studies.open_study(place, first.digest, None, *SAMPLER_AND_PRUNER)
+    assert studies.open_study(place, more.digest, None, *SAMPLER_AND_PRUNER).user_attrs["searched"] == first.digest
     with pytest.raises(UsageError, match="was started with other options; choose another --name"):
-        studies.open_study(place, replace(first, **other).digest, None, *HOW)
+        studies.open_study(place, replace(first, **other).digest, None, *SAMPLER_AND_PRUNER)
 
 
-def test_an_older_study_takes_on_what_it_searches(place: Path) -> None:
+def test_study_of_an_older_version_continues(place: Path) -> None:
     import optuna
 
     optuna.create_study(storage=f"sqlite:///{place / studies.DATABASE}", study_name=place.name, direction="maximize")
-    assert studies.open_study(place, "search", None, *HOW).user_attrs["searched"] == "search"
+    assert studies.open_study(place, "search", None, *SAMPLER_AND_PRUNER).user_attrs["searched"] == "search"
     with pytest.raises(UsageError, match="was started with other options"):
-        studies.open_study(place, "another", None, *HOW)
+        studies.open_study(place, "another", None, *SAMPLER_AND_PRUNER)
 
 
-def test_a_study_is_found_again_however_its_options_are_typed(
+def test_study_is_found_with_options_in_another_order(
     place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One whose directory is named after its words as they were typed, as once, too."""
+    """This includes studies of older versions, which named the directory after the typed words."""
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     fixed, ranges = (*TINY, "--ent-coef", "0.01"), ("--learning-rate", "1e-4..1e-2:log", "--gamma", "0.9,0.99")
     first = rlplug("tune", "a2c", "CartPole-v1", "--seeds", "1,", "--trials", "1", *ranges, *fixed)
@@ -277,26 +277,26 @@ def test_a_study_is_found_again_however_its_options_are_typed(
     (directory,) = (place / "runs").iterdir()
     runs = journals(directory)
     assert len(runs) == 1
-    turned = ("--set", "ent_coef=1e-2", *ranges[2:], *TINY[4:], *ranges[:2], *TINY[:4])
+    reordered = ("--set", "ent_coef=1e-2", *ranges[2:], *TINY[4:], *ranges[:2], *TINY[:4])
     for name in ((), ("--name", directory.name)):
-        again = rlplug("tune", "a2c", "CartPole-v1", "--seeds", "1", *turned, "--trials", "1", *name)
+        again = rlplug("tune", "a2c", "CartPole-v1", "--seeds", "1", *reordered, "--trials", "1", *name)
         assert again.code == 0, again.err
         assert list((place / "runs").iterdir()) == [directory]
     assert journals(directory) == runs
 
     space = {"gamma": Range("choice", ("0.9", "0.99")), "learning_rate": Range("log", (1e-4, 1e-2))}
-    former = digest(["a2c", "CartPole-v1", *fixed, *map(str, space.items()), "last", "1"])
+    old_digest = digest(["a2c", "CartPole-v1", *fixed, *map(str, space.items()), "last", "1"])
     shutil.rmtree(directory)
     words = ("tune", "a2c", "CartPole-v1", "--seeds", "1", "--trials", "1")
-    before = place / "runs" / f"tune-a2c-CartPole-v1-{former}"
-    assert rlplug(*words, *ranges, *fixed, "--name", before.name).code == 0
-    runs = journals(before)
-    for typed in (ranges + fixed, (*turned, "--name", before.name)):
-        opened(before).set_user_attr("searched", former)
+    old_study = place / "runs" / f"tune-a2c-CartPole-v1-{old_digest}"
+    assert rlplug(*words, *ranges, *fixed, "--name", old_study.name).code == 0
+    runs = journals(old_study)
+    for typed in (ranges + fixed, (*reordered, "--name", old_study.name)):
+        open_optuna_study(old_study).set_user_attr("searched", old_digest)
         again = rlplug(*words, *typed)
         assert (again.code, again.err.count("other options")) == ((0, 0) if typed[0] != "--set" else (2, 1)), again.err
-        assert (journals(before), list((place / "runs").iterdir())) == (runs, [before])
-    other = rlplug("tune", "a2c", "CartPole-v1", "--seeds", "1,2", *ranges, *TINY, "--name", before.name)
+        assert (journals(old_study), list((place / "runs").iterdir())) == (runs, [old_study])
+    other = rlplug("tune", "a2c", "CartPole-v1", "--seeds", "1,2", *ranges, *TINY, "--name", old_study.name)
     assert (other.code, "was started with other options" in other.err) == (2, True)
 
 
@@ -304,91 +304,90 @@ def journals(directory: Path) -> dict[str, bytes]:
     return {path.parent.name: path.read_bytes() for path in directory.glob("*/journal.jsonl")}
 
 
-def opened(directory: Path) -> Any:
+def open_optuna_study(directory: Path) -> Any:
     import optuna
 
     return optuna.load_study(study_name=directory.name, storage=f"sqlite:///{directory / studies.DATABASE}")
 
 
-def test_a_trial_that_had_begun_goes_on_with_its_options_in_another_order(place: Path) -> None:
+def test_trial_continues_with_options_in_another_order(place: Path) -> None:
     directory = place / "study"
-    place_of = Machine(directory, leave=lambda number: True)
+    machine = FakeMachine(directory, leave=lambda number: True)
     directory.mkdir()
     for words in (("--gamma", "0.9", "--n-steps", "8"), ("--n-steps", "8", "--gamma", "0.9")):
-        goal = replace(wanted(), words=words, fixed={"gamma": 0.9, "n_steps": 8})
-        study = studies.open_study(directory, goal.digest, None, *HOW)
-        Search(goal, study, TaskPool(directory, place_of, 1)).step()
-    assert place_of.started == ["trial-0000-s1"] * 2
+        goal = replace(make_goal(), words=words, fixed={"gamma": 0.9, "n_steps": 8})
+        study = studies.open_study(directory, goal.digest, None, *SAMPLER_AND_PRUNER)
+        Search(goal, study, TaskPool(directory, machine, 1)).step()
+    assert machine.started == ["trial-0000-s1"] * 2
 
 
-def test_a_directory_that_a_url_cannot_say_holds_no_study(place: Path) -> None:
+def test_directory_that_a_url_cannot_contain_is_refused(place: Path) -> None:
     (place / "what?" / "study").mkdir(parents=True)
     with pytest.raises(RlplugError, match=r"no SQLite store can be at .*; rename the directory, or .* with --out"):
-        studies.open_study(place / "what?" / "study", "search", None, *HOW)
+        studies.open_study(place / "what?" / "study", "search", None, *SAMPLER_AND_PRUNER)
     assert list(place.iterdir()) == [place / "what?"]
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_moved_directory_goes_on_with_its_study(place: Path, shared: bool) -> None:
+def test_moved_directory_continues_its_study(place: Path, shared: bool) -> None:
     """In a storage of many studies, one of the same name elsewhere is another's as long as that has its directory."""
     old, new, storage = place / "old" / "one", place / "new" / "one", f"sqlite:///{place}/all.db" if shared else None
     (old / "trial-0000-s1").mkdir(parents=True)
-    first = studies.open_study(old, "search", storage, *HOW)
+    first = studies.open_study(old, "search", storage, *SAMPLER_AND_PRUNER)
     first.ask()
     shutil.copytree(old, new)
     if shared:
         with pytest.raises(UsageError, match=r"in this storage belongs to .*old/one; choose another --name"):
-            studies.open_study(new, "search", storage, *HOW)
+            studies.open_study(new, "search", storage, *SAMPLER_AND_PRUNER)
         shutil.rmtree(old)
         with pytest.raises(UsageError, match=r"in this storage belongs to .*old/one"):
-            studies.open_study(place / "empty" / "one", "search", storage, *HOW)
-    moved = studies.open_study(new, "search", storage, *HOW)
+            studies.open_study(place / "empty" / "one", "search", storage, *SAMPLER_AND_PRUNER)
+    moved = studies.open_study(new, "search", storage, *SAMPLER_AND_PRUNER)
     assert (studies.count(moved), moved.user_attrs["directory"]) == (1, str(new))
 
 
-def test_trials_below_the_median_are_pruned_and_stopped(place: Path) -> None:
+def test_trials_below_the_median_are_pruned(place: Path) -> None:
     directory = place / "study"
-    one = search(directory, Machine(directory), trials=8)
-    carried_on(one)  # enough whole trials for a median
-    open_ones = Machine(directory, leave=lambda number: True)
-    more = search(directory, open_ones, trials=10)
-    more.study.enqueue_trial({"learning_rate": 0.0})  # counts as begun until it is
+    finish(search(directory, FakeMachine(directory), trials=8))  # enough complete trials for a median
+    machine = FakeMachine(directory, leave=lambda number: True)
+    more = search(directory, machine, trials=10)
+    more.study.enqueue_trial({"learning_rate": 0.0})  # its state is running until it is pruned
     for _ in range(3):
         more.step()
     assert studies.summary(more.study)[8]["state"] == "pruned"
-    assert open_ones.stopped == ["trial-0008-s1"]
+    assert machine.stopped == ["trial-0008-s1"]
 
 
-def test_a_trial_above_the_median_goes_on(place: Path) -> None:
+def test_trial_above_the_median_continues(place: Path) -> None:
     directory = place / "study"
-    carried_on(search(directory, Machine(directory), trials=8))
-    more = search(directory, Machine(directory, leave=lambda number: True), trials=10)
+    finish(search(directory, FakeMachine(directory), trials=8))
+    more = search(directory, FakeMachine(directory, leave=lambda number: True), trials=10)
     more.study.enqueue_trial({"learning_rate": 1.0})
     for _ in range(2):
         more.step()
     assert studies.summary(more.study)[8]["state"] == "running"
 
 
-@pytest.mark.parametrize(("objective", "of_first"), [("last", 1.0), ("best", 3.0), ("mean", 1.5)])
-def test_an_objective_is_what_it_says(objective: str, of_first: float, place: Path) -> None:
+@pytest.mark.parametrize(("objective", "factor"), [("last", 1.0), ("best", 3.0), ("mean", 1.5)])
+def test_objectives_of_returns(objective: str, factor: float, place: Path) -> None:
     directory = place / "study"
-    one = search(directory, Machine(directory, shape=(0.0, 3.0, 2.0, 1.0)), trials=1)
-    one.goal = replace(one.goal, objective=objective)
-    carried_on(one)
-    (trial,) = studies.summary(one.study)
-    assert trial["value"] == pytest.approx(of_first * trial["params"]["learning_rate"])
+    running = search(directory, FakeMachine(directory, shape=(0.0, 3.0, 2.0, 1.0)), trials=1)
+    running.goal = replace(running.goal, objective=objective)
+    finish(running)
+    (trial,) = studies.summary(running.study)
+    assert trial["value"] == pytest.approx(factor * trial["params"]["learning_rate"])
 
 
-def test_several_objectives_end_in_the_pareto_front(place: Path) -> None:
-    """The front holds each trial that is better than any other trial in score or speed."""
+def test_several_objectives_give_a_pareto_front(place: Path) -> None:
+    """The front has the trials that beat each other trial in score or in speed."""
     directory = place / "study"
     directory.mkdir()
-    goal = replace(wanted(8), objective=parse_objectives("score, steps_per_second"))
-    study = studies.open_study(directory, goal.digest, None, *HOW, objectives=2)
-    machine = Machine(directory, speed=lambda value: 1 + int(7000 * value) % 1000)
-    one = Search(goal, study, TaskPool(directory, machine, 1))
-    carried_on(one)
-    found = outcomes._outcome(directory, goal, one)
+    goal = replace(make_goal(8), objective=parse_objectives("score, steps_per_second"))
+    study = studies.open_study(directory, goal.digest, None, *SAMPLER_AND_PRUNER, objectives=2)
+    machine = FakeMachine(directory, speed=lambda value: 1 + int(7000 * value) % 1000)
+    running = Search(goal, study, TaskPool(directory, machine, 1))
+    finish(running)
+    found = outcomes._outcome(directory, goal, running)
     rates = [trial["params"]["learning_rate"] for trial in found.trials]
     pairs = [(rate, float(machine.speed(rate))) for rate in rates]
     assert [tuple(trial["values"]) for trial in found.trials] == pairs
@@ -409,14 +408,14 @@ def test_several_objectives_end_in_the_pareto_front(place: Path) -> None:
 
 
 @pytest.mark.parametrize(("value", "shown"), [(0.04321, "0.0432"), (123.456, "123.5")])
-def test_an_export_says_a_small_return_with_its_figures(value: float, shown: str, tmp_path: Path) -> None:
+def test_export_shows_three_figures_of_a_small_return(value: float, shown: str, tmp_path: Path) -> None:
     best = {"number": 3, "value": value, "params": {}}
     found = Outcome(tmp_path / "tuned", [best], best=best, options={}, importances={}, pictures=())
     _export(found, "CartPole-v1", tmp_path / "best.toml", None)
     assert f"trial 3 of tuned: return {shown}\n" in (tmp_path / "best.toml").read_text()
 
 
-def test_options_are_exported_as_toml_that_says_the_same() -> None:
+def test_exported_toml_has_the_same_options() -> None:
     options = {
         "learning_rate": 1e-05,
         "net.hidden": [64, 64],
@@ -432,23 +431,23 @@ def test_options_are_exported_as_toml_that_says_the_same() -> None:
     assert list(tomllib.loads(as_preset(options, "ALE/Pong-v5", "x"))) == ["ALE/Pong-v5"]
 
 
-def test_a_study_of_real_runs_ends_with_options_that_run_takes(
+def test_run_takes_the_exported_options_of_a_study(
     place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    Path("seeded.toml").write_text("seed = 7\n")  # as --print-config writes it
+    Path("seeded.toml").write_text("seed = 7\n")  # written like --print-config does
     words = ("--learning-rate", "1e-5..1e-2:log", "--net.hidden", "8;16,16", *TINY, "--export", "best.toml")
     words += ("--config", "seeded.toml")
     waits = record_waits(monkeypatch)
-    done = rlplug("tune", "a2c", "CartPole-v1", "--trials", "2", *words, "--name", "tuned", "--json")
-    assert done.code == 0, done.err
+    result = rlplug("tune", "a2c", "CartPole-v1", "--trials", "2", *words, "--name", "tuned", "--json")
+    assert result.code == 0, result.err
     assert waits == [
         "trying a2c on CartPole-v1; training starts after that",
         "opening the study; training starts after that",
         "drawing the study's pictures; its best options follow",
         "recording the end in MLflow",
     ]
-    found = json.loads(done.out)
+    found = json.loads(result.out)
     jsonschema.validate(found, SCHEMA)
     assert [trial["state"] for trial in found["trials"]] == ["complete", "complete"]
     assert (place / "runs" / "tuned" / "history.png").stat().st_size > 1000
@@ -461,46 +460,33 @@ def test_a_study_of_real_runs_ends_with_options_that_run_takes(
     assert config["options"]["learning_rate"] == found["best"]["params"]["learning_rate"]
 
 
-def test_a_study_is_searched_as_it_is_typed(
-    place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_study_uses_the_typed_options(place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    asked: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
     for name, real in (("sampler", sampler), ("pruner", pruner)):
-        monkeypatch.setattr(outcomes, name, lambda *given, real=real: (asked.append(given), real(*given))[1])
-    words = (
-        "--objective",
-        "mean,steps_per_second",
-        "--no-prune",
-        "--warmup",
-        "0.5",
-        "--sampler-seed",
-        "3",
-        "--sampler",
-        "random",
-        "--gamma",
-        "0.9,0.99",
-        *TINY,
-    )
+        monkeypatch.setattr(outcomes, name, lambda *values, real=real: (calls.append(values), real(*values))[1])
+    words = ("--objective", "mean,steps_per_second", "--no-prune", "--warmup", "0.5", "--sampler-seed", "3")
+    words += ("--sampler", "random", "--gamma", "0.9,0.99", *TINY)
     words += ("--storage", f"sqlite:///{place}/all.db", "--export-preset", "preset.toml", "--name", "tuned", "--json")
-    done = rlplug("tune", "a2c", "CartPole-v1", "--trials", "1", *words)
-    assert done.code == 0, done.err
-    assert asked[0] == ("", 100, 200)
-    assert {one[:2] for one in asked[1:]} == {("random", 3)}
+    result = rlplug("tune", "a2c", "CartPole-v1", "--trials", "1", *words)
+    assert result.code == 0, result.err
+    assert calls[0] == ("", 100, 200)
+    assert {values[:2] for values in calls[1:]} == {("random", 3)}
     assert (place / "all.db").exists()
     assert not (place / "runs" / "tuned" / "study.db").exists()
-    found = json.loads(done.out)
+    found = json.loads(result.out)
     jsonschema.validate(found, SCHEMA)
     (trial,) = found["trials"]
-    told = [one for one in records(place / "runs" / "tuned" / "trial-0000-s1") if one.kind == "evaluation"]
-    assert len(told) == 2
-    assert trial["value"] == pytest.approx(sum(one.data["eval/return_mean"] for one in told) / 2)
+    path = place / "runs" / "tuned" / "trial-0000-s1"
+    returns = [record.data["eval/return_mean"] for record in records(path) if record.kind == "evaluation"]
+    assert len(returns) == 2
+    assert trial["value"] == pytest.approx(sum(returns) / 2)
     assert (len(trial["values"]), trial["values"][1] > 0, found["pareto_front"]) == (2, True, [0])
     preset = tomllib.loads(Path("preset.toml").read_text())["CartPole-v1"]
     assert preset["gamma"] == float(trial["params"]["gamma"])
 
 
-def test_a_study_without_a_complete_trial_fails_and_says_why(
+def test_study_without_a_complete_trial_fails(
     place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
@@ -514,18 +500,18 @@ def test_a_study_without_a_complete_trial_fails_and_says_why(
         "        return self.observation_space.sample(), 1.0, True, False, {}\n"
     )
     words = ("--gamma", "0.9,0.99", *TINY, "--export", "best.toml", "--name", "tuned")
-    done = rlplug("tune", "a2c", "./stuck.py:Stuck", "--trials", "1", *words)
-    assert done.code == 1, done.err
-    assert "no trial of tuned is complete (1 fail)" in done.err
-    assert "the motor is stuck" in done.err
-    assert "best.toml is not written" in done.err
+    result = rlplug("tune", "a2c", "./stuck.py:Stuck", "--trials", "1", *words)
+    assert result.code == 1, result.err
+    assert "no trial of tuned is complete (1 fail)" in result.err
+    assert "the motor is stuck" in result.err
+    assert "best.toml is not written" in result.err
     assert not Path("best.toml").exists()
 
 
-def test_what_is_typed_is_fixed_in_every_trial(
+def test_typed_values_are_fixed_in_all_trials(
     place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A value takes the place of a range in a file; arguments of the environment are those that `run` takes."""
+    """A value overrides a range in a file; arguments of the environment work like those of `run`."""
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     (place / "space.toml").write_text('learning_rate = "1e-4..1e-3:log"\ngamma = "0.9..0.999"\nnet.hidden = [32, 16]\n')
     words = (
@@ -538,9 +524,9 @@ def test_what_is_typed_is_fixed_in_every_trial(
         "0.5",
     )
     words += (*TINY, "--trials", "1", "--name", "tuned", "--export", "best.toml", "--json")
-    done = rlplug("tune", "a2c", "CartPole-v1", *words)
-    assert done.code == 0, done.err
-    (trial,) = json.loads(done.out)["trials"]
+    result = rlplug("tune", "a2c", "CartPole-v1", *words)
+    assert result.code == 0, result.err
+    (trial,) = json.loads(result.out)["trials"]
     found = json.loads((place / "runs" / "tuned" / "trial-0000-s1" / "config.json").read_bytes())["options"]
     assert list(trial["params"]) == ["learning_rate"]
     assert (found["gamma"], found["net.hidden"]) == (0.5, [32, 16])
@@ -548,7 +534,7 @@ def test_what_is_typed_is_fixed_in_every_trial(
     assert tomllib.loads(Path("best.toml").read_text())["env"] == {"max_episode_steps": 6}
 
 
-def test_choices_in_a_file_may_be_of_wrappers_and_of_layers(tmp_path: Path) -> None:
+def test_choices_in_a_file_can_be_wrappers_and_layers(tmp_path: Path) -> None:
     path = tmp_path / "space.toml"
     path.write_text('wrap = ["time-limit:steps=5,x=1", "none"]\nnet.hidden = [[64], [64, 64]]\n')
     ranges, fixed = from_file(path, [HIDDEN, Option("wrap", "repeated", [], "")], "ppo")
@@ -559,7 +545,7 @@ def test_choices_in_a_file_may_be_of_wrappers_and_of_layers(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("ppo", "CartPole-v1", "--env.length"), "--env.length: write a value"),
         (("ppo", "CartPole-v1", "--env.lenght", "3"), "takes no argument 'lenght'"),
@@ -591,26 +577,26 @@ def test_choices_in_a_file_may_be_of_wrappers_and_of_layers(tmp_path: Path) -> N
         (("dqn", "Pendulum-v1"), "DQN needs Discrete actions and Pendulum-v1 has Box"),
     ],
 )
-def test_wrong_arguments_are_one_sentence_and_start_nothing(
-    place: Path, rlplug: Callable[..., Any], words: tuple[str, ...], said: str
+def test_invalid_arguments_print_one_sentence_and_start_no_run(
+    place: Path, rlplug: Callable[..., Any], words: tuple[str, ...], message: str
 ) -> None:
     (place / "seeded.toml").write_text("seed = 7\n")
-    done = rlplug("tune", *words)
-    assert done.code == 2, done.err
-    assert said in done.err
-    assert done.err.count("\n") == 1
+    result = rlplug("tune", *words)
+    assert result.code == 2, result.err
+    assert message in result.err
+    assert result.err.count("\n") == 1
     assert not (place / "runs").exists()
 
 
-def test_the_share_of_a_study_counts_trials(place: Path) -> None:
+def test_progress_of_a_study_counts_trials(place: Path) -> None:
     directory = place / "study"
-    carried_on(search(directory, Machine(directory), trials=4))
-    assert search(directory, Machine(directory), trials=4).share == 1.0
-    more = search(directory, Machine(directory), trials=8)
+    finish(search(directory, FakeMachine(directory), trials=4))
+    assert search(directory, FakeMachine(directory), trials=4).share == 1.0
+    more = search(directory, FakeMachine(directory), trials=8)
     assert more.share == 0.5
 
 
-def test_an_option_that_a_file_fixes_is_not_searched(
+def test_option_fixed_in_a_file_is_not_searched(
     place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goals: list[Goal] = []

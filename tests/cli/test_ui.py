@@ -1,4 +1,4 @@
-"""`rlplug ui`: the MLflow server on loopback only, with a token, and no process left after it."""
+"""`rlplug ui` runs the MLflow server on loopback only and with a token, and leaves no process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEY = "known-here-alone"
 
 
 @pytest.fixture
-def served(place: Path, with_store: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def server(place: Path, with_store: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A running `rlplug ui` and its port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -53,13 +53,13 @@ def served(place: Path, with_store: str) -> Iterator[tuple[subprocess.Popen[str]
 
 
 def get(port: int, path: str, body: object = None, **headers: str) -> tuple[int, str]:
-    """Ask with the token, unless the headers say something else."""
+    """Send a request with the token; `headers` override it."""
     known = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", **headers}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, known)
     try:
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            return answer.status, answer.read().decode(errors="replace")
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+            return response.status, response.read().decode(errors="replace")
     except urllib.error.HTTPError as error:
         with error:
             return error.code, ""
@@ -70,9 +70,11 @@ def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return found
 
 
-def test_the_ui_serves_one_account(served: tuple[subprocess.Popen[str], int], place: Path, with_store: str) -> None:
-    """Check one server: it listens only on loopback, wants its token, sets a cookie, links the newest experiment."""
-    process, port = served
+def test_server_is_only_for_its_account(
+    server: tuple[subprocess.Popen[str], int], place: Path, with_store: str
+) -> None:
+    """One server for several checks: a start takes seconds."""
+    process, port = server
     assert_on_loopback(process, port)
     assert_token_needed(process, port, place)
     assert_cookie(port)
@@ -96,15 +98,15 @@ def assert_on_loopback(process: subprocess.Popen[str], port: int) -> None:
 
 
 def assert_token_needed(process: subprocess.Popen[str], port: int, place: Path) -> None:
-    """Another account reads nothing; the owner of the token can read the files anyway."""
+    """Another account can read no file through the server."""
     (place / "secret.txt").write_text("secret")
-    made = {"name": "theirs", "artifact_location": place.as_uri()}
+    experiment = {"name": "theirs", "artifact_location": place.as_uri()}
     for headers in (
         {"Authorization": ""},
         {"Authorization": "Bearer no"},
         {"Authorization": "", "Cookie": "rlplug-ui-1=x"},
     ):
-        assert get(port, "/api/2.0/mlflow/experiments/create", made, **headers)[0] == 401
+        assert get(port, "/api/2.0/mlflow/experiments/create", experiment, **headers)[0] == 401
         for path in ("/", "/health", "/get-artifact?path=secret.txt&run_id=x", "/?token=no"):
             assert get(port, path, **headers)[0] == 401
     assert not any(KEY in " ".join(child.cmdline()) for child in [psutil.Process(process.pid), *descendants(process)])
@@ -136,8 +138,8 @@ def assert_newest_is_linked(port: int, with_store: str) -> None:
     "number",
     [*(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL],
 )
-def test_nothing_is_left_however_it_ends(served: tuple[subprocess.Popen[str], int], number: signal.Signals) -> None:
-    process, _ = served
+def test_no_process_is_left_after_a_signal(server: tuple[subprocess.Popen[str], int], number: signal.Signals) -> None:
+    process, _ = server
     children = descendants(process)
     assert children
     os.kill(process.pid, number)
@@ -146,7 +148,7 @@ def test_nothing_is_left_however_it_ends(served: tuple[subprocess.Popen[str], in
     assert not alive
 
 
-def test_runs_on_a_server_are_only_pointed_to(rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ui_only_names_a_remote_server(rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example:5000")
-    done = rlplug("ui")
-    assert (done.code, done.out) == (0, "the runs are on a server: http://mlflow.example:5000\n")
+    result = rlplug("ui")
+    assert (result.code, result.out) == (0, "the runs are on a server: http://mlflow.example:5000\n")

@@ -1,4 +1,4 @@
-"""A run in an environment that no preset names: its messages, and the evaluations it plays."""
+"""Runs in environments without a preset: their messages and their evaluations."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rlplug_core.plugins import make_env
 from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.runs import session
 from rlplug_core.runs.listing import records
-from tests.cli.conftest import Done
+from tests.cli.conftest import Result
 
 #: Two evaluations in few steps, with the default numbers of episodes.
 BRIEF = {"total_timesteps": 64, "n_steps": 8, "num_envs": 1, "eval_every": 32, "env.max_episode_steps": 10}
 
 
-def test_a_slow_machine_plays_the_same_episodes_and_is_told_what_they_cost(
+def test_slow_evaluations_print_their_time_and_play_the_same_episodes(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fast = train("a2c", "CartPole-v1", BRIEF, name="fast", hooks=False)
@@ -31,11 +31,11 @@ def test_a_slow_machine_plays_the_same_episodes_and_is_told_what_they_cost(
     ticks = itertools.count(step=40.0)  # an evaluation takes 40 s by this clock
     monkeypatch.setattr(session.time, "monotonic", lambda: next(ticks))
     slow = train("a2c", "CartPole-v1", BRIEF, name="slow", hooks=False)
-    told = capsys.readouterr().err
-    assert "each evaluation plays 10 episodes, about 40 s, 2 times in this run; --eval-episodes" in told
-    assert "the final evaluation plays 200 episodes, about 800 s;" in told
+    errors = capsys.readouterr().err
+    assert "each evaluation plays 10 episodes, about 40 s, 2 times in this run; --eval-episodes" in errors
+    assert "the final evaluation plays 200 episodes, about 800 s;" in errors
     kinds = ("evaluation", "final_eval")
-    played = [[one.data for one in records(run.path) if one.kind in kinds] for run in (fast, slow)]
+    played = [[record.data for record in records(run.path) if record.kind in kinds] for run in (fast, slow)]
     assert played[0] == played[1]
     assert played[0][-1]["episodes"] == 100
 
@@ -57,16 +57,16 @@ class Faulty(Endless):
         raise ValueError("motor off")
 
 
-def test_a_fault_of_a_step_before_training_is_the_steps(place: Path) -> None:
+def test_error_in_a_step_before_training_is_reported(place: Path) -> None:
     with pytest.raises(PluginError, match=r"Faulty raised in step\(\), tried before training: ValueError: motor off"):
         train("a2c", Faulty, {"total_timesteps": 64}, hooks=False)
 
 
-def test_episodes_without_an_end_are_cut_with_one_warning(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_endless_episodes_are_cut_with_one_warning(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     brief = {"total_timesteps": 64, "n_steps": 8, "num_envs": 1, "eval_every": 32, "final_eval_episodes": 0}
     train("a2c", Endless, brief, hooks=False)
-    told = capsys.readouterr().err
-    assert told.count("10 of 10 episodes had not ended after 1,000 steps and count with their rewards so far") == 1
+    errors = capsys.readouterr().err
+    assert errors.count("10 of 10 episodes had not ended after 1,000 steps and count with their rewards so far") == 1
 
 
 def test_time_limits_are_known() -> None:
@@ -77,18 +77,18 @@ def test_time_limits_are_known() -> None:
     assert shorter.spec.limit == 30
 
 
-def test_a_run_says_what_it_took_an_environment_for(
-    place: Path, rlplug: Callable[..., Done], monkeypatch: pytest.MonkeyPatch, short: tuple[str, ...]
+def test_run_describes_an_unknown_environment(
+    place: Path, rlplug: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, short: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     unknown = ("run", "ppo", "rlplug_core.testing.envs:Pixels", "--n-epochs", "1", "--net.hidden", "16", *short)
-    done = rlplug(*unknown)
-    assert done.code == 0, done.err
+    result = rlplug(*unknown)
+    assert result.code == 0, result.err
     assert (
         "observation space Box(1, 10, 10) of uint8 in [0, 255], action space Discrete(2); no time limit known; "
-        in done.out
+        in result.out
     )
-    assert "preset: pixels; num_envs 8; nothing normalized" in done.out
+    assert "preset: pixels; num_envs 8; nothing normalized" in result.out
     assert "environment" not in rlplug(*unknown, "--quiet").out
     as_json = rlplug(*unknown, "--json")
     assert "steps/s by itself" in as_json.err

@@ -1,4 +1,4 @@
-"""What nobody reads: `rlplug run … | head -1` trains on, and other commands end without a word."""
+"""Closed output: `rlplug run … | head -1` continues to train, and other commands exit without a message."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def status(place: Path) -> str:
     return str(end["data"]["status"])
 
 
-def test_a_run_goes_on_when_its_reader_has_gone(place: Path, short: tuple[str, ...], fork: Callable[..., Fork]) -> None:
+def test_run_continues_after_its_reader_has_closed(
+    place: Path, short: tuple[str, ...], fork: Callable[..., Fork]
+) -> None:
     process = fork(*RUN, *short, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("a2c")
@@ -51,7 +53,7 @@ def test_a_run_goes_on_when_its_reader_has_gone(place: Path, short: tuple[str, .
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
-def test_a_run_that_nobody_ever_hears_ends_as_others_do(
+def test_run_without_a_reader_finishes(
     place: Path, short: tuple[str, ...], words: tuple[str, ...], fork: Callable[..., Fork]
 ) -> None:
     reader, writer = os.pipe()
@@ -61,70 +63,68 @@ def test_a_run_that_nobody_ever_hears_ends_as_others_do(
     assert status(place) == "finished"
 
 
-def test_a_run_goes_on_when_its_terminal_has_gone(
+def test_run_continues_after_its_terminal_has_closed(
     place: Path, short: tuple[str, ...], fork: Callable[..., Fork]
 ) -> None:
     ours, theirs = pty.openpty()
     process = fork(*RUN, *short, stdout=theirs, stderr=theirs)
     os.close(theirs)
-    assert os.read(ours, 1)  # the display has begun
+    assert os.read(ours, 1)  # the display has started
     os.close(ours)
     assert process.wait() == 0
     assert status(place) == "finished"
 
 
-def test_a_run_without_any_stdout_trains(place: Path, short: tuple[str, ...]) -> None:
+def test_run_without_stdout_finishes(place: Path, short: tuple[str, ...]) -> None:
     words = ["sh", "-c", '"$@" >&-', "sh", sys.executable, "-m", "rlplug_cli", *RUN, *short]
     assert subprocess.run(words, check=False).returncode == 0
     assert status(place) == "finished"
 
 
 @pytest.mark.parametrize("words", [("list",), ("list", "--json"), ("--help",)])
-def test_another_command_ends_quietly(words: tuple[str, ...], fork: Callable[..., Fork]) -> None:
+def test_other_commands_exit_quietly(words: tuple[str, ...], fork: Callable[..., Fork]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    done = fork(*words, stdout=writer, stderr=subprocess.PIPE)
+    result = fork(*words, stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
-    assert done.communicate()[1] == ""
-    assert done.returncode == 141
+    assert result.communicate()[1] == ""
+    assert result.returncode == 141
 
 
-def test_an_error_that_nobody_reads_keeps_its_code(fork: Callable[..., Fork]) -> None:
+def test_unread_error_keeps_its_exit_code(fork: Callable[..., Fork]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     assert fork("list", "nothing", stderr=writer).wait() == 2
     os.close(writer)
 
 
-def test_a_pipe_that_breaks_in_an_environment_is_an_error_of_the_run(place: Path, rlplug: Callable[..., Any]) -> None:
+def test_broken_pipe_in_an_environment_fails_the_run(place: Path, rlplug: Callable[..., Any]) -> None:
     (place / "broken.py").write_text(BROKEN, encoding="utf-8")
-    done = rlplug("run", "a2c", "./broken.py:Broken", "--name", "one", "-P", "no:mlflow")
-    assert done.code == 1
-    assert "the run failed: BrokenPipeError: the simulator is gone" in done.err
+    result = rlplug("run", "a2c", "./broken.py:Broken", "--name", "one", "-P", "no:mlflow")
+    assert result.code == 1
+    assert "the run failed: BrokenPipeError: the simulator is gone" in result.err
 
 
 C_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
 @pytest.mark.parametrize("locale", [{"PYTHONIOENCODING": "ascii"}, C_LOCALE])
-def test_a_stdout_without_a_character_prints_another(
+def test_characters_that_stdout_cannot_encode_are_replaced(
     place: Path, short: tuple[str, ...], locale: dict[str, str]
 ) -> None:
-    """A run ended at its first step, failed, because its stdout could not encode the dot of its title."""
+    """In the past, a run failed at its start because its stdout could not encode the dot of its title."""
     environment = {**os.environ, **locale}
     words = [sys.executable, "-m", "rlplug_cli", *RUN, *short]
-    done = subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
-    assert done.returncode == 0, done.stdout
-    assert b"a2c - CartPole-v1 - seed 1" in done.stdout
-    assert done.stdout.isascii()  # click writes UTF-8 unless the stream is named
+    result = subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+    assert result.returncode == 0, result.stdout
+    assert b"a2c - CartPole-v1 - seed 1" in result.stdout
+    assert result.stdout.isascii()  # click writes UTF-8 unless the stream is named
     assert status(place) == "finished"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_help_and_lists_are_spelled_in_characters_that_the_stream_has(
-    encoding: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Click wrote UTF-8 to a stream of ASCII, and `?` stood for `≥`."""
+def test_help_and_lists_use_characters_of_the_encoding(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the past, click wrote UTF-8 to an ASCII stream, and `≥` became `?`."""
     for words in ("--help", "run --help", "run ppo --help", "sweep --help", "list", "info ppo", "--version"):
         file = io.BytesIO()
         stream = io.TextIOWrapper(file, encoding=encoding)
@@ -139,16 +139,16 @@ def test_help_and_lists_are_spelled_in_characters_that_the_stream_has(
 
 
 @pytest.mark.parametrize("words", ["list", "list --json"])
-def test_another_command_without_any_stdout_ends_quietly(words: str) -> None:
-    done = subprocess.run(
+def test_other_commands_without_stdout_exit_quietly(words: str) -> None:
+    result = subprocess.run(
         ["sh", "-c", '"$@" >&-', "sh", sys.executable, "-m", "rlplug_cli", *words.split()],
         check=False, stderr=subprocess.PIPE,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (result.returncode, result.stderr) == (0, b"")
 
 
-def test_every_output_names_its_stream() -> None:
-    """Click takes a stream of ASCII for a mistake and writes UTF-8 to it, unless the stream is named."""
+def test_echo_calls_name_their_stream() -> None:
+    """Click writes UTF-8 to an ASCII stream if the call does not name the stream."""
     sources = Path(rlplug_cli.__file__).parent.rglob("*.py")
     calls = [call for path in sources for call in re.findall(r"click\.s?echo\(.*", path.read_text(encoding="utf-8"))]
     assert calls

@@ -1,4 +1,4 @@
-"""A variant is an entry point with another's class and presets of its own: every command sees its defaults."""
+"""Variants: entry points with the class of another algorithm and their own presets; all commands use the presets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlplug_core.testing.distributions import write_distribution
 
 TOML = """
 extends = "dqn"
-summary = "DQN that looks twice"
+summary = "Double DQN"
 [default]
 double = true
 n_step = 3
@@ -27,7 +27,7 @@ num_envs = 2
 
 @pytest.fixture
 def variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An installed plugin that is nothing but metadata and a preset file; its package holds another's class."""
+    """An installed plugin that has only metadata, a preset file and an imported class."""
     points = {"rlplug.algorithms": {"twice": "twice:Twice"}}
     files = {"twice/__init__.py": "from rlplug_algos.value.dqn import DQN as Twice", "twice/presets/twice.toml": TOML}
     write_distribution(tmp_path, "rlplug-twice", points, files, requires=["rlplug-core>=0.1,<1"])
@@ -39,43 +39,43 @@ def variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture
-def said(variant: str, rlplug: Callable[..., Any]) -> Callable[..., str]:
-    """What a command prints."""
+def output_of(variant: str, rlplug: Callable[..., Any]) -> Callable[..., str]:
+    """A function that returns the output of a command."""
     return lambda *words: str(rlplug(*words).out)
 
 
-def test_help_shows_the_defaults_of_the_variant(said: Callable[..., str]) -> None:
-    text = " ".join(said("run", "twice", "--help").split())
+def test_help_shows_the_defaults_of_the_variant(output_of: Callable[..., str]) -> None:
+    text = " ".join(output_of("run", "twice", "--help").split())
     assert re.search(r"--double / --no-double [^[]+\[yes\]", text)
     assert re.search(r"--n-step INTEGER [^[]+\[3\]", text)
     assert re.search(r"--num-envs INTEGER [^[]+\[2\]", text)
     assert "[no]" in re.findall(
-        r"--double / --no-double [^[]+(\[\w+\])", " ".join(said("run", "dqn", "--help").split())
+        r"--double / --no-double [^[]+(\[\w+\])", " ".join(output_of("run", "dqn", "--help").split())
     )
 
 
-def test_info_shows_them_and_tuning_ranges(said: Callable[..., str]) -> None:
-    found = json.loads(said("info", "twice", "--json"))
-    own = {option["name"]: option for option in found["options"]}
-    every = {option["name"]: option["default"] for option in found["run_options"]}
-    assert (own["double"]["default"], own["n_step"]["default"], every["num_envs"]) == (True, 3, 2)
-    assert own["n_step"]["search"]["values"] == [1, 5]
+def test_info_shows_defaults_and_tuning_ranges(output_of: Callable[..., str]) -> None:
+    found = json.loads(output_of("info", "twice", "--json"))
+    options = {option["name"]: option for option in found["options"]}
+    run_options = {option["name"]: option["default"] for option in found["run_options"]}
+    assert (options["double"]["default"], options["n_step"]["default"], run_options["num_envs"]) == (True, 3, 2)
+    assert options["n_step"]["search"]["values"] == [1, 5]
 
 
-def test_an_environment_has_both_presets(said: Callable[..., str]) -> None:
-    """CartPole's are those of dqn; what makes the variant lies above them."""
-    ours, theirs = (json.loads(said("info", name, "CartPole-v1", "--json"))["preset"] for name in ("twice", "dqn"))
+def test_preset_of_an_environment_includes_both_presets(output_of: Callable[..., str]) -> None:
+    """dqn's preset for CartPole, overridden by that of the variant."""
+    ours, theirs = (json.loads(output_of("info", name, "CartPole-v1", "--json"))["preset"] for name in ("twice", "dqn"))
     assert ours == {**theirs, "double": True, "n_step": 3, "num_envs": 2}
 
 
-def test_a_run_has_them_unless_told_otherwise(variant: str, tmp_path: Path) -> None:
+def test_run_uses_the_presets_of_the_variant(variant: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"total_timesteps": 60, "n_step": 2, "final_eval_episodes": 0, "eval_episodes": 1}
     config = train(variant, "rlplug_core.testing.envs:Chain", options, out=tmp_path, hooks=False).config
     assert [config["options"][name] for name in ("double", "n_step", "num_envs")] == [True, 2, 2]
     assert [config["origins"][name] for name in ("double", "n_step", "num_envs")] == ["preset", "option", "preset"]
 
 
-def test_the_kit_examines_the_variant(variant: str) -> None:
+def test_conformance_kit_checks_the_variant(variant: str) -> None:
     by_name = {check.name: check for check in checks(variant)}
     by_name["presets"]()
     config = by_name["presets"].examination.subject.config

@@ -1,4 +1,4 @@
-"""Windows: every module is imported and a run is trained in its disguise; `nox -s portable` runs the whole job."""
+"""Imports all modules and trains a run in a process that imitates Windows; `nox -s portable` runs the main job."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.portable.test_job import IMPORTS, ROOMS, TINY, disguised
 
 ROOT = Path(__file__).parents[2]
 DISGUISE = ROOT / "tests" / "portable" / "disguise" / "sitecustomize.py"
-#: Trains in the process that has imported everything.
+#: Trains in the process that has imported all modules.
 RUN = f"""
 from rlplug_cli.__main__ import main
 assert main(["run", "a2c", "CartPole-v1", *{TINY}, "--name", "tiny", "-P", "no:mlflow"]) == 0
 """
-#: Names that Windows lacks, in code that Windows never runs, and the reason.
+#: Files that use names that Windows lacks, and the reason why Windows never runs this code.
 NOT_ON_WINDOWS = {
     "process_guard.py": "after a test for os.fork",
     "task.py": "Slurm",
@@ -27,15 +27,15 @@ NOT_ON_WINDOWS = {
 }
 
 
-def test_rlplug_works_without_what_windows_lacks(tmp_path: Path) -> None:
+def test_rlplug_works_without_names_that_windows_lacks(tmp_path: Path) -> None:
     words = [sys.executable, "-P", "-c", IMPORTS + RUN, *ROOMS]
-    done = subprocess.run(words, env=disguised(tmp_path), cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("None nt\n"), done.stdout
+    result = subprocess.run(words, env=disguised(tmp_path), cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("None nt\n"), result.stdout
     assert (tmp_path / "runs" / "tiny" / "journal.jsonl").stat().st_size > 0
 
 
-def test_names_that_windows_lacks_are_tested_for() -> None:
+def test_sources_check_names_that_windows_lacks() -> None:
     """A use of `os.NAME` needs `hasattr(os, "NAME")` or `getattr` in the same file, or a reason above."""
     (names,) = (
         ast.literal_eval(node.value)
@@ -45,10 +45,10 @@ def test_names_that_windows_lacks_are_tested_for() -> None:
     wrong = []
     for path in sorted(ROOT.glob("rlplug*/src/**/*.py")):
         tree = ast.parse(path.read_bytes())
-        guarded = {
+        strings = {
             node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
         }
-        wrong += [f"{path.name}: {use}" for use, name in uses(tree, names) if name not in guarded]
+        wrong += [f"{path.name}: {use}" for use, name in uses(tree, names) if name not in strings]
     assert {fault.partition(":")[0] for fault in wrong} == set(NOT_ON_WINDOWS), wrong
 
 

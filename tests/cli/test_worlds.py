@@ -1,4 +1,4 @@
-"""Worlds of many agents come in by the same doors as single environments: a class, a function, an object, a file."""
+"""Worlds with many agents can be classes, functions, objects or names in a file, like single environments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.envs.games import Dilemma
 SHORT = {"total_timesteps": 400, "num_envs": 2, "eval_episodes": 2, "final_eval_episodes": 2}
 
 
-class Takes(Dilemma):
+class CountsClose(Dilemma):
     """Counts how often it is closed."""
 
     closed = 0
@@ -33,9 +33,9 @@ def make_turns() -> Any:
 
 
 @pytest.mark.parametrize(
-    "form", [Dilemma, make, make_turns, f"{__name__}:Takes", f"{__name__}:make", f"{__file__}:make"]
+    "form", [Dilemma, make, make_turns, f"{__name__}:CountsClose", f"{__name__}:make", f"{__file__}:make"]
 )
-def test_a_class_or_a_function_makes_worlds(form: Any, tmp_path: Path) -> None:
+def test_class_or_function_makes_worlds(form: Any, tmp_path: Path) -> None:
     run = train("ppo", form, SHORT, out=tmp_path, hooks=False)
     assert run.status == "finished"
     assert len(run.evaluate(episodes=2).returns) == 4
@@ -46,14 +46,14 @@ def test_arguments_reach_the_world(tmp_path: Path) -> None:
     assert set(run.evaluate(episodes=2).lengths) == {3}
 
 
-def test_an_object_is_one_world_that_stays_open(tmp_path: Path) -> None:
-    world = Takes()
+def test_object_is_one_world_and_is_not_closed(tmp_path: Path) -> None:
+    world = CountsClose()
     run = train("ppo", world, {**SHORT, "num_envs": 1}, out=tmp_path, hooks=False)
     assert run.status == "finished"
     assert world.closed == 0
 
 
-def test_the_same_world_twice_is_refused(tmp_path: Path) -> None:
+def test_same_world_twice_is_refused(tmp_path: Path) -> None:
     world = Dilemma()
     with pytest.raises(PluginError, match="returned the same environment twice"):
         train("ppo", lambda: world, SHORT, out=tmp_path, hooks=False)

@@ -1,4 +1,4 @@
-"""`--wrap` on the command line: precedence, help, completion, errors, and what a run remembers of it."""
+"""`--wrap` on the command line: precedence, help, completion, errors, and the record in the run."""
 
 from __future__ import annotations
 
@@ -24,34 +24,32 @@ def wrap_of(name: str) -> tuple[Any, str]:
     return config["options"]["wrap"], config["origins"]["wrap"]
 
 
-def test_a_run_is_trained_resumed_and_evaluated_inside_its_wrappers(rlplug: Callable[..., Any]) -> None:
+def test_run_resume_and_evaluate_use_the_wrappers(rlplug: Callable[..., Any]) -> None:
     wraps = ["frame-stack:frames=2", "time-limit:steps=20", "clip-reward:low=-0.5,high=0.5"]
     words = [word for wrap in wraps for word in ("--wrap", wrap)]
     assert rlplug("run", "a2c", "CartPole-v1", *words, *TINY, "--name", "one").code == 0
     assert wrap_of("one") == (wraps, "option")
     assert rlplug("resume", "one", "--total-timesteps", "600").code == 0
-    said = json.loads(rlplug("evaluate", "one", "--episodes", "3", "--json").out)
-    assert said["return_max"] == said["length_mean"] * 1.0 <= 20
+    evaluation = json.loads(rlplug("evaluate", "one", "--episodes", "3", "--json").out)
+    assert evaluation["return_max"] == evaluation["length_mean"] * 1.0 <= 20
 
 
 @pytest.mark.parametrize(("eval_wrap", "length"), [("time-limit:steps=7", 7), ("none", 200), (None, 20)])
-def test_evaluations_have_the_wrappers_that_are_named_for_them(
-    rlplug: Callable[..., Any], eval_wrap: str | None, length: int
-) -> None:
-    """MountainCar-v0 lasts 200 steps for beginners, and as long as a wrapper lets it."""
-    named = () if eval_wrap is None else ("--eval-wrap", eval_wrap)
-    words = ("MountainCar-v0", "--wrap", "time-limit:steps=20", *named, *TINY, "--name", "one")
+def test_evaluations_use_eval_wrap(rlplug: Callable[..., Any], eval_wrap: str | None, length: int) -> None:
+    """An untrained agent plays MountainCar-v0 up to the time limit: 200 steps, or that of a wrapper."""
+    options = () if eval_wrap is None else ("--eval-wrap", eval_wrap)
+    words = ("MountainCar-v0", "--wrap", "time-limit:steps=20", *options, *TINY, "--name", "one")
     assert rlplug("run", "a2c", *words).code == 0
     lines = (Path("runs") / "one" / "journal.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]
-    trained = [number for one in records if one["kind"] == "episodes" for number in one["data"]["lengths"]]
-    assert set(trained) == {20}
-    assert {one["data"]["eval/length_mean"] for one in records if one["kind"] == "evaluation"} == {length}
+    lengths = [number for each in records if each["kind"] == "episodes" for number in each["data"]["lengths"]]
+    assert set(lengths) == {20}
+    assert {each["data"]["eval/length_mean"] for each in records if each["kind"] == "evaluation"} == {length}
     assert rlplug("resume", "one", "--total-timesteps", "500").code == 0
     assert json.loads(rlplug("evaluate", "one", "--episodes", "2", "--json").out)["length_mean"] == length
 
 
-def test_an_option_wins_over_the_file_and_none_takes_all_off(rlplug: Callable[..., Any], place: Path) -> None:
+def test_option_overrides_the_file_and_none_removes_all_wrappers(rlplug: Callable[..., Any], place: Path) -> None:
     (place / "c.toml").write_text('wrap = ["time-limit:steps=20", "flatten"]\n')
     assert rlplug("run", "a2c", "CartPole-v1", "--config", "c.toml", *TINY, "--name", "file").code == 0
     assert wrap_of("file") == (["time-limit:steps=20", "flatten"], "config")
@@ -66,35 +64,35 @@ def test_an_option_wins_over_the_file_and_none_takes_all_off(rlplug: Callable[..
 
 
 @pytest.mark.parametrize(
-    ("wrap", "code", "said"),
+    ("wrap", "message"),
     [
-        ("frame-stak", 2, "no wrapper 'frame-stak' is installed; did you mean 'frame-stack'? ('rlplug list'"),
-        ("frame-stack:frame=2", 2, "wrapper frame-stack has no option 'frame'; did you mean 'frames'?"),
-        ("frame-stack:frames=two", 2, "frame-stack: option 'frames': expected `int`, got `str`"),
-        ("frame-stack:2", 2, "options are written NAME:option=value"),
-        ("mlflow", 2, "no wrapper 'mlflow' is installed"),
-        ("./nothing.py:Wrap", 2, "there is no file nothing.py"),
+        ("frame-stak", "no wrapper 'frame-stak' is installed; did you mean 'frame-stack'? ('rlplug list'"),
+        ("frame-stack:frame=2", "wrapper frame-stack has no option 'frame'; did you mean 'frames'?"),
+        ("frame-stack:frames=two", "frame-stack: option 'frames': expected `int`, got `str`"),
+        ("frame-stack:2", "options are written NAME:option=value"),
+        ("mlflow", "no wrapper 'mlflow' is installed"),
+        ("./nothing.py:Wrap", "there is no file nothing.py"),
     ],
 )
-def test_a_mistake_is_answered_in_a_sentence_and_leaves_nothing(
-    rlplug: Callable[..., Any], wrap: str, code: int, said: str
+def test_invalid_wrapper_prints_one_sentence_and_writes_nothing(
+    rlplug: Callable[..., Any], wrap: str, message: str
 ) -> None:
-    done = rlplug("run", "a2c", "CartPole-v1", "--wrap", wrap)
-    assert done.code == code
-    assert said in done.err
-    assert len(done.err.splitlines()) == 1
+    result = rlplug("run", "a2c", "CartPole-v1", "--wrap", wrap)
+    assert result.code == 2
+    assert message in result.err
+    assert len(result.err.splitlines()) == 1
     assert not Path("runs").exists()
 
 
-def test_one_that_is_switched_off_says_by_what(rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_wrapper_is_reported(rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow,flatten")
     for words in (("run", "a2c", "CartPole-v1", "--wrap", "flatten"), ("info", "flatten")):
-        done = rlplug(*words)
-        assert done.code == 3
-        assert f"wrapper 'flatten' of rlplug-envs {__version__} is disabled: 'flatten' is disabled by" in done.err
+        result = rlplug(*words)
+        assert result.code == 3
+        assert f"wrapper 'flatten' of rlplug-envs {__version__} is disabled: 'flatten' is disabled by" in result.err
 
 
-def test_info_shows_a_wrapper_s_options(rlplug: Callable[..., Any]) -> None:
+def test_info_shows_the_options_of_a_wrapper(rlplug: Callable[..., Any]) -> None:
     text = rlplug("info", "frame-stack").out
     assert f"plugin     rlplug-envs {__version__}" in text
     assert "number of observations that an agent sees at once" in text
@@ -105,11 +103,11 @@ def test_info_shows_a_wrapper_s_options(rlplug: Callable[..., Any]) -> None:
     assert "did you mean 'frame-stack'" in rlplug("info", "frame-stac").err
 
 
-def test_info_shows_a_wrapper_of_a_file(rlplug: Callable[..., Any], place: Path) -> None:
+def test_info_shows_a_wrapper_in_a_file(rlplug: Callable[..., Any], place: Path) -> None:
     (place / "mine.py").write_text("from rlplug_core import Transform\n\nclass Mine(Transform):\n    pass\n")
     assert rlplug("info", "./mine.py:Mine").out.splitlines()[0] == "wrapper    ./mine.py:Mine"
 
 
-def test_a_word_after_wrap_is_completed(rlplug: Callable[..., Any], new_process: Callable[..., Any]) -> None:
+def test_completion_suggests_wrappers(rlplug: Callable[..., Any], new_process: Callable[..., Any]) -> None:
     line = {"COMP_WORDS": "rlplug run a2c CartPole-v1 --wrap fr", "COMP_CWORD": "5"}
     assert new_process(_RLPLUG_COMPLETE="bash_complete", **line).out.split() == ["plain,frame-stack"]

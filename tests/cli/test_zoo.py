@@ -1,4 +1,4 @@
-"""The package rlplug-zoo: each of its agents is whole, safe, and found by its source."""
+"""The package rlplug-zoo: its agents are complete and safe, and `zoo:NAME` finds them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from rlplug_core.runs import pull_agent, zoo_agents
-from tests.cli.conftest import Done
+from tests.cli.conftest import Result
 
 ROOT = Path(__file__).parents[2] / "rlplug-zoo"
 AGENTS = ROOT / "src" / "rlplug_zoo" / "agents"
 
 
 @pytest.fixture(autouse=True)
-def installed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package is on the path."""
+def install_zoo(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the package on the path."""
     monkeypatch.syspath_prepend(str(ROOT / "src"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
 
 
-def test_each_agent_passes_the_checks_of_a_pull(place: Path) -> None:
+def test_agents_pass_the_checks_of_a_pull(place: Path) -> None:
     names = zoo_agents()
     assert len(names) >= 40
     for number, name in enumerate(names):
@@ -34,21 +34,21 @@ def test_each_agent_passes_the_checks_of_a_pull(place: Path) -> None:
     assert "rlplug_zoo" not in sys.modules  # found without an import
 
 
-def test_the_package_stays_small_and_has_no_code() -> None:
+def test_package_is_small_and_has_no_code() -> None:
     files = [path for path in AGENTS.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 30e6
     assert {path.suffix for path in files} <= {".json", ".jsonl", ".md", ".safetensors"}
 
 
-def test_the_table_lists_every_agent() -> None:
+def test_table_lists_all_agents() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [line.split("`")[1] for line in readme.splitlines() if line.startswith("| `zoo:")] == [
         f"zoo:{name}" for name in zoo_agents()
     ]
 
 
-def test_an_agent_of_the_zoo_is_played_and_evaluated(
-    rlplug: Callable[..., Done], place: Path, monkeypatch: pytest.MonkeyPatch
+def test_play_and_evaluate_an_agent_of_the_zoo(
+    rlplug: Callable[..., Result], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""Environments to be watched: a square that moves to the right and one that cannot be drawn."""
+"""Environments for films: a square that moves to the right, and one that cannot be rendered."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gymnasium import spaces
 
 
 class Walker(gymnasium.Env[Any, Any]):
-    """Ends after 5 to 12 steps; draws how far it came, 41 by 61 pixels."""
+    """Ends after 5 to 12 steps; draws its position in 41 by 61 pixels."""
 
     observation_space = spaces.Box(-1, 20, (2,), np.float32)
     action_space = spaces.Discrete(2)
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 25}  # as Gymnasium has it
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 25}  # the type of Gymnasium
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
@@ -22,23 +22,23 @@ class Walker(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.place, self.end = 0, int(self.np_random.integers(5, 13))
-        return self._seen(), {}
+        return self._observation(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.place += 1
-        return self._seen(), 1.0, self.place >= self.end, False, {"is_success": self.end > 8}
+        return self._observation(), 1.0, self.place >= self.end, False, {"is_success": self.end > 8}
 
     def render(self) -> Any:
         frame = np.full((41, 61, 3), 255, np.uint8)
         frame[:, 4 * self.place : 4 * self.place + 6] = (200, 30, 30)
         return frame
 
-    def _seen(self) -> Any:
+    def _observation(self) -> Any:
         return np.array([self.place, self.np_random.uniform()], np.float32)
 
 
 class Invisible(Walker):
-    """Cannot be drawn."""
+    """Cannot be rendered."""
 
     def render(self) -> Any:
         raise OSError("no graphics library here")

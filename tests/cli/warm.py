@@ -1,6 +1,6 @@
-"""Commands in forks of one process that has imported what they import: two seconds are spent once, not by each.
+"""Commands in forks of one process that has imported the heavy modules: the two seconds of imports are spent once.
 
-    python warm.py serve SOCKET      the process that forks; it says when it is ready
+    python warm.py serve SOCKET      the process that forks; it prints "ready"
     python warm.py SOCKET WORD...    `rlplug WORD...`, with the directory, the variables and the streams of this process
     python warm.py SOCKET --script FILE    `python -W error FILE`
 
@@ -30,7 +30,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO
 
-#: What the first import of each takes a while.
+#: Modules that take long to import.
 HEAVY = (
     "torch",
     "gymnasium",
@@ -49,10 +49,10 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def commands(python: str, folder: Path) -> Iterator[str]:
-    """Write `rlplug` and `run-script` into a folder, which fork from a process of `python`; yields its socket."""
+    """Write `rlplug` and `run-script`, which fork from a process of `python`, into a folder; yield its socket."""
     from tempfile import TemporaryDirectory
 
-    with TemporaryDirectory() as name:  # its path is short, as that of a socket must be
+    with TemporaryDirectory() as name:  # a short path: sockets need one
         path = str(Path(name) / "door")
         for command, word in (("rlplug", ""), ("run-script", "--script ")):
             client = f"{shlex.quote(python)} -IS {__file__} {path} {word}"
@@ -88,7 +88,7 @@ def serve(path: str) -> None:
 
 
 def answer(link: socket.socket) -> None:
-    """Run the command in a child, and say its process id and its exit code."""
+    """Run the command in a child, and send its process id and its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     message, streams, *_ = socket.recv_fds(link, 1 << 20, 3)
     child = os.fork()
@@ -105,7 +105,7 @@ def answer(link: socket.socket) -> None:
 
 
 def become(words: list[str], place: str, variables: dict[str, str], own_session: bool, streams: Sequence[int]) -> None:
-    """Be the command."""
+    """Turn this process into the command."""
     if own_session:
         os.setsid()
     os.chdir(place)
@@ -135,7 +135,7 @@ def become(words: list[str], place: str, variables: dict[str, str], own_session:
 
 
 def leave(code: int) -> None:
-    """End as Python does, but without clearing torch's modules, which takes a fifth of a second."""
+    """Exit like Python, but without clearing torch's modules, which takes a fifth of a second."""
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -143,12 +143,12 @@ def leave(code: int) -> None:
             if stream is not None and not stream.closed:
                 stream.flush()
         except OSError:
-            return  # Python says it
+            return  # Python reports it
     os._exit(code)
 
 
 def run_script(path: str) -> None:
-    """Be `python -W error` of a script."""
+    """Run a script like `python -W error FILE`."""
     warnings.resetwarnings()
     warnings.simplefilter("error")
     sys.argv = [path]
@@ -158,7 +158,7 @@ def run_script(path: str) -> None:
 
 
 def run_code(code: str, *words: str) -> None:
-    """Be `python -c` of some code."""
+    """Run code like `python -c CODE`."""
     main = sys.modules["__main__"] = ModuleType("__main__")
     sys.argv = ["-c", *words]
     sys.path.insert(0, "")
@@ -167,23 +167,23 @@ def run_code(code: str, *words: str) -> None:
 
 
 def call(path: str, words: list[str], variables: dict[str, str], streams: Sequence[int], pass_on: bool = False) -> int:
-    """Have a command run there, and return its exit code; with `pass_on` it gets the signals of this process."""
+    """Run a command in a fork and return its exit code; with `pass_on` it gets the signals of this process."""
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(path)
         message = json.dumps([words, os.getcwd(), variables, False]).encode()
         socket.send_fds(link, [message], streams)
-        with link.makefile() as said:
-            child = int(said.readline())
+        with link.makefile() as reply:
+            child = int(reply.readline())
             for number in PASSED_ON if pass_on else ():
                 signal.signal(number, lambda got, frame: os.kill(child, got))
-            code = int(said.readline())
+            code = int(reply.readline())
     return code if code >= 0 else 128 - code
 
 
 class Fork:
     """A fork that runs `rlplug WORD...`, `-c CODE WORD...` or `--script FILE`, with methods of `subprocess.Popen`.
 
-    What it prints must fit into a pipe.
+    Its output must fit into a pipe.
     """
 
     def __init__(
@@ -213,16 +213,16 @@ class Fork:
         self.pid = int(self.line())
 
     def line(self) -> bytes:
-        """Return a line from the process that waits for the command."""
-        said = b""
+        """Return a line of the process that waits for the command."""
+        reply = b""
         while part := self.link.recv(1):
-            said += part
+            reply += part
             if part == b"\n":
-                return said
+                return reply
         raise ConnectionError("the process that forks is gone")
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code; minus the number of the signal that killed the command."""
+        """Return the exit code, or the negative number of the signal that killed the command."""
         if self.returncode is None:
             self.link.settimeout(timeout)
             try:
@@ -232,7 +232,7 @@ class Fork:
         return self.returncode
 
     def poll(self) -> int | None:
-        """Return the exit code, or None as long as the command runs."""
+        """Return the exit code, or None while the command runs."""
         try:
             return self.wait(0.0)
         except subprocess.TimeoutExpired:
@@ -255,15 +255,15 @@ class Fork:
         self.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill the command, and with it all processes of a session of its own."""
+        """Kill the command, and all processes of its session if it has its own."""
         if self.own_session:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self.kill()
         self.wait()
-        for one in (self.link, self.stdout, self.stderr):
-            if one is not None:
-                one.close()
+        for channel in (self.link, self.stdout, self.stderr):
+            if channel is not None:
+                channel.close()
 
 
 def stream(wanted: int | None, own: int) -> tuple[IO[str] | None, int]:

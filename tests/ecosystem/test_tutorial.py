@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_docs_plugins import blocks
+from tests.cli.test_docs import blocks
 from tests.ecosystem.conftest import Place
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "plugins" / "tutorial.md"
@@ -41,11 +41,11 @@ def shell(place: Place, script: str) -> Place:
 
 @pytest.mark.slow  # `test_readme` and `test_scaffold` do the same with other plugins
 def test_the_tutorial_runs_as_written(place: Place) -> None:
-    for language, text in blocks(TUTORIAL, "sh", "diff"):
-        if language == "diff":
-            patched(place.directory, text)
-        elif text != GIVEN:
-            place = shell(place, text)
+    for block in blocks(TUTORIAL.read_text(encoding="utf-8")):
+        if block.language == "diff":
+            patched(place.directory, block.text)
+        elif block.language == "sh" and block.text != GIVEN:
+            place = shell(place, block.text)
     assert place.directory.name == "rlplug-my-idea"
     assert list(place.directory.glob("runs/*/config.json"))
     assert "my-idea" not in place.rlplug("list").stdout
