@@ -37,11 +37,7 @@ class PerturbedAgent:
     """Draws parameters at the start of an episode and keeps them to its end; uses the mean without exploration."""
 
     def __init__(
-        self,
-        mean: rl.Array,
-        std: rl.Array,
-        spec: rl.Spec,
-        generator: np.random.Generator,
+        self, mean: rl.Array, std: rl.Array, spec: rl.Spec, generator: np.random.Generator
     ) -> None:
         self.mean = mean
         self.std = std
@@ -89,12 +85,7 @@ class CEM:
     runners = ("sync",)
     actions = ("Discrete", "Box")
 
-    def __init__(
-        self,
-        spec: rl.Spec,
-        config: CEMConfig,
-        context: rl.Context,
-    ) -> None:
+    def __init__(self, spec: rl.Spec, config: CEMConfig, context: rl.Context) -> None:
         if not isinstance(spec.obs, spaces.Box) or not isinstance(
             spec.action, spaces.Discrete | spaces.Box
         ):

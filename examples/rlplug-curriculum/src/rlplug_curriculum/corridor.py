@@ -28,18 +28,14 @@ class Corridor(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
         self.place = self.age = 0
 
     def reset(
-        self,
-        *,
-        seed: int | None = None,
-        options: dict[str, Any] | None = None,
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
         super().reset(seed=seed)
         self.place = self.age = 0
         return self._observation(), {}
 
     def step(
-        self,
-        action: np.int64,
+        self, action: np.int64
     ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         onward = int(action) == self.place * 5 % 7 % 2
         self.place = max(0, self.place + (1 if onward else -1))

@@ -48,11 +48,7 @@ class WorldModel(nn.Module):
             nn.Linear(hidden, features + 2),
         )
 
-    def forward(
-        self,
-        obs: Tensor,
-        action: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         one_hot = nn.functional.one_hot(action, self.actions).to(obs.dtype)
         outputs: Tensor = self.layers(torch.cat([obs, one_hot], 1))
         return obs + outputs[:, :-2], outputs[:, -2], outputs[:, -1]
@@ -100,12 +96,7 @@ class Dyna(rl.Algorithm[rl.Transitions]):
             c.buffer_size, pace, n_step=1, gamma=gamma, seeds=seeds, device=self.device
         )
 
-    def learn(
-        self,
-        batch: rl.Transitions,
-        now: DynaConfig,
-        clock: rl.Clock,
-    ) -> rl.Result:
+    def learn(self, batch: rl.Transitions, now: DynaConfig, clock: rl.Clock) -> rl.Result:
         model_loss = self.model_loss(batch)
         self.model_optimizer.minimize(model_loss, clock)
         metrics = {"loss/model": model_loss.detach()}
@@ -143,11 +134,7 @@ class Dyna(rl.Algorithm[rl.Transitions]):
         )
 
     @torch.no_grad()
-    def imagine(
-        self,
-        batch: rl.Transitions,
-        now: DynaConfig,
-    ) -> rl.Transitions:
+    def imagine(self, batch: rl.Transitions, now: DynaConfig) -> rl.Transitions:
         """Predict the next step with random actions; rows that have terminated stay at their last observation."""
         obs = torch.where(batch.discount.unsqueeze(1) > 0, batch.next_obs, batch.obs)
         choices = self.generator.integers(self.model.actions, size=len(obs))

@@ -65,13 +65,7 @@ class Attention(nn.Module):
         distances = torch.randn(config.window + 1, self.heads, self.width)
         self.distances = nn.Parameter(0.02 * distances)
 
-    def forward(
-        self,
-        now: Tensor,
-        seen: Tensor,
-        distance: Tensor,
-        allowed: Tensor,
-    ) -> Tensor:
+    def forward(self, now: Tensor, seen: Tensor, distance: Tensor, allowed: Tensor) -> Tensor:
         """Attend from each step to steps before it.
 
         Args:
@@ -107,13 +101,7 @@ class Layer(nn.Module):
         )
         self.gates = nn.ModuleList([Gate(units, config.gate_bias), Gate(units, config.gate_bias)])
 
-    def forward(
-        self,
-        now: Tensor,
-        seen: Tensor,
-        distance: Tensor,
-        allowed: Tensor,
-    ) -> Tensor:
+    def forward(self, now: Tensor, seen: Tensor, distance: Tensor, allowed: Tensor) -> Tensor:
         attended = self.attention(self.norms[0](now), self.norms[0](seen), distance, allowed)
         middle = self.gates[0](now, attended.relu())
         outputs: Tensor = self.gates[1](middle, self.feed_forward(self.norms[1](middle)).relu())
@@ -144,11 +132,7 @@ class GTrXL(rl.Memory):
             "held": np.zeros((num_envs, 1), np.float32),
         }
 
-    def step(
-        self,
-        features: Tensor,
-        before: dict[str, Tensor],
-    ) -> dict[str, Tensor]:
+    def step(self, features: Tensor, before: dict[str, Tensor]) -> dict[str, Tensor]:
         first = torch.zeros(1, features.shape[0], dtype=torch.bool, device=features.device)
         return self._attend(features.unsqueeze(0), first, before)
 
@@ -166,10 +150,7 @@ class GTrXL(rl.Memory):
         return self._attend(features.unflatten(0, (-1, rows)), is_first.view(-1, rows), before)
 
     def _attend(
-        self,
-        features: Tensor,
-        first: Tensor,
-        before: dict[str, Tensor],
+        self, features: Tensor, first: Tensor, before: dict[str, Tensor]
     ) -> dict[str, Tensor]:
         """Return the state after each of T steps [T * N, ...] from features [T, N, F]."""
         steps = features.shape[0]

@@ -54,22 +54,14 @@ class BC(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
 
-    def learn(
-        self,
-        batch: rl.Transitions,
-        now: BCConfig,
-        clock: rl.Clock,
-    ) -> rl.Result:
+    def learn(self, batch: rl.Transitions, now: BCConfig, clock: rl.Clock) -> rl.Result:
         loss, metrics = self.loss(batch, batch.action, now)
         norm = self.policy_optimizer.minimize(loss, clock)
         return rl.Result({**metrics, "loss/gradient_norm": norm})
 
     @rl.pure
     def loss(
-        self,
-        batch: rl.Transitions,
-        action: Tensor,
-        now: BCConfig,
+        self, batch: rl.Transitions, action: Tensor, now: BCConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return -log pi(action | obs) minus the entropy bonus; and metrics."""
         outputs = self.policy(batch.obs)
@@ -90,12 +82,7 @@ class DAgger(BC):
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Discrete", "Box")
 
-    def learn(
-        self,
-        batch: rl.Transitions,
-        now: BCConfig,
-        clock: rl.Clock,
-    ) -> rl.Result:
+    def learn(self, batch: rl.Transitions, now: BCConfig, clock: rl.Clock) -> rl.Result:
         labels = batch.extras["expert_action"].reshape(batch.action.shape).to(batch.action.dtype)
         loss, metrics = self.loss(batch, labels, now)
         if self.dataset is not None:

@@ -48,12 +48,7 @@ class GAIL(PPO):
             "discriminator", [self.discriminator], learning_rate="discriminator_learning_rate"
         )
 
-    def learn(
-        self,
-        batch: rl.Rollout,
-        now: PPOConfig,
-        clock: rl.Clock,
-    ) -> rl.Result:
+    def learn(self, batch: rl.Rollout, now: PPOConfig, clock: rl.Clock) -> rl.Result:
         assert self.dataset is not None
         assert isinstance(now, GAILConfig)
         own = batch.samples(batch.reward, batch.reward, self.device)  # estimates come later
@@ -73,11 +68,7 @@ class GAIL(PPO):
 
     @rl.pure.by_autograd
     def discriminator_loss(
-        self,
-        own: rl.Samples,
-        shown: rl.Transitions,
-        mixing: Tensor,
-        now: GAILConfig,
+        self, own: rl.Samples, shown: rl.Transitions, mixing: Tensor, now: GAILConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the cross-entropy of own (0) and shown (1) transitions plus a gradient penalty; and metrics.
 

@@ -92,12 +92,7 @@ class MADDPG(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self, self.agents)
 
-    def learn(
-        self,
-        batch: rl.Transitions,
-        now: MADDPGConfig,
-        clock: rl.Clock,
-    ) -> rl.Result:
+    def learn(self, batch: rl.Transitions, now: MADDPGConfig, clock: rl.Clock) -> rl.Result:
         loss, metrics = self.critic_loss(batch, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         with self.fixed_critics:
@@ -110,9 +105,7 @@ class MADDPG(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def critic_loss(
-        self,
-        batch: rl.Transitions,
-        now: MADDPGConfig,
+        self, batch: rl.Transitions, now: MADDPGConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return half the squared error of the critic of every agent (eq. 6); and metrics."""
         q = self.critics(self.state(batch.obs), batch.action.flatten(1))
@@ -143,11 +136,7 @@ class MADDPG(rl.Algorithm[rl.Transitions]):
             total = total - q * present[:, number]
         return batch.mean(total)
 
-    def actions_of(
-        self,
-        policy: rl.PerAgent,
-        obs: dict[str, Tensor],
-    ) -> Tensor:
+    def actions_of(self, policy: rl.PerAgent, obs: dict[str, Tensor]) -> Tensor:
         """Return the greedy actions [B, A, d] of all agents; 0 for absent agents."""
         actions = policy(rl.agent_rows(obs)).unflatten(0, (-1, self.agents))
         masked: Tensor = actions * obs["present"].unsqueeze(2)

@@ -36,11 +36,7 @@ class Whisper:
     def action_space(self, agent: str) -> spaces.Space[Any]:
         return spaces.Box(-1.0, 1.0, (1,), np.float32)
 
-    def reset(
-        self,
-        seed: int | None = None,
-        options: Any = None,
-    ) -> tuple[Any, Any]:
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
         if seed is not None:
             self.generator = np.random.default_rng(seed)
         self.agents = list(self.possible_agents)

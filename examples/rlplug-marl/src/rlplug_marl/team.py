@@ -86,12 +86,7 @@ class VDN(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self, self.agents)
 
-    def learn(
-        self,
-        batch: rl.Transitions,
-        now: VDNConfig,
-        clock: rl.Clock,
-    ) -> rl.Result:
+    def learn(self, batch: rl.Transitions, now: VDNConfig, clock: rl.Clock) -> rl.Result:
         loss, metrics = self.loss(batch, now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
@@ -99,11 +94,7 @@ class VDN(rl.Algorithm[rl.Transitions]):
         return rl.Result(metrics)
 
     @rl.pure
-    def loss(
-        self,
-        batch: rl.Transitions,
-        now: VDNConfig,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: rl.Transitions, now: VDNConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the squared error of Q_tot of the joint actions [B, A] (QMIX, eq. 6); and metrics."""
         values = self.values(self.q_network, batch.obs)
         chosen = values.gather(2, batch.action.unsqueeze(2)).squeeze(2)

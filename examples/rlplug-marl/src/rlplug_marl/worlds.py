@@ -25,11 +25,7 @@ class Team:
     def action_space(self, agent: str) -> spaces.Space[Any]:
         return spaces.Discrete(2)
 
-    def reset(
-        self,
-        seed: int | None = None,
-        options: Any = None,
-    ) -> tuple[Any, Any]:
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
         self.agents = self.possible_agents
         self.place = 0
         return self._observations(), {agent: {} for agent in self.agents}

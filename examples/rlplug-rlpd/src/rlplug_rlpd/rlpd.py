@@ -47,33 +47,18 @@ class RLPD(SAC):
     moves_targets_each_step: ClassVar[bool] = True
     config: RLPDConfig
 
-    def learn(
-        self,
-        batch: rl.Transitions,
-        now: SACConfig,
-        clock: rl.Clock,
-    ) -> rl.Result:
+    def learn(self, batch: rl.Transitions, now: SACConfig, clock: rl.Clock) -> rl.Result:
         assert isinstance(now, RLPDConfig)
         members = self.generator.permutation(now.n_critics)[: now.n_targets]
         extras = {**batch.extras, "members": torch.from_numpy(members).to(self.device)}
         return super().learn(replace(batch, extras=extras, share=batch.counts), now, clock)
 
-    def next_value(
-        self,
-        batch: rl.Transitions,
-        obs: rl.Obs,
-        action: Tensor,
-    ) -> Tensor:
+    def next_value(self, batch: rl.Transitions, obs: rl.Obs, action: Tensor) -> Tensor:
         """Return the lowest value [B] of the drawn target critics."""
         values: Tensor = self.target_critics(obs, action)
         return values[batch.extras["members"]].amin(0)
 
-    def policy_value(
-        self,
-        batch: rl.Transitions,
-        obs: rl.Obs,
-        action: Tensor,
-    ) -> Tensor:
+    def policy_value(self, batch: rl.Transitions, obs: rl.Obs, action: Tensor) -> Tensor:
         """Return the mean value [B] of all critics."""
         values: Tensor = self.critics(obs, action)
         return values.mean(0)

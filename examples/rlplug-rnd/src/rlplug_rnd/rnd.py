@@ -98,12 +98,7 @@ class RND(rl.Algorithm[rl.Rollout]):
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps)
 
-    def learn(
-        self,
-        batch: rl.Rollout,
-        now: RNDConfig,
-        clock: rl.Clock,
-    ) -> rl.Result:
+    def learn(self, batch: rl.Rollout, now: RNDConfig, clock: rl.Clock) -> rl.Result:
         advantage, target = rl.gae(
             batch, *batch.values(self.predict_value), now.gamma, now.gae_lambda
         )
@@ -140,11 +135,7 @@ class RND(rl.Algorithm[rl.Rollout]):
         return reward
 
     @rl.pure
-    def loss(
-        self,
-        batch: rl.Samples,
-        now: RNDConfig,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: rl.Samples, now: RNDConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum of PPO's clipped loss, the entropy bonus, squared errors of both values and the predictor."""
         outputs, value = self.networks(batch.obs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)

@@ -71,12 +71,7 @@ class PPOLag(rl.Algorithm[rl.Rollout]):
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps)
 
-    def learn(
-        self,
-        batch: rl.Rollout,
-        now: PPOLagConfig,
-        clock: rl.Clock,
-    ) -> rl.Result:
+    def learn(self, batch: rl.Rollout, now: PPOLagConfig, clock: rl.Clock) -> rl.Result:
         self.move_multiplier(batch, now)
         samples = self.advantages(batch, now)
         metrics = dict[str, Tensor | float]()
@@ -121,11 +116,7 @@ class PPOLag(rl.Algorithm[rl.Rollout]):
         return replace(samples, extras={**samples.extras, **extras}, share=samples.counts)
 
     @rl.pure
-    def loss(
-        self,
-        batch: rl.Samples,
-        now: PPOLagConfig,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: rl.Samples, now: PPOLagConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """Return PPO's loss with the errors of both critics; and metrics."""
         outputs, value = self.networks(batch.obs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)

@@ -30,10 +30,7 @@ class Shortcut(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
         self.costs = 0.0
 
     def reset(
-        self,
-        *,
-        seed: int | None = None,
-        options: dict[str, Any] | None = None,
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
         super().reset(seed=seed)
         self.row = self.column = self.age = 0
@@ -41,8 +38,7 @@ class Shortcut(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
         return self._observation(), {}
 
     def step(
-        self,
-        action: np.int64,
+        self, action: np.int64
     ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         up, right = self.moves[int(action)]
         self.row = min(max(self.row + up, 0), self.rows - 1)

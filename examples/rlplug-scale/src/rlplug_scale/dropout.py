@@ -11,11 +11,7 @@ import rlplug_core as rl
 
 
 def values_with_dropout(
-    critics: rl.ActionCritics,
-    batch: rl.Transitions,
-    obs: rl.Obs,
-    action: Tensor,
-    use: int,
+    critics: rl.ActionCritics, batch: rl.Transitions, obs: rl.Obs, action: Tensor, use: int
 ) -> Tensor:
     """Compute Q(s, a) by all n critics; without masks in the batch it drops nothing.
 

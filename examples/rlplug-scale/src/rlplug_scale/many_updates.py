@@ -68,12 +68,7 @@ class ManyUpdates(SAC):
     moves_targets_each_step: ClassVar[bool] = True
     config: REDQConfig
 
-    def learn(
-        self,
-        batch: rl.Transitions,
-        now: SACConfig,
-        clock: rl.Clock,
-    ) -> rl.Result:
+    def learn(self, batch: rl.Transitions, now: SACConfig, clock: rl.Clock) -> rl.Result:
         assert isinstance(now, REDQConfig)
         policy_is_due = rl.due(clock.updates, clock.updates + 1, now.policy_delay)
         masks = self.masks(len(batch.action), now, uses=3 if policy_is_due else 2)
@@ -85,12 +80,7 @@ class ManyUpdates(SAC):
         drawn = self.generator.permutation(now.n_critics)[: now.n_targets]
         return torch.from_numpy(drawn).to(self.device)
 
-    def masks(
-        self,
-        rows: int,
-        now: REDQConfig,
-        uses: int,
-    ) -> dict[str, Tensor]:
+    def masks(self, rows: int, now: REDQConfig, uses: int) -> dict[str, Tensor]:
         """Draw masks [uses, n, B, H]: one for each use of the critics, 0 or 1 / (1 - dropout); none without dropout."""
         if now.dropout == 0:
             return {}
@@ -100,31 +90,16 @@ class ManyUpdates(SAC):
         kept = self.generator.random(shape, dtype=np.float32) >= now.dropout
         return {"masks": torch.from_numpy(kept).to(self.device) / (1 - now.dropout)}
 
-    def next_value(
-        self,
-        batch: rl.Transitions,
-        obs: rl.Obs,
-        action: Tensor,
-    ) -> Tensor:
+    def next_value(self, batch: rl.Transitions, obs: rl.Obs, action: Tensor) -> Tensor:
         """Return the lowest value [B] of the drawn target critics."""
         values = values_with_dropout(self.target_critics, batch, obs, action, use=0)
         return values[batch.extras["members"]].amin(0)
 
-    def values(
-        self,
-        batch: rl.Transitions,
-        obs: rl.Obs,
-        action: Tensor,
-    ) -> Tensor:
+    def values(self, batch: rl.Transitions, obs: rl.Obs, action: Tensor) -> Tensor:
         """Return the values [n, B] of all critics."""
         return values_with_dropout(self.critics, batch, obs, action, use=1)
 
-    def policy_value(
-        self,
-        batch: rl.Transitions,
-        obs: rl.Obs,
-        action: Tensor,
-    ) -> Tensor:
+    def policy_value(self, batch: rl.Transitions, obs: rl.Obs, action: Tensor) -> Tensor:
         """Return the mean value [B] of all critics."""
         return values_with_dropout(self.critics, batch, obs, action, use=2).mean(0)
 

@@ -40,12 +40,7 @@ class Block(nn.Module):
 class Simba(nn.Module):
     """Vectors, or a Dict of them, to features [B, width]: a dense layer, residual blocks, LayerNorm (section 4)."""
 
-    def __init__(
-        self,
-        vectors: nn.Module,
-        inputs: int,
-        config: SimbaConfig,
-    ) -> None:
+    def __init__(self, vectors: nn.Module, inputs: int, config: SimbaConfig) -> None:
         super().__init__()
         self.vectors = vectors
         self.embedding = nn.Linear(inputs, config.width)
@@ -71,10 +66,7 @@ class MakeSimba:
     takes_actions: ClassVar[bool] = True
 
     def __call__(
-        self,
-        space: spaces.Space[object],
-        net: rl.Net,
-        config: SimbaConfig,
+        self, space: spaces.Space[object], net: rl.Net, config: SimbaConfig
     ) -> tuple[nn.Module, int]:
         """Return the network for a space, and its number of features.
 

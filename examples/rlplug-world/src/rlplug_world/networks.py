@@ -32,14 +32,7 @@ class World(nn.Module):
         atoms: outputs for a reward or a value; 1 for the number itself.
     """
 
-    def __init__(
-        self,
-        spec: rl.Spec,
-        net: rl.Net,
-        inner: rl.Net,
-        groups: int,
-        atoms: int,
-    ) -> None:
+    def __init__(self, spec: rl.Spec, net: rl.Net, inner: rl.Net, groups: int, atoms: int) -> None:
         super().__init__()
         self.norm = SimNorm()
         latent = groups * GROUP
@@ -74,11 +67,7 @@ class World(nn.Module):
         after: Tensor = self.norm(self.dynamics(latent, action))
         return after
 
-    def reward_and_continuation(
-        self,
-        latent: Tensor,
-        action: Tensor,
-    ) -> tuple[Tensor, Tensor]:
+    def reward_and_continuation(self, latent: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return the predicted rewards [B], and probabilities [B] that the episode continues."""
         reward = self.numbers(self.reward(latent, action))
         return reward, 1 - self.termination(latent, action).sigmoid()

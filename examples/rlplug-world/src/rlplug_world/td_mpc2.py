@@ -81,12 +81,7 @@ class TDMPC2(rl.Algorithm[rl.Transitions]):
         rest = (self.seeds.child("buffer"), self.device, rl.Priority(alpha=0.0), c.buffer_storage)
         return rl.SequenceReplay(shape, c.buffer_size, pace, 1, self.schedule("gamma"), *rest)
 
-    def learn(
-        self,
-        batch: rl.Transitions,
-        now: TDMPC2Config,
-        clock: rl.Clock,
-    ) -> rl.Result:
+    def learn(self, batch: rl.Transitions, now: TDMPC2Config, clock: rl.Clock) -> rl.Result:
         batch = self.weighted(batch, now)
         drawn = batch.standard_normal(self.generator, (2, len(batch.weight), self.head.dims))
         loss, metrics, latent = self.model_loss(batch, drawn[0])
@@ -97,11 +92,7 @@ class TDMPC2(rl.Algorithm[rl.Transitions]):
         self.target.move(now.tau)
         return rl.Result({**metrics, **policy_metrics})
 
-    def weighted(
-        self,
-        batch: rl.Transitions,
-        now: TDMPC2Config,
-    ) -> rl.Transitions:
+    def weighted(self, batch: rl.Transitions, now: TDMPC2Config) -> rl.Transitions:
         """Return sequences with the weight rho^t of step t, and 0 after the end of an episode or a gap."""
         shape = (now.horizon, -1)
         valid = batch.extras["valid"].view(shape)
@@ -112,11 +103,7 @@ class TDMPC2(rl.Algorithm[rl.Transitions]):
         return replace(batch, share=None, weight=weight.flatten())
 
     @rl.pure
-    def model_loss(
-        self,
-        batch: rl.Transitions,
-        noise: Tensor,
-    ) -> tuple[Tensor, Metrics, Tensor]:
+    def model_loss(self, batch: rl.Transitions, noise: Tensor) -> tuple[Tensor, Metrics, Tensor]:
         """Return the loss (eq. 3), metrics, and the predicted latents [T * B, L] at each step, without a gradient."""
         before, after = self.predict(batch)
         next_latent, target = self.targets(batch, noise)
@@ -144,11 +131,7 @@ class TDMPC2(rl.Algorithm[rl.Transitions]):
         return torch.cat(latents[:-1]), torch.cat(latents[1:])
 
     @torch.no_grad()
-    def targets(
-        self,
-        batch: rl.Transitions,
-        noise: Tensor,
-    ) -> tuple[Tensor, Tensor]:
+    def targets(self, batch: rl.Transitions, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return the latents of the next observations [T * B, L], and r + discount * min Q_target(z', a') [T * B]."""
         latent = self.world.encoder(batch.next_obs)
         action, _ = self.head.draw(self.world.policy(latent), noise)
@@ -156,12 +139,7 @@ class TDMPC2(rl.Algorithm[rl.Transitions]):
         return latent, batch.reward + batch.discount * next_q
 
     @rl.pure
-    def policy_loss(
-        self,
-        batch: rl.Transitions,
-        latent: Tensor,
-        noise: Tensor,
-    ) -> Loss:
+    def policy_loss(self, batch: rl.Transitions, latent: Tensor, noise: Tensor) -> Loss:
         """Return alpha * log pi(a | z) - Q(z, a), plus the loss of the temperature alpha; and metrics."""
         action, log_prob = self.head.draw(self.world.policy(latent), noise)
         q = self.world.numbers(self.world.critics(latent, action)).mean(0)
