@@ -1,4 +1,4 @@
-"""Q-learning and SARSA without replay: their targets against slow references, and what workers share and do not."""
+"""Q-learning and SARSA without replay: targets against slow references, and the state that workers share."""
 
 from __future__ import annotations
 
@@ -36,54 +36,52 @@ WATCHED = f"{Path(__file__).with_name('probes.py')}:WatchedQ"
 ONLINE = ("vqn", "vsarsa", "nstep-q")
 ACTIONS = 7
 STORIES = stories(st.integers(1, 12))
-#: Not `st.floats`, which refuses to work where numbers close to 0 are flushed, as a training process does.
+#: Not `st.floats`, which fails if denormal numbers are flushed, as in a training process.
 GAMMAS = st.sampled_from([0.0, 0.5, 0.9, 1.0])
-#: None, or for the online network, what follows, and the choice there.
+#: None, or noise for the online network, the next values, and the choice there.
 NOISES: st.SearchStrategy[tuple[int, ...]] = st.sampled_from([(), (111, 222, 333)])
 
 
-def told_targets(made: Any, rollout: Rollout, clock: Clock, noise: Any = (None, None, None)) -> Any:
-    """The targets of an online learner at a moment of the clock."""
+def targets_of(made: Any, rollout: Rollout, clock: Clock, noise: Any = (None, None, None)) -> Any:
+    """Return the targets of an online learner at a time of the clock."""
     extra = (clock,) if type(made).__name__ == "VSarsa" else ()
     return made.td_target(rollout, [*noise, None, None, None][:3], made.config, *extra)
 
 
 def noisy(values: Any) -> Any:
-    """A stand-in for a forward pass, which the noise on the weights shifts."""
+    """Return a stand-in for a forward pass that noise on the weights shifts."""
     return lambda obs, noise: values(obs) if noise is None else values(obs, noise)
 
 
 def table(obs: Array, shift: int = 0) -> Array:
-    """Made-up values [B, ACTIONS] of observations [B, 1]."""
+    """Return made-up values [B, ACTIONS] of observations [B, 1]."""
     return np.stack([value(obs[:, 0] * (action + 1) + shift) for action in range(ACTIONS)], -1).astype(np.float32)
 
 
 def row(obs: int, shift: int = 0) -> list[float]:
-    """The same for one observation, as plain numbers."""
+    """Return the same for one observation, as plain numbers."""
     found: list[float] = table(np.array([[obs]], dtype=np.float32), shift)[0].tolist()
     return found
 
 
-def told(made: Any, story: Story, noise: tuple[int, ...] = ()) -> list[tuple[Array, Array, Array]]:
-    """Observations, weights and targets of the rollouts that a learner's buffer makes of a story.
+def rollouts_of(made: Any, story: Story, noise: tuple[int, ...] = ()) -> list[tuple[Array, Array, Array]]:
+    """Return observations, weights and targets of the rollouts of a learner's buffer for a story.
 
-    `noise` stands in for that on the weights: it shifts the table.
+    `noise` stands for noise on the weights: it shifts the table.
     """
     made.predict_q, buffer, found = noisy(table), made.buffer(), []
     for step in story.steps():
         buffer.add(step)
         for rollout in buffer.batches(Clock(100)):
-            found.append(
-                (rollout.obs.copy(), rollout.weight.copy(), told_targets(made, rollout, Clock(100, 50), noise))
-            )
+            found.append((rollout.obs.copy(), rollout.weight.copy(), targets_of(made, rollout, Clock(100, 50), noise)))
     return found
 
 
 @settings(max_examples=60, deadline=None)
 @given(STORIES, GAMMAS, NOISES)
 def test_vqn_looks_one_step_ahead(story: Story, gamma: float, noise: tuple[int, ...]) -> None:
-    """r + gamma max Q(s', a') of the true successor, and r alone behind a terminal state."""
-    found = told(make_learner("vqn", "Bandit", {"gamma": gamma}), story, noise)
+    """r + gamma max Q(s', a') of the true successor, and only r at a termination."""
+    found = rollouts_of(make_learner("vqn", "Bandit", {"gamma": gamma}), story, noise)
     assert len(found) == len(story)
     for time, (_, _, targets) in enumerate(found):
         for number, moments in enumerate(story.moments):
@@ -95,10 +93,10 @@ def test_vqn_looks_one_step_ahead(story: Story, gamma: float, noise: tuple[int, 
 
 @settings(max_examples=60, deadline=None)
 @given(STORIES, GAMMAS, st.integers(1, 5), st.booleans(), NOISES)
-def test_nstep_q_sums_rewards_and_asks_the_target_network(
+def test_nstep_q_sums_rewards_and_bootstraps_from_the_target_network(
     story: Story, gamma: float, steps: int, double: bool, noise: tuple[int, ...]
 ) -> None:
-    """The rewards to the end of the rollout or episode, then the target network's value, of whose best action…"""
+    """The rewards to the end of the rollout or episode, then the target network's value of the best action."""
     made = make_learner("nstep-q", "Bandit", {"gamma": gamma, "n_steps": steps, "double": double})
     made.predict_target_q = noisy(lambda obs, shift=0: table(obs, 1000 + shift))
     shift, choice = (1000 + noise[1], noise[2]) if noise else (1000, 0)
@@ -107,7 +105,7 @@ def test_nstep_q_sums_rewards_and_asks_the_target_network(
         chooser = row(obs, choice if double else shift)
         return row(obs, shift)[chooser.index(max(chooser))]
 
-    found = told(made, story, noise)
+    found = rollouts_of(made, story, noise)
     assert len(found) == len(story) // steps
     for number, (_, _, targets) in enumerate(found):
         for which, moments in enumerate(story.moments):
@@ -118,8 +116,8 @@ def test_nstep_q_sums_rewards_and_asks_the_target_network(
 
 @settings(max_examples=40, deadline=None)
 @given(stories(st.integers(4, 16)), GAMMAS, st.integers(1, 4))
-def test_replayed_rollouts_get_targets_of_the_present_networks(story: Story, gamma: float, steps: int) -> None:
-    """Each batch, fresh or kept, against the moments it is of and the values at the time it is handed out."""
+def test_replayed_rollouts_get_targets_of_the_current_networks(story: Story, gamma: float, steps: int) -> None:
+    """Compare new and old batches with their steps and the values at the time of the batch."""
     options = {"gamma": gamma, "n_steps": steps, "replay_ratio": 2.0, "buffer_size": 3 * steps * story.num_envs}
     made = make_learner("nstep-q", "Bandit", options)
     made.spec = replace(made.spec, num_envs=story.num_envs)
@@ -133,7 +131,7 @@ def test_replayed_rollouts_get_targets_of_the_present_networks(story: Story, gam
             made.predict_target_q, now = noisy(partial(table, shift=handed)), handed
             handed += 1
             (window,) = (each for each in windows if each[0][0].obs == rollout.obs[0, 0, 0])
-            found = told_targets(made, rollout, Clock(100))
+            found = targets_of(made, rollout, Clock(100))
             for which, moments in enumerate(window):
                 for time, target in returns.n_step(moments, lambda obs: max(row(obs, now)), gamma).items():  # noqa: B023
                     assert found[time, which] == pytest.approx(target, rel=1e-4, abs=1e-4)
@@ -142,7 +140,7 @@ def test_replayed_rollouts_get_targets_of_the_present_networks(story: Story, gam
 
 
 def test_absent_rows_of_a_replayed_rollout_change_nothing(learner: Callable[..., Any]) -> None:
-    """Whatever stands in them, the gradient is the same."""
+    """The gradient does not depend on their content."""
     made = learner("nstep-q", "Bandit", n_steps=4, replay_ratio=3.0, **{"net.hidden": [8]})
 
     def gradients(garbage: float) -> list[torch.Tensor]:
@@ -154,7 +152,7 @@ def test_absent_rows_of_a_replayed_rollout_change_nothing(learner: Callable[...,
             action, after = never.astype(np.int64), np.ones((2, 1), np.float32)
             buffer.add(Step(obs, action, reward, after, never, never, never, ~absent, False, {}, None))
             for rollout in buffer.batches(Clock(100)):
-                target = told_targets(made, rollout, Clock(100))
+                target = targets_of(made, rollout, Clock(100))
                 loss = made.loss(rollout.samples(target, target, made.device), None, made.config)[0]
                 found.append(
                     torch.cat([part.ravel() for part in torch.autograd.grad(loss, made.optimizers[0].parameters)])
@@ -169,8 +167,8 @@ def test_absent_rows_of_a_replayed_rollout_change_nothing(learner: Callable[...,
 
 
 @pytest.mark.parametrize("options", [{"runner": "sync"}, {"inline": True, "workers": 2}], ids=["sync", "async"])
-def test_replay_adds_updates_and_changes_no_other(trained: Callable[..., Any], options: dict[str, Any]) -> None:
-    """A ratio too small to ever draw gives the bits of none; one of 2, about three updates per rollout."""
+def test_replay_adds_updates_and_changes_no_others(trained: Callable[..., Any], options: dict[str, Any]) -> None:
+    """A tiny ratio never replays and gives the bits of none; a ratio of 2 makes about three updates per rollout."""
     common = {"num_envs": 2, "n_steps": 5, "total_timesteps": 2_000, **options}
     plain, never, often = (trained("nstep-q", "Chain", replay_ratio=ratio, **common) for ratio in (0.0, 1e-12, 2.0))
     assert torch.equal(plain.snapshot().optimizers[0].flat, never.snapshot().optimizers[0].flat)
@@ -178,8 +176,8 @@ def test_replay_adds_updates_and_changes_no_other(trained: Callable[..., Any], o
     assert often.clock.updates == pytest.approx(600, abs=4 * (2 * 200) ** 0.5)
 
 
-def test_workers_replay_apart(learner: Callable[..., Any]) -> None:
-    """Each draws from a generator of its own, and keeps whole rollouts, one at least."""
+def test_workers_replay_independently(learner: Callable[..., Any]) -> None:
+    """Each has its own generator, and stores whole rollouts, at least one."""
     made = learner("nstep-q", "Chain", n_steps=10, replay_ratio=1.0, buffer_size=39)
     first = made.buffer()
     made.context = replace(made.context, rank=1)
@@ -189,31 +187,32 @@ def test_workers_replay_apart(learner: Callable[..., Any]) -> None:
     assert learner("nstep-q", "Chain", n_steps=10, replay_ratio=1.0, buffer_size=1).buffer().capacity == 1
 
 
-def greedily(by: list[float]) -> list[float]:
-    """The probabilities of actions with epsilon at one half."""
+def epsilon_greedy(by: list[float]) -> list[float]:
+    """Return the probabilities of actions with epsilon 0.5."""
     return [0.5 / len(by) + 0.5 * (one == max(by)) for one in by]
 
 
-def softly(by: list[float]) -> list[float]:
-    """Those under softmax at a temperature of 2."""
+def softmax(by: list[float]) -> list[float]:
+    """Return the probabilities with softmax at temperature 2."""
     powers = [exp(one / 2) for one in by]
     return [power / sum(powers) for power in powers]
 
 
-def evenly(by: list[float]) -> list[float]:
-    """Those during a warmup."""
+def uniform(by: list[float]) -> list[float]:
+    """Return the probabilities during random steps."""
     return [1 / len(by)] * len(by)
 
 
-#: Ways to explore, halfway through a run, with the probabilities that they come to.
+#: Options for exploration, halfway through a run, with their probabilities.
 WAYS: list[tuple[dict[str, Any], Callable[[list[float]], list[float]]]] = [
-    ({"exploration_final_eps": 0.0, "exploration_fraction": 1.0}, greedily), ({"softmax_temperature": 2.0}, softly),
-    ({"softmax_temperature": 2.0, "random_steps": 51}, evenly),
+    ({"exploration_final_eps": 0.0, "exploration_fraction": 1.0}, epsilon_greedy),
+    ({"softmax_temperature": 2.0}, softmax),
+    ({"softmax_temperature": 2.0, "random_steps": 51}, uniform),
 ]  # fmt: skip
 
 
 def sarsa(moments: list[Moment], time: int, gamma: float, chances: Any, noise: tuple[int, ...]) -> float:
-    """The target of one moment that is followed by another."""
+    """Return the target of one step that is followed by another."""
     moment, after = moments[time], moments[time + 1]
     if moment.terminated:
         return moment.reward
@@ -226,11 +225,11 @@ def sarsa(moments: list[Moment], time: int, gamma: float, chances: Any, noise: t
 @pytest.mark.parametrize(("options", "chances"), WAYS, ids=["epsilon", "softmax", "random_steps"])
 @settings(max_examples=60, deadline=None)
 @given(story=STORIES, gamma=GAMMAS, noise=NOISES)
-def test_vsarsa_looks_at_the_action_that_followed(
+def test_vsarsa_uses_the_next_action(
     options: dict[str, Any], chances: Any, story: Story, gamma: float, noise: tuple[int, ...]
 ) -> None:
-    """Once it has; where the time limit kept it from being taken, at what the policy would have done, on average."""
-    found = told(make_learner("vsarsa", "Bandit", {"gamma": gamma, **options}), story, noise)
+    """After a truncation, which has no next action, it uses the expected value of the policy."""
+    found = rollouts_of(make_learner("vsarsa", "Bandit", {"gamma": gamma, **options}), story, noise)
     assert len(found) == len(story) - 1
     for time, (obs, weight, targets) in enumerate(found):
         for number, moments in enumerate(story.moments):
@@ -243,8 +242,8 @@ def test_vsarsa_looks_at_the_action_that_followed(
 
 @settings(max_examples=20, deadline=None)
 @given(stories(st.just(6)), st.integers(1, 5))
-def test_a_pair_buffer_goes_on_where_it_was_saved(story: Story, stop: int) -> None:
-    """With what it holds back; and after a restart nothing follows it any more."""
+def test_pair_buffer_resumes_with_its_held_step(story: Story, stop: int) -> None:
+    """After a restart nothing follows the held step."""
     whole, first, resumed = PairBuffer(), PairBuffer(), PairBuffer()
     for time, step in enumerate(story.steps()):
         if time == stop:
@@ -271,7 +270,7 @@ ERRORS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"mse": lambda error
 @pytest.mark.parametrize("loss", ERRORS)
 @pytest.mark.parametrize("name", ONLINE)
 def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], name: str, loss: str) -> None:
-    """The error row by row, squared if nothing else is said, weighted; the targets are plain numbers."""
+    """The weighted error row by row, squared by default; the targets are plain numbers."""
     said = {"loss": loss} if loss == "huber" else {}
     made = learner(name, "Chain", **{"net.hidden": [16], "dueling": True}, **said)
     rows = 6
@@ -299,7 +298,7 @@ ONE = {"vqn": {}, "vsarsa": {}, "nstep-q": {"n_steps": 1}}
 
 
 def rollout_of_steps_like(made: Any, step: Step) -> Rollout:
-    """The first one that a learner's buffer makes."""
+    """Return the first rollout of a learner's buffer."""
     buffer = made.buffer()
     while True:
         buffer.add(step)
@@ -309,10 +308,10 @@ def rollout_of_steps_like(made: Any, step: Step) -> Rollout:
 
 @pytest.mark.parametrize("kind", ["factorized", "independent"])
 @DOUBLE
-def test_an_update_draws_noise_for_each_use_of_a_network_anew(
+def test_update_draws_noise_for_each_use_of_a_network(
     learner: Callable[..., Any], name: str, switches: dict[str, bool], kind: str
 ) -> None:
-    """In turn from the learner's own numbers: for the values that learn, what follows, and the choice there."""
+    """From the learner's generator in this order: the learning values, the next values, the choice there."""
     made = learner(name, "Chain", noisy=kind, noisy_sigma=2.0, dueling=True, gamma=0.5, **ONE[name], **switches)
     target = made.target_network if name == "nstep-q" else made.q_network
     if name == "nstep-q":
@@ -331,8 +330,8 @@ def test_an_update_draws_noise_for_each_use_of_a_network_anew(
     assert float(result.metrics["loss/value"]) == pytest.approx(sum(squares) / 5, rel=1e-4)
 
 
-def test_a_plain_network_draws_nothing(learner: Callable[..., Any]) -> None:
-    """So that its numbers are those it had before layers could be noisy."""
+def test_plain_network_draws_nothing(learner: Callable[..., Any]) -> None:
+    """So its random numbers do not depend on the option for noise."""
     for name in ONLINE:
         made, never = learner(name, "Chain", **ONE[name]), np.zeros(5, bool)
         state, eye = made.generator.bit_generator.state, np.eye(5, dtype=np.float32)
@@ -341,12 +340,12 @@ def test_a_plain_network_draws_nothing(learner: Callable[..., Any]) -> None:
         assert made.generator.bit_generator.state == state
 
 
-#: Values that are the same everywhere.
+#: The same values in all states.
 BIASED: dict[str, Any] = {"net.hidden": []}
 
 
 def bias(made: Any) -> None:
-    """Let three actions be worth 2, 10 and 30 to all networks."""
+    """Set three actions to values of 2, 10 and 30 in all networks."""
     for network in made.modules():
         if hasattr(network, "bias"):
             with torch.no_grad():
@@ -355,10 +354,10 @@ def bias(made: Any) -> None:
 
 
 @DOUBLE
-def test_a_cut_where_nothing_is_legal_keeps_its_value(
+def test_truncation_without_legal_actions_keeps_its_value(
     learner: Callable[..., Any], name: str, switches: dict[str, bool]
 ) -> None:
-    """Bootstrapped from what all actions are worth: 2, 10 and 30; not from what stands for a forbidden one."""
+    """It bootstraps from the values of all actions, 2, 10 and 30, not from the stand-in for a forbidden one."""
     made = learner(
         name,
         "Masked",
@@ -376,14 +375,12 @@ def test_a_cut_where_nothing_is_legal_keeps_its_value(
     expected = [1 + 0.5 * 30, 1 + 0.5 * 10]
     if name == "vsarsa":
         expected = [1 + 0.5 * (30 + 14) / 2, 1 + 0.5 * (10 + 6) / 2]
-    assert told_targets(made, rollout_of_steps_like(made, step), Clock(100)).tolist() == [pytest.approx(expected)]
+    assert targets_of(made, rollout_of_steps_like(made, step), Clock(100)).tolist() == [pytest.approx(expected)]
 
 
 @DOUBLE
-def test_forbidden_actions_are_not_successors(
-    learner: Callable[..., Any], name: str, switches: dict[str, bool]
-) -> None:
-    """Only action 0 is legal next, whatever the others are worth."""
+def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: str, switches: dict[str, bool]) -> None:
+    """Only action 0 is legal next, for all values of the others."""
     made = learner(name, "Masked", exploration_initial_eps=0.5, exploration_final_eps=0.5, **BIASED, **switches)
     bias(made)
     obs = {"obs": np.zeros((4, 3), np.float32), "action_mask": np.array([[1, 0, 0]] * 4, np.int8)}
@@ -400,15 +397,15 @@ def test_forbidden_actions_are_not_successors(
 
 @for_each("way", [{}, {"softmax_temperature": 1.0}, {"noisy": "factorized", "random_steps": 50}])
 @for_each("name", ONLINE)
-def test_only_legal_actions_are_tried(trained: Callable[..., Any], name: str, way: dict[str, Any]) -> None:
-    """Masked raises at a forbidden one."""
+def test_tries_only_legal_actions(trained: Callable[..., Any], name: str, way: dict[str, Any]) -> None:
+    """Masked raises at a forbidden action."""
     runner = trained(name, "Masked", runner="sync", num_envs=4, total_timesteps=400, exploration_final_eps=0.5, **way)
     assert runner.clock.updates > 10
 
 
 @for_each("name", ONLINE)
 @for_each("env", ["Chain", "Truncated", "Masked"])
-def test_one_inline_worker_is_the_synchronous_runner(trained: Callable[..., Any], name: str, env: str) -> None:
+def test_one_inline_worker_equals_sync(trained: Callable[..., Any], name: str, env: str) -> None:
     options = {"num_envs": 2, "total_timesteps": 500, "learning_rate": 1e-2}
     sync = trained(name, env, runner="sync", **options)
     inline = trained(name, env, runner="async", inline=True, workers=1, **options)
@@ -418,7 +415,7 @@ def test_one_inline_worker_is_the_synchronous_runner(trained: Callable[..., Any]
 
 
 def test_workers_share_one_target_network(trained: Callable[..., Any]) -> None:
-    """It holds what the first worker last copied, and not what it holds now; the others see the same memory."""
+    """It holds the last copy of the first worker, not the current weights; all workers see the same memory."""
     runner = trained(
         "nstep-q",
         "Chain",
@@ -446,7 +443,7 @@ def test_workers_share_one_target_network(trained: Callable[..., Any]) -> None:
 
 
 def rollout_of(worker: Any) -> Rollout:
-    """The worker's next rollout."""
+    """Return the worker's next rollout."""
     while True:
         step = worker.actor.step()
         worker.actor.buffer.add(step)
@@ -455,7 +452,7 @@ def rollout_of(worker: Any) -> Rollout:
 
 
 def test_worker_processes_share_one_target_network() -> None:
-    """It lies in shared memory: the second worker, who never copies, sees it move, and so does the parent."""
+    """It is in shared memory: the second worker, which never copies, and the parent see it move."""
     options = {
         "workers": 2,
         "num_envs": 2,
@@ -502,35 +499,35 @@ def test_only_the_first_worker_copies(trained: Callable[..., Any]) -> None:
     assert all(torch.equal(old, new) for old, new in zip(before, target.parameters(), strict=True))
 
 
-def ends(made: Any, workers: int) -> list[float]:
-    """What the chance of a random action ends at in each worker's own agent."""
+def final_epsilons(made: Any, workers: int) -> list[float]:
+    """Return the final epsilon of the agent of each worker."""
     return [round(made.agent(rank, workers).epsilon(1.0), 6) for rank in range(workers)]
 
 
-def test_workers_explore_as_differently_as_in_the_paper(learner: Callable[..., Any]) -> None:
-    """0.1, 0.01 and 0.5 for 4, 3 and 3 workers in 10, exactly, and all three as soon as there are three workers."""
+def test_workers_have_the_epsilons_of_the_paper(learner: Callable[..., Any]) -> None:
+    """Of 10 workers 4, 3 and 3 have 0.1, 0.01 and 0.5; three workers have one each."""
     for seed in range(20):
         made = learner("nstep-q", "Chain", seed=seed)
-        assert len(set(ends(made, 2))) == 2
-        assert set(ends(made, 3)) == {0.1, 0.01, 0.5}
-        assert Counter(ends(made, 10)) == {0.1: 4, 0.01: 3, 0.5: 3}
-        assert Counter(ends(made, 100)) == {0.1: 40, 0.01: 30, 0.5: 30}
-        assert ends(made, 9) == ends(learner("nstep-q", "Chain", seed=seed), 9)
+        assert len(set(final_epsilons(made, 2))) == 2
+        assert set(final_epsilons(made, 3)) == {0.1, 0.01, 0.5}
+        assert Counter(final_epsilons(made, 10)) == {0.1: 4, 0.01: 3, 0.5: 3}
+        assert Counter(final_epsilons(made, 100)) == {0.1: 40, 0.01: 30, 0.5: 30}
+        assert final_epsilons(made, 9) == final_epsilons(learner("nstep-q", "Chain", seed=seed), 9)
 
 
-def test_who_comes_first_comes_by_chance() -> None:
-    """Under the synchronous runner there is one worker, and over many seeds it is as in the paper."""
+def test_first_epsilon_is_random() -> None:
+    """The synchronous runner has one worker; over many seeds its epsilons are those of the paper."""
     found = Counter(next(take_turns([0.4, 0.3, 0.3], np.random.default_rng(seed))) for seed in range(4000))
     assert [found[which] / 4000 for which in range(3)] == pytest.approx([0.4, 0.3, 0.3], abs=0.03)
 
 
-def test_every_worker_reaches_its_epsilon_at_the_same_share_of_the_run(learner: Callable[..., Any]) -> None:
+def test_all_workers_reach_their_epsilon_at_the_same_time(learner: Callable[..., Any]) -> None:
     made = learner("nstep-q", "Chain", exploration_initial_eps=0.9, exploration_fraction=0.4)
-    for rank, end in enumerate(ends(made, 6)):
+    for rank, end in enumerate(final_epsilons(made, 6)):
         epsilon = made.agent(rank, 6).epsilon
         found = [epsilon(progress) for progress in (0.0, 0.2, 0.4, 0.7)]
         assert found == pytest.approx([0.9, (0.9 + end) / 2, end, end])
 
 
-def test_without_other_values_all_workers_end_alike(learner: Callable[..., Any]) -> None:
-    assert set(ends(learner("nstep-q", "Chain", exploration_final_eps_others=[]), 20)) == {0.1}
+def test_workers_end_alike_by_default(learner: Callable[..., Any]) -> None:
+    assert set(final_epsilons(learner("nstep-q", "Chain", exploration_final_eps_others=[]), 20)) == {0.1}

@@ -38,25 +38,25 @@ ENTRIES = metadata.distribution("rlplug-algos").entry_points.select(group="rlplu
 ALGORITHMS: dict[str, Any] = {entry.name: entry.load() for entry in ENTRIES}
 #: One name for each class.
 CLASSES = {name: cls for name, cls in ALGORITHMS.items() if cls.__module__.rpartition(".")[2] == name.replace("-", "_")}
-#: Those that are made of other algorithms, and have their networks from them.
+#: Algorithms that are made of others, and get their networks from them.
 COMPOSED = {"independent", "self-play"}
 SIMPLE = [name for name in CLASSES if name not in COMPOSED]
 OPTIONS = [(name, option) for name, algorithm in CLASSES.items() for option in schema(algorithm.Config)]
 PRESETS = Path(str(resources.files("rlplug_algos"))) / "presets"
 
 
-def test_every_class_is_there_once() -> None:
+def test_each_class_is_listed_once() -> None:
     assert {*CLASSES.values()} == {*ALGORITHMS.values()}
 
 
-def test_indices_match_the_code() -> None:
-    """Check what `rlplug index --check rlplug-algos` checks."""
+def test_index_files_match_the_code() -> None:
+    """Check the same as `rlplug index --check rlplug-algos`."""
     found = [record for record in records() if record.distribution == "rlplug-algos"]
     assert len(found) >= 39
     assert not [indexing.drift(record) for record in found if indexing.drift(record)]
 
 
-def test_every_option_has_help() -> None:
+def test_options_have_help() -> None:
     """The help is a phrase; the command line shows type and default next to it."""
     faults = [
         f"{algorithm}.{option.name}: {option.help!r}"
@@ -66,7 +66,7 @@ def test_every_option_has_help() -> None:
     assert not faults, faults
 
 
-def test_every_option_refuses_a_value_of_a_wrong_type() -> None:
+def test_options_reject_values_of_wrong_types() -> None:
     faults = []
     for algorithm, option in OPTIONS:
         try:
@@ -78,8 +78,8 @@ def test_every_option_refuses_a_value_of_a_wrong_type() -> None:
     assert not faults, faults
 
 
-def test_every_config_converts() -> None:
-    """Defaults stay equal after writing and reading, as a dictionary and as words on a command line."""
+def test_configs_convert() -> None:
+    """Defaults survive a round trip as a dictionary and as command line arguments."""
     for algorithm in CLASSES:
         config = ALGORITHMS[algorithm].Config
         written = flatten(config())
@@ -92,25 +92,25 @@ def test_every_config_converts() -> None:
         assert convert(config, words, algorithm) == config(), algorithm
 
 
-#: Short, and with everything on that other options belong to.
+#: Short, with everything enabled that other options need.
 BUSY = {
     "learning_starts": 64, "batch_size": 16, "n_steps": 8, "train_freq": 16, "target_update_interval": 2,
     "replay_ratio": 1.0, "priority.alpha": 0.5,
     "action_noise": "ornstein-uhlenbeck", "net.hidden": [8], "critic_net.hidden": [8], "memory": "gru",
     "recurrent_hidden_size": 8, "sequence_length": 4, "burn_in": 2, "sequence_period": 2,
 }  # fmt: skip
-#: Read only where there are convolutions; of `channels` it is asked whether there are any.
+#: Options that are read only with convolutions; `channels` is read to ask for them.
 OF_IMAGES = {f"{net}.{name}" for net in ("net", "critic_net") for name in ("kernels", "strides")}
 
 
-def watched(config: Any, prefix: str, read: set[str]) -> None:
-    """From now on every field that is asked for goes into `read`, by its dotted name; copies are watched as well.
+def watch(config: Any, prefix: str, read: set[str]) -> None:
+    """Add the dotted name of every field of a configuration and its copies to `read` when it is read.
 
-    Who makes a copy, or checks a configuration as it is made, reads all and uses nothing.
+    Code that copies or checks a configuration reads all fields without using them.
     """
     nested = {field.name for field in fields(config) if is_dataclass(getattr(config, field.name))}
     for name in nested:
-        watched(getattr(config, name), f"{prefix}{name}.", read)
+        watch(getattr(config, name), f"{prefix}{name}.", read)
 
     def get(self: Any, name: str) -> Any:
         code = sys._getframe(1).f_code
@@ -123,15 +123,15 @@ def watched(config: Any, prefix: str, read: set[str]) -> None:
 
 
 @for_each("algorithm", SIMPLE)
-def test_every_option_is_read_by_someone(algorithm: str) -> None:
-    """An option that does nothing would be a promise that is not kept."""
+def test_options_are_read(algorithm: str) -> None:
+    """An option that nobody reads does nothing."""
     names = {option.name for option in schema(ALGORITHMS[algorithm].Config)}
     busy = {name: value for name, value in BUSY.items() if name in names}
     if "memory" in names:  # the critic then reads the memory, and has no layers of its own
         busy.pop("critic_net.hidden", None)
     env = "Chain" if "Discrete" in ALGORITHMS[algorithm].actions else "Continuous"
     plan, read = plan_of(algorithm, env, {**busy, "inline": True, "total_timesteps": 300}), set[str]()
-    watched(plan.config, "", read)
+    watch(plan.config, "", read)
     runner = build(plan, Clock(300))
     runner.run(lambda: None)
     runner.close()
@@ -143,7 +143,7 @@ def test_every_option_is_read_by_someone(algorithm: str) -> None:
     ("algorithm", "name"),
     [("crossq", "tau"), ("sac-discrete", "random_steps"), ("trpo", "learning_rate")],
 )
-def test_options_that_would_do_nothing_are_not_there(algorithm: str, name: str) -> None:
+def test_options_without_effect_do_not_exist(algorithm: str, name: str) -> None:
     with pytest.raises(BadConfig, match=f"{algorithm} has no option '{name}'"):
         convert(ALGORITHMS[algorithm].Config, {name: 1}, algorithm)
 
@@ -152,8 +152,8 @@ VALUES = ("dqn", "c51", "qrdqn", "iqn", "vqn", "vsarsa", "nstep-q")
 
 
 @for_each("algorithm", [*VALUES, "ppo", "sac-discrete", "acer"])
-def test_an_output_gain_is_of_policies_and_of_values_that_choose(learner: Callable[..., Any], algorithm: str) -> None:
-    """Of a critic beside a policy the last layer begins as it always does."""
+def test_output_gain_applies_to_policies_and_choosing_values(learner: Callable[..., Any], algorithm: str) -> None:
+    """The last layer of a critic of an actor-critic starts as always."""
     usual, given = (norms(learner(algorithm, "Chain", **more)) for more in ({}, {"net.output_gain": 0.5}))
     where = {name for name, norm in usual.items() if given[name] != pytest.approx(norm, rel=1e-3)}
     assert where
@@ -161,12 +161,12 @@ def test_an_output_gain_is_of_policies_and_of_values_that_choose(learner: Callab
 
 
 def norms(learner: Any) -> dict[str, float]:
-    """Of every parameter; of orthogonal weights they do not depend on what was drawn."""
+    """Return the norms of all parameters; those of orthogonal weights do not depend on the draw."""
     return {name: float(one.detach().norm()) for name, one in learner.named_parameters()}
 
 
 @for_each(
-    "algorithm, options, sentence",
+    "algorithm, options, message",
     [
         ("noisy-dqn", {"net.output_gain": 0.5}, r"noisy layers have .* leave net.output_gain at none"),
         ("crossq", {"critic_net.std": "state"}, r"leave critic_net.std at its default"),
@@ -209,21 +209,21 @@ def norms(learner: Any) -> dict[str, float]:
         ),
     ],
 )
-def test_options_without_effect_are_refused(
-    learner: Callable[..., Any], algorithm: str, options: dict[str, Any], sentence: str
+def test_options_without_effect_raise(
+    learner: Callable[..., Any], algorithm: str, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(UsageError, match=message):
         learner(algorithm, "Continuous" if algorithm == "crossq" else "Chain", **options)
 
 
-def test_convolutions_are_refused_without_images(learner: Callable[..., Any]) -> None:
+def test_convolutions_without_images_raise(learner: Callable[..., Any]) -> None:
     for algorithm in SIMPLE:
         env = "Chain" if "Discrete" in ALGORITHMS[algorithm].actions else "Continuous"
         for net in ("net", "critic_net") if algorithm == "crossq" else ("net",):
             layers = {f"{net}.{name}": [3] for name in ("channels", "kernels", "strides")}
             for options in (layers, {f"{net}.conv_layer_norm": True}):
-                sentence = r"^net.channels, kernels, strides and conv_layer_norm are for images, .* leave them out"
-                with pytest.raises(UsageError, match=sentence):
+                message = r"^net.channels, kernels, strides and conv_layer_norm are for images, .* leave them out"
+                with pytest.raises(UsageError, match=message):
                     learner(algorithm, env, **options)
 
 
@@ -233,7 +233,7 @@ def test_options_and_run_options_have_different_names() -> None:
     assert not faults, faults
 
 
-def test_search_ranges_hold_the_default() -> None:
+def test_search_ranges_contain_the_default() -> None:
     """A tuner can return to the default, which is known to work."""
     faults = []
     for algorithm in SIMPLE:
@@ -254,7 +254,7 @@ def test_search_ranges_hold_the_default() -> None:
         ("iqn", {"n_quantiles", "n_target_quantiles", "kappa"}),
     ],
 )
-def test_distributional_algorithms_search_what_is_theirs_too(algorithm: str, own: set[str]) -> None:
+def test_distributional_algorithms_search_their_own_options(algorithm: str, own: set[str]) -> None:
     of = {
         name: {option.name for option in schema(ALGORITHMS[name].Config) if option.search is not None}
         for name in ("dqn", algorithm)
@@ -274,8 +274,8 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
         *((cls, spaces.Text(3), "Discrete, MultiDiscrete, MultiBinary, Box or Dict") for cls in (A2C, PPO)),
     ],
 )  # fmt: skip
-def test_wrong_action_space_is_one_clear_sentence(algorithm: Any, space: spaces.Space[Any], needs: str) -> None:
-    """What is needed, what is there, and where to look for an algorithm that fits."""
+def test_wrong_action_space_raises_one_sentence(algorithm: Any, space: spaces.Space[Any], needs: str) -> None:
+    """It names the needed spaces, the given one, and where to find an algorithm that fits."""
     with pytest.raises(UsageError) as caught:
         algorithm(Spec(BOX, space, 1, "Some-v1"), algorithm.Config(), Context(Seeds(0)))
     kind = type(space).__name__
@@ -287,7 +287,7 @@ def test_wrong_action_space_is_one_clear_sentence(algorithm: Any, space: spaces.
     )
 
 
-def test_wrong_action_space_is_found_before_anything_is_written(tmp_path: Path) -> None:
+def test_wrong_action_space_raises_before_anything_is_written(tmp_path: Path) -> None:
     from rlplug_core.runs.api import train
 
     with pytest.raises(UsageError, match="DQN needs Discrete actions"):
@@ -296,7 +296,7 @@ def test_wrong_action_space_is_found_before_anything_is_written(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn", "acktr", "trpo", "vpg"])
-def test_unsound_runner_is_refused_with_the_reason(learner: Callable[..., Any], algorithm: str) -> None:
+def test_unsound_runner_raises_with_the_reason(learner: Callable[..., Any], algorithm: str) -> None:
     with pytest.raises(UsageError, match=rf"{algorithm} does not run under 'async': .*; use --runner sync"):
         learner(algorithm, "Chain", runner="async")
 
@@ -305,7 +305,7 @@ def test_unsound_runner_is_refused_with_the_reason(learner: Callable[..., Any], 
     ("runner", "reason"),
     [("async", "eigenvectors while another worker writes them"), ("decoupled", "its Fisher matrix needs actions")],
 )
-def test_acktr_says_why_it_runs_alone(learner: Callable[..., Any], runner: str, reason: str) -> None:
+def test_acktr_says_why_it_needs_the_sync_runner(learner: Callable[..., Any], runner: str, reason: str) -> None:
     with pytest.raises(UsageError, match=rf"acktr does not run under '{runner}': .*{reason}.*; use --runner sync"):
         learner("acktr", "Chain", runner=runner)
 
@@ -315,7 +315,7 @@ def test_presets_belong_to_algorithms() -> None:
     assert {"a2c", "dqn", "ppo"} <= files <= ALGORITHMS.keys()
 
 
-def test_presets_name_existing_options_with_valid_values() -> None:
+def test_presets_have_existing_options_with_valid_values() -> None:
     run = {option.name for option in schema(RunOptions)}
     for path in sorted(PRESETS.glob("*.toml")):
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -330,7 +330,7 @@ def test_presets_name_existing_options_with_valid_values() -> None:
 
 
 def test_presets_are_found_by_algorithm_and_environment() -> None:
-    """By the user's words, through the installed package."""
+    """By the names that a user types, in the installed package."""
     assert preset("dqn", "CartPole-v1")["train_freq"] == 256
     assert preset("ppo", "Pendulum-v1") != preset("ppo", "CartPole-v1")
     assert "train_freq" not in preset("dqn", "Unknown-v0")

@@ -1,4 +1,4 @@
-"""The losses of A2C, its kin and PPO and their gradients: against arithmetic by hand, and sample by sample."""
+"""The losses of PPO, A2C and its variants, and their gradients: by hand and sample by sample."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlplug_core.loop.actor import Actor
 from rlplug_core.testing.envs import Chain
 from tests.tables import for_each
 
-#: All whose loss is that of A2C or PPO.
+#: All algorithms with the loss of A2C or PPO.
 POLICIES = ["a2c", "a3c", "acktr", "ppo", "vac", "vpg"]
 
 
@@ -30,7 +30,7 @@ def samples(
     obs: Tensor, action: Tensor, advantage: Tensor, target: Tensor | None = None, *,
     log_prob: Tensor | None = None, weight: Tensor | None = None,
 ) -> Samples:  # fmt: skip
-    """A batch whose targets are 0 and whose weights are 1 where nothing else is said."""
+    """Return a batch, by default with targets of 0 and weights of 1."""
     count = len(advantage)
     return Samples(
         weight=torch.ones(count) if weight is None else weight,
@@ -44,7 +44,7 @@ def samples(
 
 
 def random_samples(env: str, count: int, weight: Tensor | None = None) -> Samples:
-    """`count` made-up samples for an environment of `rlplug_core.testing.envs`."""
+    """Return `count` random samples for an environment of `rlplug_core.testing.envs`."""
     width, action = {
         "Bandit": (1, torch.randint(0, 2, (count,))),
         "Chain": (5, torch.randint(0, 2, (count,))),
@@ -55,7 +55,7 @@ def random_samples(env: str, count: int, weight: Tensor | None = None) -> Sample
 
 
 def distribution(policy: Any, obs: Tensor) -> Categorical | Normal:
-    """The distribution over actions for one observation, by torch's own classes."""
+    """Return the distribution over actions for one observation with torch's classes."""
     outputs = policy(obs.unsqueeze(0))[0]
     if policy.head.size == 2 * getattr(policy.head, "dims", 0):
         mean, log_std = outputs.chunk(2)
@@ -64,7 +64,7 @@ def distribution(policy: Any, obs: Tensor) -> Categorical | Normal:
 
 
 def policy_loss(learner: Any, log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor) -> Tensor:
-    """The part of the loss in which A2C and PPO differ, for one sample."""
+    """Return the policy term of A2C or PPO for one sample."""
     if not isinstance(learner, PPO):
         return -log_prob * advantage
     ratio, clip = (log_prob - old_log_prob).exp(), learner.config.clip_range
@@ -74,7 +74,7 @@ def policy_loss(learner: Any, log_prob: Tensor, old_log_prob: Tensor, advantage:
 
 
 def reference(learner: Any, batch: Samples) -> Tensor:
-    """The whole loss, sample by sample; the mean over the samples that count."""
+    """Return the whole loss, sample by sample; the mean over valid samples."""
     config, losses = learner.config, []
     for i in range(len(batch.weight)):
         over = distribution(learner.policy, batch.obs[i])
@@ -105,7 +105,7 @@ def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], algo
 @pytest.mark.parametrize("action", [0, 1])
 @pytest.mark.parametrize("advantage", [-2.0, 3.0])
 def test_policy_gradient_of_a_two_armed_bandit(learner: Callable[..., Any], action: int, advantage: float) -> None:
-    """d/dz of -log softmax(z)[a] · A is (π - 1_a) · A: here by hand, with π from the logits."""
+    """d/dz of -log softmax(z)[a] · A is (π - 1_a) · A, with π from the logits."""
     made = learner("a2c", "Bandit", ent_coef=0.0, vf_coef=0.0, **{"net.hidden": []})
     logits = torch.tensor([0.3, -0.4])
     with torch.no_grad():
@@ -142,7 +142,7 @@ def test_value_gradient_by_hand(learner: Callable[..., Any]) -> None:
     torch.testing.assert_close(made.critic.output.bias.grad, torch.tensor([0.5 * 2 * (0.25 - 2.0)]))
 
 
-def test_standardized_advantages_leave_out_rows_of_weight_0(learner: Callable[..., Any]) -> None:
+def test_standardized_advantages_ignore_rows_of_weight_0(learner: Callable[..., Any]) -> None:
     made = learner("a2c", "Chain", normalize_advantage=True)
     batch = random_samples("Chain", 6, torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0, 0.0]))
     counted = batch.advantage[batch.weight > 0]
@@ -160,12 +160,10 @@ CLIP = 0.2
         (1.1, 1.0, True), (0.9, -1.0, True), (1.5, 1.0, False), (0.5, 1.0, True), (1.5, -1.0, True), (0.5, -1.0, False),
         (1.0, 1.0, True), (1.0, -1.0, True),
     ])  # fmt: skip
-def test_clipping_stops_only_the_gain(
-    learner: Callable[..., Any], ratio: float, advantage: float, follows: bool
-) -> None:
-    """Equation 7: beyond the clip the gradient is 0 where going further would gain, and whole where it would lose.
+def test_clipping_stops_only_gains(learner: Callable[..., Any], ratio: float, advantage: float, follows: bool) -> None:
+    """Equation 7: beyond the clip the gradient is 0 if a further step would gain, and unchanged if it would lose.
 
-    Where it follows, d/dz of -ratio · A is ratio · A · (π - 1_a).
+    If it is not 0, d/dz of -ratio · A is ratio · A · (π - 1_a).
     """
     made = learner(
         "ppo",
@@ -194,10 +192,10 @@ def test_clipping_stops_only_the_gain(
 @for_each("before", [-1.0, 0.0, 0.4, 0.6, 3.0])
 @for_each("target", [-2.0, 0.5, 2.0])
 @for_each("clip", [None, 0.2])
-def test_value_clipping_takes_the_larger_error(
+def test_value_clipping_uses_the_larger_error(
     learner: Callable[..., Any], before: float, target: float, clip: float | None
 ) -> None:
-    """V = 0.5 now; beyond the clip, the gradient is 0 where the clipped value is the worse one."""
+    """V = 0.5 now; beyond the clip, the gradient is 0 if the clipped value has the larger error."""
     made = learner("ppo", "Bandit", ent_coef=0.0, vf_coef=1.0, clip_range_vf=clip, **{"net.hidden": []})
     with torch.no_grad():
         made.critic.output.weight.zero_()
@@ -216,8 +214,8 @@ def test_value_clipping_takes_the_larger_error(
         assert float(gradient) == 0
 
 
-def test_value_clipping_is_in_units_of_values_with_popart(learner: Callable[..., Any]) -> None:
-    """A hundred times the rewards have the same loss in units."""
+def test_value_clipping_with_popart_has_normalized_units(learner: Callable[..., Any]) -> None:
+    """Rewards a hundred times as large have the same loss."""
     found = []
     for size in (1.0, 100.0):
         made = learner("ppo", "Bandit", popart=True, clip_range_vf=0.2, ent_coef=0.0, **{"net.hidden": []})
@@ -228,11 +226,11 @@ def test_value_clipping_is_in_units_of_values_with_popart(learner: Callable[...,
             made.critic.output.linear.bias.fill_(0.5)
         batch = samples(torch.ones(1, 1), torch.tensor([0]), torch.tensor([size]), torch.tensor([0.6 * size]))
         found.append(float(made.loss(made.critic.normalize(batch), made.config)[1]["loss/value"]))
-    assert found == pytest.approx([0.64, 0.64])  # from -0.4 no further than to -0.2, where 0.6 is the target
+    assert found == pytest.approx([0.64, 0.64])  # from -0.4 only to -0.2, and the target is 0.6
 
 
 def test_kl_is_schulmans_estimator(learner: Callable[..., Any]) -> None:
-    """The mean of r - 1 - log r, never below 0; 0 where the policy has not moved. Rows of weight 0 do not count."""
+    """The mean of r - 1 - log r over valid rows, never below 0, and 0 before the policy changes."""
     made = learner("ppo", "Chain")
     batch = random_samples("Chain", 6, torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0, 0.0]))
     with torch.no_grad():
@@ -245,8 +243,8 @@ def test_kl_is_schulmans_estimator(learner: Callable[..., Any]) -> None:
     assert made.kl(batch, made.loss(batch, made.config)[1]) == pytest.approx(by_hand, rel=1e-4)
 
 
-def test_ppo_reports_the_share_of_clipped_ratios_and_of_explained_variance(learner: Callable[..., Any]) -> None:
-    """One minibatch with the whole rollout; two of its eight rows were acted by another policy."""
+def test_ppo_reports_clip_fraction_and_explained_variance(learner: Callable[..., Any]) -> None:
+    """One minibatch with the whole rollout; another policy acted in two of its eight rows."""
     made = learner("ppo", "Chain", n_steps=8, batch_size=8, n_epochs=1, clip_range=0.2)
     rollout, clock = collect(made, 8)
     rollout.extras["log_prob"][[1, 5]] += 0.5  # ratios of 0.61; the others are 1
@@ -269,7 +267,7 @@ def test_explained_variance_is_reported(learner: Callable[..., Any], algorithm: 
 
 
 @pytest.mark.parametrize(("limit", "updates"), [(None, 12), (1e9, 12), (1e-12, 3)])
-def test_kl_stop_ends_the_epochs(learner: Callable[..., Any], limit: float | None, updates: int) -> None:
+def test_target_kl_ends_the_epochs(learner: Callable[..., Any], limit: float | None, updates: int) -> None:
     """Four epochs of three minibatches; with a limit that any change exceeds, one epoch."""
     made = learner("ppo", "Chain", n_steps=12, batch_size=4, n_epochs=4, target_kl=limit, learning_rate=1e-2)
     rollout, clock = collect(made, 12)
@@ -279,7 +277,7 @@ def test_kl_stop_ends_the_epochs(learner: Callable[..., Any], limit: float | Non
 
 @pytest.mark.parametrize(("desired", "signs"), [(0.004, {-1, 0, 1}), (1e-9, {-1}), (1e3, {1})])
 def test_learning_rate_follows_the_kl_divergence(learner: Callable[..., Any], desired: float, signs: set[int]) -> None:
-    """Weights equal those of a learner to which the rule's rate is given by hand before each update."""
+    """Weights equal those of a learner that gets the rate by hand before each update."""
     options = {"n_steps": 12, "batch_size": 4, "n_epochs": 4, "learning_rate": 3e-4, "anneal_lr": False}
     made, plain = learner("ppo", "Chain", desired_kl=desired, **options), learner("ppo", "Chain", **options)
     rollout, clock = collect(made, 12)
@@ -299,13 +297,13 @@ def test_learning_rate_follows_the_kl_divergence(learner: Callable[..., Any], de
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
-def test_one_gradient_step_has_no_kl_divergence_to_follow(learner: Callable[..., Any]) -> None:
+def test_desired_kl_needs_several_gradient_steps(learner: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match="desired_kl needs several gradient steps per rollout"):
         learner("ppo", "Chain", n_steps=12, batch_size=12, n_epochs=1, desired_kl=0.01)
 
 
-def test_ppo_update_is_the_reference_on_shuffled_minibatches(learner: Callable[..., Any]) -> None:
-    """Two epochs of three minibatches, drawn from the learner's own generator: each row once per epoch."""
+def test_ppo_update_equals_the_reference_on_shuffled_minibatches(learner: Callable[..., Any]) -> None:
+    """Two epochs of three minibatches with the learner's generator: each row once per epoch."""
     options = {
         "n_steps": 12,
         "batch_size": 4,
@@ -348,7 +346,7 @@ def test_a2c_update_is_one_gradient_step_on_n_step_returns(learner: Callable[...
 @for_each("standardize", [False, True])
 @for_each("algorithm", POLICIES)
 def test_rows_of_weight_0_change_no_gradient(learner: Callable[..., Any], algorithm: str, standardize: bool) -> None:
-    """Neither what stands in them nor whether they are there."""
+    """Neither their content nor their presence matters."""
     made = learner(algorithm, "Chain", n_steps=2, normalize_advantage=standardize, ent_coef=0.1)
     weight = torch.tensor([1.0, 0.0, 1.0, 2.0, 0.0, 0.5])
     batch, other = random_samples("Chain", 6, weight), random_samples("Chain", 6, weight)
@@ -377,9 +375,9 @@ def test_weights_keep_their_scale(learner: Callable[..., Any], algorithm: str) -
         torch.testing.assert_close(double, 2 * single)
 
 
-@pytest.mark.parametrize("algorithm", [name for name in POLICIES if name != "vpg"])  # whose rollouts have any length
+@pytest.mark.parametrize("algorithm", [name for name in POLICIES if name != "vpg"])  # its rollouts have any length
 def test_rows_of_weight_0_change_no_update(learner: Callable[..., Any], algorithm: str) -> None:
-    """Through targets, minibatches and optimizer: an invalid row may hold anything finite."""
+    """Through targets, minibatches and optimizer: an invalid row may contain any finite number."""
     options = {"n_steps": 12} | ({"batch_size": 4, "n_epochs": 2} if algorithm == "ppo" else {})
     weights = []
     for filling in (0.0, 5.0):
@@ -394,7 +392,7 @@ def test_rows_of_weight_0_change_no_update(learner: Callable[..., Any], algorith
 
 
 def returns_by_hand(made: Any, rollout: Any, steps: int) -> tuple[Tensor, Tensor]:
-    """Values and advantages of bootstrapped returns for one row of Chain without truncation, step by step."""
+    """Return values and advantages of bootstrapped returns for one row of Chain without truncation, step by step."""
     assert not rollout.truncated.any()
     with torch.no_grad():
         value = torch.stack([made.critic(torch.from_numpy(rollout.obs[t]))[0] for t in range(steps + 1)])
@@ -406,7 +404,7 @@ def returns_by_hand(made: Any, rollout: Any, steps: int) -> tuple[Tensor, Tensor
 
 
 def collect(made: Any, steps: int) -> tuple[Any, Clock]:
-    """The learner's first rollout on Chain, one row, with at least one end before its last step."""
+    """Return the learner's first rollout on Chain, one row, with at least one end before its last step."""
     clock, buffer = Clock(100), made.buffer()
     actor = Actor(Chain(1), made, made.agent(), buffer, clock)
     actor.reset(0)

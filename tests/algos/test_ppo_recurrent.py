@@ -1,4 +1,4 @@
-"""PPO with memory: its loss and its update on whole rows, against one row and one step at a time; what it recalls."""
+"""PPO with memory: loss and update on whole rows, compared with single rows and steps; and what it can recall."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlplug_core.types import Array, tree_map
 from tests.reference.memory import Random, seen_by, slowly
 
 RANDOM = f"{Random.__module__}:{Random.__name__}"
-#: A learner whose loss has all its parts, for rollouts of eight steps.
+#: A learner with all parts of the loss, for rollouts of eight steps.
 SMALL = {
     "n_steps": 8,
     "batch_size": 24,
@@ -41,7 +41,7 @@ def memory(request: pytest.FixtureRequest) -> str:
 
 
 def rollouts(made: Any, env: Any, count: int) -> Iterator[tuple[Rollout, Clock]]:
-    """So many, one after the other; in the first one every row begins without memory."""
+    """Yield `count` rollouts; in the first one every row starts without memory."""
     buffer = made.buffer()
     actor = Actor(env, made, made.agent(), buffer, Clock(10**6))
     actor.reset(3)
@@ -53,7 +53,7 @@ def rollouts(made: Any, env: Any, count: int) -> Iterator[tuple[Rollout, Clock]]
 
 
 def advantages(made: Any, rollout: Rollout) -> tuple[Array, Array]:
-    """GAE and value targets [T, N] by recursion in each row; an absent row passes on what comes after it."""
+    """Return GAE and value targets [T, N] by recursion in each row; absent rows pass on the next value."""
     c, (value, successor) = made.config, seen_by(rollout, made.networks)
     found = np.zeros_like(value)
     for row in range(value.shape[1]):
@@ -71,7 +71,7 @@ def advantages(made: Any, rollout: Rollout) -> tuple[Array, Array]:
 
 
 def reference(made: Any, rollout: Rollout, num_envs: list[int], advantage: Array, target: Array) -> Tensor:
-    """The loss of these rows, sample by sample."""
+    """Return the loss of these rows, sample by sample."""
     c, policy = made.config, made.policy
     steps, losses = len(rollout.reward), []
     features = policy.encoder(torch.from_numpy(rollout.obs[:steps].reshape(-1, 3))).unflatten(0, (steps, -1))
@@ -95,7 +95,7 @@ def gradients(made: Any, loss: Tensor) -> list[Tensor]:
 
 
 def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], memory: str) -> None:
-    """Rollouts with truncations, terminations and absent rows in the window, the later ones from the middle on."""
+    """Rollouts with truncations, terminations and absent rows; the later ones start within episodes."""
     made = learner("ppo", RANDOM, recurrent_cell=memory, normalize_advantage=False, **SMALL)
     seen = np.zeros(3)
     for rollout, _ in rollouts(made, Random(3), 4):
@@ -114,8 +114,8 @@ def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], memo
     assert (seen > 0).all()
 
 
-def test_the_clip_stops_what_the_first_epoch_cannot_reach(learner: Callable[..., Any], memory: str) -> None:
-    """After large steps of the weights many ratios are beyond it; the loss is still the reference's."""
+def test_clipped_loss_equals_the_reference(learner: Callable[..., Any], memory: str) -> None:
+    """After large changes of the weights, which one epoch does not reach, many ratios are clipped."""
     made = learner("ppo", RANDOM, recurrent_cell=memory, normalize_advantage=False, **SMALL)
     ((rollout, _),) = rollouts(made, Random(3), 1)
     batch, _ = made.advantages(rollout, made.config)
@@ -127,8 +127,8 @@ def test_the_clip_stops_what_the_first_epoch_cannot_reach(learner: Callable[...,
     assert float(made.kl(batch, made.loss(batch, made.config)[1])) > 0.05
 
 
-def test_update_is_the_reference_on_whole_rows_in_random_order(learner: Callable[..., Any], memory: str) -> None:
-    """Two epochs of three rows, two at a time: the one that is left over waits, by the learner's own generator."""
+def test_update_equals_the_reference_on_whole_rows_in_random_order(learner: Callable[..., Any], memory: str) -> None:
+    """Two epochs of three rows, two at a time with the learner's generator; the last row is a batch of its own."""
     options = {**SMALL, "recurrent_cell": memory, "batch_size": 20, "n_epochs": 2, "normalize_advantage": False}
     made, probe = learner("ppo", RANDOM, **options), learner("ppo", RANDOM, **options)
     for rollout, clock in rollouts(made, Random(3), 2):
@@ -141,7 +141,7 @@ def test_update_is_the_reference_on_whole_rows_in_random_order(learner: Callable
 
 
 def test_values_of_absent_rows_change_no_update(learner: Callable[..., Any], memory: str) -> None:
-    """In the middle of episodes too: two learners that differ in it are the same to the bit after four updates."""
+    """Also within episodes: two learners that differ in them are equal bit for bit after four updates."""
     weights = []
     for filling in (0.0, 9.0):
         made = learner("ppo", RANDOM, recurrent_cell=memory, **{**SMALL, "batch_size": 16, "n_epochs": 2})
@@ -152,7 +152,7 @@ def test_values_of_absent_rows_change_no_update(learner: Callable[..., Any], mem
     assert torch.equal(*weights)
 
 
-def test_the_name_is_two_switches(learner: Callable[..., Any]) -> None:
+def test_ppo_recurrent_is_ppo_with_two_options(learner: Callable[..., Any]) -> None:
     named, switched, plain = (
         learner("ppo-recurrent", "Chain"),
         learner("ppo", "Chain", memory="gru", normalize_reward=True),
@@ -164,7 +164,7 @@ def test_the_name_is_two_switches(learner: Callable[..., Any]) -> None:
     assert torch.equal(named.optimizers[0].flat, switched.optimizers[0].flat)
 
 
-def test_a_minibatch_without_room_for_a_row_is_one_clear_sentence(learner: Callable[..., Any]) -> None:
+def test_minibatch_smaller_than_a_row_raises_one_sentence(learner: Callable[..., Any]) -> None:
     with pytest.raises(BadConfig) as caught:
         learner("ppo", "Chain", recurrent_cell="lstm", n_steps=64, batch_size=63)
     assert str(caught.value) == (
@@ -173,23 +173,23 @@ def test_a_minibatch_without_room_for_a_row_is_one_clear_sentence(learner: Calla
     )
 
 
-#: What suits so little: whole episodes in each row.
+#: Options for this small task: whole episodes in each row.
 QUICK = {"num_envs": 32, "n_steps": 24, "batch_size": 768, "learning_rate": 3e-3, "total_timesteps": 8_192}
 
 
-def recalled(trained: Callable[..., Any], env: type[Recall], **options: Any) -> float:
-    """The share of right answers after training."""
+def recall_rate(trained: Callable[..., Any], env: type[Recall], **options: Any) -> float:
+    """Return the share of right answers after training."""
     runner = trained("ppo", env.__name__, **{**QUICK, **options})
     return evaluate(runner.snapshot().agent(), env(200), 1, Clock(1)).mean
 
 
 def test_without_memory_the_cue_is_forgotten(trained: Callable[..., Any]) -> None:
-    assert 0.4 < recalled(trained, LongRecall) < 0.6
+    assert 0.4 < recall_rate(trained, LongRecall) < 0.6
 
 
-def test_a_gru_recalls_a_cue_after_ten_steps(trained: Callable[..., Any]) -> None:
-    assert recalled(trained, LongRecall, recurrent_cell="gru") > 0.95
+def test_gru_recalls_a_cue_after_ten_steps(trained: Callable[..., Any]) -> None:
+    assert recall_rate(trained, LongRecall, recurrent_cell="gru") > 0.95
 
 
-def test_an_lstm_recalls_a_cue(trained: Callable[..., Any]) -> None:
-    assert recalled(trained, Recall, recurrent_cell="lstm", n_steps=10, batch_size=160, total_timesteps=4_096) > 0.95
+def test_lstm_recalls_a_cue(trained: Callable[..., Any]) -> None:
+    assert recall_rate(trained, Recall, recurrent_cell="lstm", n_steps=10, batch_size=160, total_timesteps=4_096) > 0.95

@@ -1,4 +1,4 @@
-"""Every table of the presets, with the tables it extends, makes a learner."""
+"""Every preset, with the presets it extends, makes a learner."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def box(size: int) -> spaces.Box:
     return spaces.Box(-1, 1, (size,), np.float32)
 
 
-#: The spaces of the environments that presets are for, most of which are not installed beside rlplug-algos alone.
+#: The spaces of the environments of presets; most of these packages are not required by rlplug-algos.
 SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
     "CartPole-v0": (box(4), spaces.Discrete(2)), "CartPole-v1": (box(4), spaces.Discrete(2)),
     "tensor/CartPole-v1": (box(4), spaces.Discrete(2)), "tensor/Pendulum-v1": (box(3), box(1)),
@@ -57,7 +57,7 @@ SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
 }  # fmt: skip
 
 
-#: What is seen in environments that no table names, by their kind.
+#: Observations of environments without a preset of their own, by kind.
 KINDS = {
     "pixels": spaces.Box(0, 255, (64, 64, 3), np.uint8),
     "continuous": box(5),
@@ -67,14 +67,14 @@ KINDS = {
 
 
 def spaces_of(env: str, learner: type[Any]) -> tuple[spaces.Space, spaces.Space]:
-    """The spaces of an environment, or of one of a kind that the learner can act in."""
+    """Return the spaces of an environment, or of one of a kind in which the learner can act."""
     if env in SPACES:
         return SPACES[env]
     return KINDS[env], box(2) if env == "continuous" or "Discrete" not in learner.actions else spaces.Discrete(3)
 
 
 def tables() -> Iterator[tuple[str, str]]:
-    """Every algorithm with every environment that one of its tables is for."""
+    """Yield each algorithm with each environment of its presets."""
     for record in records():
         if record.group == "algorithms" and record.distribution == "rlplug-algos":
             yield from ((record.id, kind) for presets in chain(record) for kind in presets.kinds)
@@ -85,7 +85,7 @@ def tables() -> Iterator[tuple[str, str]]:
                 yield from ((record.id, env) for env in fitting)
 
 
-def test_every_preset_makes_a_learner_with_its_agent_and_buffer() -> None:
+def test_each_preset_makes_learner_agent_and_buffer() -> None:
     pairs = sorted(set(tables()))
     assert len(pairs) >= 200
     faults = []
@@ -98,8 +98,8 @@ def test_every_preset_makes_a_learner_with_its_agent_and_buffer() -> None:
 
 
 def make_everything(algorithm: str, env: str) -> None:
-    """Make the learner, act once, and ask the empty buffer for batches."""
-    bare = {"eval_wrap": []}  # a wrapper may be of another package
+    """Make the learner, act once, and read batches of the empty buffer."""
+    bare = {"eval_wrap": []}  # a wrapper may belong to another package
     plan = Plan.make(algorithm, env, {**preset(algorithm, env, env if env in KINDS else ""), **bare})
     seen, acted = spaces_of(env, plan.learner)
     goals = Goals(lambda achieved, desired: -np.ones(len(desired), np.float32))
@@ -111,7 +111,7 @@ def make_everything(algorithm: str, env: str) -> None:
     assert not list(learner.buffer().batches(clock)), "there is nothing to learn from before the first step"
 
 
-#: Algorithms that share networks and buffers, and differ in losses only.
+#: Algorithms that share networks and buffers, and differ only in losses.
 FAMILIES = {
     "continuous": ("ddpg", "td3"),
     "pixels": ("ddpg", "td3", "sac", "tqc", "crossq", "cql", "iql", "sac-discrete"),
@@ -119,24 +119,24 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_the_presets_of_a_family_agree_about_environments_without_a_table(kind: str) -> None:
+def test_presets_of_a_family_agree_about_kinds_of_environments(kind: str) -> None:
     shared = ("net.init", "net.normalize_obs", "buffer_size", "batch_size")
     options = {name: preset(name, "Unknown-v0", kind) for name in FAMILIES[kind]}
     values = {name: [found.get(option) for option in shared] for name, found in options.items()}
     assert len({str(value) for value in values.values()}) == 1, values
 
 
-def actors() -> list[str]:
-    """Algorithms with policies of their own for continuous actions."""
+def continuous_algorithms() -> list[str]:
+    """Return algorithms with their own policies for continuous actions."""
     names = [one.id for one in records() if one.group == "algorithms" and one.distribution == "rlplug-algos"]
     return sorted(
         name for name in names if "Box" in find_algorithm(name).actions and name not in ("independent", "self-play")
     )
 
 
-@for_each("algorithm", actors())
-def test_an_untrained_policy_uses_the_whole_range_of_actions_even_on_wide_observations(algorithm: str) -> None:
-    """The gradient of a saturated tanh is 0. Speeds of MuJoCo's bodies reach 10."""
+@for_each("algorithm", continuous_algorithms())
+def test_untrained_policy_uses_the_whole_range_of_actions(algorithm: str) -> None:
+    """Also for large observations, because the gradient of a saturated tanh is 0. Speeds in MuJoCo reach 10."""
     plan = Plan.make(algorithm, "continuous", {**preset(algorithm, "continuous", "continuous"), "eval_wrap": []})
     obs = np.random.default_rng(0).normal(scale=10, size=(256, 17)).astype(np.float32)
     agent = plan.make_learner(Spec(box(17), box(6), len(obs), "continuous")).agent()
@@ -144,7 +144,7 @@ def test_an_untrained_policy_uses_the_whole_range_of_actions_even_on_wide_observ
     assert np.mean(np.abs(act.action) > 0.99) < 0.05
 
 
-def test_the_clip_range_of_ppo_falls_for_atari_as_in_the_tables_it_quotes() -> None:
+def test_ppo_clip_range_for_atari_follows_its_sources() -> None:
     """`lin_0.1` in Stable-Baselines3's zoo, `lambda f: f * 0.1` in OpenAI Baselines (defaults.py, atari)."""
     plan = Plan.make("ppo", "ALE/Pong-v5", preset("ppo", "ALE/Pong-v5"))
     clip = plan.config.schedules["clip_range"]
@@ -152,7 +152,7 @@ def test_the_clip_range_of_ppo_falls_for_atari_as_in_the_tables_it_quotes() -> N
 
 
 @pytest.mark.parametrize(("algorithm", "start"), [("a2c", 1.0), ("a3c", 1.0), ("impala", 1 / 640**2)])
-def test_rmsprop_starts_for_atari_as_in_the_tables_that_presets_quote(algorithm: str, start: float) -> None:
+def test_rmsprop_start_for_atari_follows_its_sources(algorithm: str, start: float) -> None:
     """TensorFlow's mean square starts at 1. Gradients of IMPALA's sums are 640 times those of our means."""
     config = Plan.make(algorithm, "ALE/Pong-v5", preset(algorithm, "ALE/Pong-v5")).config
     state = config.optimizer_kwargs.rule(config.optimizer).start(torch.zeros(1))

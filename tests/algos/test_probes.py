@@ -1,9 +1,9 @@
-"""Every value-based name reaches the known action values of small processes, each within one per cent of itself.
+"""Every value-based algorithm reaches the known action values of small processes, each within one percent.
 
-The observations are one-hot and the networks linear, so that nothing but the algorithm stands between it and them. The
-exception is IQN, whose linear network would have one quantile function per state for all actions to share. Sums of
+The observations are one-hot and the networks linear, so that only the algorithm matters. The
+exception is IQN: its linear network would share one quantile function per state among all actions. Sums of
 rewards over several steps are not corrected for the policy that collected them, so algorithms that use them learn the
-best values only where no later action matters: on `Fork`, where the first one alone does.
+best values only if later actions do not matter: on `Fork`, where only the first one does.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ REPLAY = {
     "buffer_size": 20_000, "learning_rate": 3e-2,
     "target_update_interval": 20, "total_timesteps": 12_000,
 }  # fmt: skip
-#: Who explores by noise stops when it has learned enough of it, so random actions go on; and importance weights make up
-#: for priorities from the beginning, as chance would be weighed wrong otherwise.
+#: Noise stops exploring when it has learned enough, so random actions continue; and importance weights correct
+#: priorities from the start, because chances would be weighed wrong otherwise.
 NOISY, PRIORITIZED = {"random_steps": REPLAY["total_timesteps"]}, {"priority.beta": 1.0}
-#: Whatever is earned, returns on this support lead to others on it: none is cut off, so the mean is kept.
+#: All returns on this support lead to others on it: none is clipped, so the mean is kept.
 ATOMS = {"v_min": 0.0, "v_max": 3.2, "n_atoms": 33, "learning_rate": 5e-2}
 IMPLICIT = {"net.hidden": [32, 32], "learning_rate": 1e-2, "n_acting_quantiles": 8, "batch_size": 64}
 ONLINE = {**SHARED, "num_envs": 64, "learning_rate": 2e-2, "total_timesteps": 80_000}
@@ -44,7 +44,7 @@ WORKERS = {
     "total_timesteps": 60_000,
     "exploration_final_eps_others": [],
 }  # fmt: skip
-#: Name to the options that suit processes in which every action matters; whoever adds a name adds a line.
+#: Name to the options for processes in which every action matters; add a line for each new name.
 LEARNERS: dict[str, dict[str, Any]] = {
     "dqn": REPLAY, "ddqn": REPLAY, "dueling-dqn": REPLAY, "per-dqn": {**REPLAY, **PRIORITIZED},
     "noisy-dqn": {**REPLAY, **NOISY}, "c51": {**REPLAY, **ATOMS}, "qrdqn": {**REPLAY, "n_quantiles": 16},
@@ -58,13 +58,13 @@ SUMMING: dict[str, dict[str, Any]] = {
     "rainbow-iqn": {**REPLAY, **NOISY, **PRIORITIZED, **IMPLICIT},
     "nstep-q": {**WORKERS, "n_steps": 3, "replay_ratio": 1.0, "exploration_final_eps": 0.6},
 }
-#: Sums of rewards with the parts of names that are in the trap; `rainbow` has both in the plain run.
+#: Algorithms that sum rewards, with parts of other names that the trap tests; `rainbow` has both in the plain run.
 JOINED = ("apex", "rainbow-iqn")
 PROCESSES = {"trap": Trap, "drift": Drift}
 
 
-def found(runner: Any, process: type[Tabular]) -> np.ndarray[Any, Any]:
-    """The action values [S, A] that were learned of the states that are not terminal."""
+def learned_values(runner: Any, process: type[Tabular]) -> np.ndarray[Any, Any]:
+    """Return the learned action values [S, A] of the states that are not terminal."""
     learner = runner.snapshot()
     seen = torch.eye(len(process.terminal))[torch.from_numpy(~process.terminal)]
     with torch.no_grad():
@@ -73,20 +73,20 @@ def found(runner: Any, process: type[Tabular]) -> np.ndarray[Any, Any]:
 
 
 def error(runner: Any, process: type[Tabular], epsilon: float = 0.0) -> float:
-    """The largest error of an action value as a share of this value; of values that are 0, of the largest one.
+    """Return the largest relative error of an action value; values of 0 are relative to the largest value.
 
-    Known are those of the best policy, or of that which takes any action with probability `epsilon`.
+    The known values are those of the best policy, or of one with random actions at `epsilon`.
     """
     wanted = process.values(GAMMA, epsilon)[~process.terminal]
     share = np.where(wanted == 0, np.abs(wanted).max(), np.abs(wanted))
-    return float((np.abs(found(runner, process) - wanted) / share).max())
+    return float((np.abs(learned_values(runner, process) - wanted) / share).max())
 
 
-def where(process: type[Tabular]) -> str:
+def env_of(process: type[Tabular]) -> str:
     return f"{process.__module__}:{process.__name__}"
 
 
-#: In the trap cuts and every action matter; in the drift are one that replays and the online ones.
+#: In the trap, truncations and all actions matter; the drift tests one algorithm with replay and the online ones.
 DRIFTING = ("dqn", "vqn", "nstep-q")
 #: Switches of DQN that `rainbow` has, below.
 SWITCHES = ("dueling-dqn", "per-dqn", "noisy-dqn")
@@ -100,12 +100,12 @@ SWITCHES = ("dueling-dqn", "per-dqn", "noisy-dqn")
         for process, plain in (("trap", name not in SWITCHES), ("drift", name in DRIFTING))
     ],
 )
-def test_best_action_values_are_reached(trained: Callable[..., Any], name: str, process: type[Tabular]) -> None:
-    runner = trained(name, where(process), **LEARNERS[name])
+def test_reaches_the_best_action_values(trained: Callable[..., Any], name: str, process: type[Tabular]) -> None:
+    runner = trained(name, env_of(process), **LEARNERS[name])
     assert error(runner, process) < 0.01
 
 
-#: What online learners share with those that replay; noise needs random steps, as it stops when it has learned enough.
+#: Options that online learners share with replay; noise needs random steps, as it stops when it has learned enough.
 WAYS: dict[str, dict[str, Any]] = {
     "softmax": {"softmax_temperature": 1.0}, "huber": {"loss": "huber"},
     "noisy": {"noisy": "independent", "random_steps": ONLINE["total_timesteps"]},
@@ -113,22 +113,22 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_they_are_reached_however_an_online_learner_explores(trained: Callable[..., Any], way: dict[str, Any]) -> None:
-    assert error(trained("vqn", where(Trap), **{**ONLINE, **way}), Trap) < 0.01
+def test_online_learners_reach_them_with_all_ways_to_explore(trained: Callable[..., Any], way: dict[str, Any]) -> None:
+    assert error(trained("vqn", env_of(Trap), **{**ONLINE, **way}), Trap) < 0.01
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in JOINED else ()) for name in SUMMING]
 )
-def test_sums_of_rewards_reach_them_where_later_actions_do_not_matter(trained: Callable[..., Any], name: str) -> None:
-    """Over five seeds values were up to 0.016 off, of quantiles that are drawn, under noise on the weights, 0.03."""
+def test_sums_of_rewards_reach_them_if_later_actions_do_not_matter(trained: Callable[..., Any], name: str) -> None:
+    """Over five seeds values were up to 0.016 off; with sampled quantiles and noisy weights 0.03."""
     bar = 0.04 if name == "rainbow-iqn" else 0.02
-    assert error(trained(name, where(Fork), **SUMMING[name]), Fork) < bar
+    assert error(trained(name, env_of(Fork), **SUMMING[name]), Fork) < bar
 
 
-def test_every_value_based_name_is_here() -> None:
+def test_all_value_based_names_are_tested() -> None:
     named = {name for name, cls in ALGORITHMS.items() if cls.__module__.startswith("rlplug_algos.value.")}
-    recurrent = {"r2d2"}  # its values are of what is remembered, not of what is seen
+    recurrent = {"r2d2"}  # its values depend on the memory, not only on the observation
     parallel = {"pqn"}  # tests/cli/test_tensors.py
     assert named == LEARNERS.keys() | SUMMING.keys() | recurrent | parallel | {"vsarsa"}
 
@@ -137,16 +137,16 @@ def test_every_value_based_name_is_here() -> None:
     ("process", "bar"),
     [pytest.param(Drift, 0.01, id="drift", marks=pytest.mark.slow), pytest.param(Trap, 0.03, id="trap")],
 )
-def test_sarsa_reaches_the_values_of_the_policy_that_explores(
+def test_sarsa_reaches_the_values_of_the_exploring_policy(
     trained: Callable[..., Any], process: type[Tabular], bar: float
 ) -> None:
-    """Which are others than the best; a third of the steps in the trap are cut and bootstrap from the expected value.
+    """These are not the best values; truncations, a third of the steps in the trap, bootstrap from the expected value.
 
-    Actions are drawn at random, and so are the values: other seeds were 0.008 off in the first and 0.02 in the second.
+    Actions are random, and so are the values: other seeds were 0.008 off in the first and 0.02 in the second.
     """
     runner = trained(
         "vsarsa",
-        where(process),
+        env_of(process),
         **{**ONLINE, "exploration_initial_eps": 0.3, "learning_rate": 1e-2, "total_timesteps": 160_000},
     )
     assert error(runner, process, epsilon=0.3) < bar
@@ -155,7 +155,7 @@ def test_sarsa_reaches_the_values_of_the_policy_that_explores(
 
 @pytest.mark.parametrize("process", [pytest.param(Drift, id="drift", marks=pytest.mark.slow), Trap])
 def test_sarsa_reaches_the_best_values_as_exploration_ends(trained: Callable[..., Any], process: type[Tabular]) -> None:
-    """Of the best actions: the others are taken no more, so their values stay those of a policy that is gone."""
+    """Only of the best actions: the others are no longer taken, so their values are those of an earlier policy."""
     options = {
         **ONLINE,
         "learning_rate": 5e-2,
@@ -163,24 +163,22 @@ def test_sarsa_reaches_the_best_values_as_exploration_ends(trained: Callable[...
         "exploration_final_eps": 0.0,
         "exploration_fraction": 0.6,
     }
-    values, wanted = found(trained("vsarsa", where(process), **options), process), process.values(GAMMA)
+    values, wanted = learned_values(trained("vsarsa", env_of(process), **options), process), process.values(GAMMA)
     wanted = wanted[~process.terminal]
     assert values.argmax(-1).tolist() == wanted.argmax(-1).tolist()
     assert values.max(-1) == pytest.approx(wanted.max(-1), rel=0.01)
 
 
-def test_a_cut_that_is_taken_for_an_end_falls_into_the_trap(
-    trained: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the process is for: the mistake would choose the wrong action."""
+def test_truncation_as_termination_fails_the_trap(trained: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process is made for this mistake, which would choose the wrong action."""
     move = Trap.move
 
-    def mistaken(self: Trap, action: Array) -> tuple[Array, Array, Array]:
+    def move_with_mistake(self: Trap, action: Array) -> tuple[Array, Array, Array]:
         reward, terminated, truncated = move(self, action)
         return reward, terminated | truncated, truncated
 
-    monkeypatch.setattr(Trap, "move", mistaken)
-    runner = trained("vqn", where(Trap), **{**LEARNERS["vqn"], "total_timesteps": 40_000})
+    monkeypatch.setattr(Trap, "move", move_with_mistake)
+    runner = trained("vqn", env_of(Trap), **{**LEARNERS["vqn"], "total_timesteps": 40_000})
     assert Trap.values(GAMMA)[0].argmax() == 1
-    assert found(runner, Trap)[0].argmax() == 0
+    assert learned_values(runner, Trap)[0].argmax() == 0
     assert error(runner, Trap) > 0.5

@@ -1,4 +1,4 @@
-"""R2D2: its targets, its loss and its burn-in, against one row and one step at a time; what it recalls."""
+"""R2D2: targets, loss and burn-in, compared with single rows and steps; and what it can recall."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def memory(request: pytest.FixtureRequest) -> str:
 
 
 def batches(made: Any, count: int, env: Any = None) -> list[Transitions]:
-    """So many of the learner's own, drawn while its agent acts at random between ends and absent rows."""
+    """Return `count` batches of the learner's buffer while its agent acts at random between ends and absent rows."""
     buffer, found = made.buffer(), []
     actor = Actor(env or Random(3), made, made.agent(), buffer, Clock(10**6))
     actor.reset(3)
@@ -45,8 +45,8 @@ def batches(made: Any, count: int, env: Any = None) -> list[Transitions]:
     return found
 
 
-def moved(made: Any) -> Any:
-    """The learner with another target network than its own, as after updates."""
+def change_target(made: Any) -> Any:
+    """Make the target network differ from the online network, as after updates."""
     torch.manual_seed(3)
     with torch.no_grad():
         for one in made.target_network.parameters():
@@ -54,8 +54,8 @@ def moved(made: Any) -> Any:
     return made
 
 
-def remembered(network: RecurrentQ, batch: Transitions, column: int, burn_in: int = 0) -> list[Remembered]:
-    """What a sequence remembers after each step, by loops; the memory after `burn_in` steps is a constant."""
+def memories_of(network: RecurrentQ, batch: Transitions, column: int, burn_in: int = 0) -> list[Remembered]:
+    """Return the memories of a sequence after each step, by loops; the memory after `burn_in` steps is a constant."""
     count = len(batch.index)
     now, found = {part: one[column] for part, one in batch.recurrent_state.items()}, []
     for place in range(column, len(batch.weight), count):
@@ -70,7 +70,7 @@ def remembered(network: RecurrentQ, batch: Transitions, column: int, burn_in: in
 
 
 def q_of(network: RecurrentQ, memory: Remembered) -> Tensor:
-    """V + A - mean A, by the layers of both streams."""
+    """Return V + A - mean A, by the layers of both streams."""
     streams = []
     for stream in (network.q_network.advantage, network.q_network.value):
         assert stream is not None
@@ -80,11 +80,11 @@ def q_of(network: RecurrentQ, memory: Remembered) -> Tensor:
 
 
 def targets(made: Any, batch: Transitions) -> dict[int, float]:
-    """The target of each place that is learned from."""
+    """Return the target of each place after the burn-in."""
     found, count = {}, len(batch.index)
     with torch.no_grad():
         for column in range(count):
-            online, target = (remembered(net, batch, column) for net in (made.q_network, made.target_network))
+            online, target = (memories_of(net, batch, column) for net in (made.q_network, made.target_network))
             for place in range(column, len(batch.weight), count):
                 if batch.weight[place] == 0:
                     continue
@@ -103,10 +103,10 @@ def targets(made: Any, batch: Transitions) -> dict[int, float]:
 
 
 def reference(made: Any, batch: Transitions, target: dict[int, float]) -> Tensor:
-    """The loss, place by place."""
+    """Return the loss, place by place."""
     losses, count = [], len(batch.index)
     for column in range(count):
-        kept = remembered(made.q_network, batch, column, made.config.burn_in)
+        kept = memories_of(made.q_network, batch, column, made.config.burn_in)
         for place in range(column, len(batch.weight), count):
             if place in target:
                 q = q_of(made.q_network, kept[place // count])[int(batch.action[place])]
@@ -115,8 +115,8 @@ def reference(made: Any, batch: Transitions, target: dict[int, float]) -> Tensor
 
 
 def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], memory: str) -> None:
-    """Ends, cuts and absent rows in the window; gradients stop where the burn-in ends."""
-    made = moved(learner("r2d2", RANDOM, recurrent_cell=memory, **SMALL))
+    """Ends, truncations and absent rows in the window; gradients stop at the end of the burn-in."""
+    made = change_target(learner("r2d2", RANDOM, recurrent_cell=memory, **SMALL))
     seen = np.zeros(4)
     for batch in batches(made, 4):
         found, slow = made.td_target(batch, made.config), targets(made, batch)
@@ -136,8 +136,8 @@ def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], memo
     assert (seen > 0).all()
 
 
-def test_nothing_is_learned_through_the_burn_in(learner: Callable[..., Any]) -> None:
-    """What was seen there changes the loss, and no gradient reaches it; behind it one does."""
+def test_burn_in_has_no_gradient(learner: Callable[..., Any]) -> None:
+    """Its observations change the loss, but get no gradient; later ones do."""
     made = learner("r2d2", RANDOM, **SMALL)
     (batch,) = batches(made, 1, Random(3, absent=0.0))
     batch.obs.requires_grad_()
@@ -155,8 +155,8 @@ def test_nothing_is_learned_through_the_burn_in(learner: Callable[..., Any]) -> 
     assert made.loss(batch, target, made.config)[0].item() != loss.item()
 
 
-def test_sequences_begin_with_the_memory_of_the_actor(learner: Callable[..., Any]) -> None:
-    """As long as the weights are the same, unrolling from what was stored gives what the actor remembered later."""
+def test_sequences_start_with_the_memory_of_the_actor(learner: Callable[..., Any]) -> None:
+    """With constant weights, unrolling from the stored memory gives the later memories of the actor."""
     made = learner("r2d2", RANDOM, **{**SMALL, "sequence_period": 1})
     buffer = made.buffer()
     actor = Actor(Random(3), made, made.agent(), buffer, Clock(10**6))
@@ -177,21 +177,21 @@ def test_sequences_begin_with_the_memory_of_the_actor(learner: Callable[..., Any
             np.testing.assert_allclose(after[~opens[0]], expected[~opens[0]], rtol=1e-4, atol=1e-5)
 
 
-def test_priority_of_a_sequence_mixes_the_largest_and_the_mean_error() -> None:
+def test_sequence_priority_mixes_largest_and_mean_error() -> None:
     error = torch.tensor([[9.0, 1.0, 7.0], [-3.0, 2.0, 7.0], [1.0, -6.0, 7.0]])
     weight = torch.tensor([[0.0, 0.5, 0.0], [1.0, 0.5, 0.0], [1.0, 0.5, 0.0]])
     expected = [0.9 * 3 + 0.1 * 2, 0.9 * 6 + 0.1 * 3, 0.0]
     torch.testing.assert_close(sequence_priority(error, weight, 0.9), torch.tensor(expected))
 
 
-def test_an_update_reports_the_priorities_of_its_sequences(learner: Callable[..., Any]) -> None:
-    made = moved(learner("r2d2", RANDOM, **SMALL, priority_eta=0.6))
+def test_update_reports_the_priorities_of_its_sequences(learner: Callable[..., Any]) -> None:
+    made = change_target(learner("r2d2", RANDOM, **SMALL, priority_eta=0.6))
     (batch,) = batches(made, 1)
     slow = targets(made, batch)
     errors: dict[int, list[float]] = {column: [] for column in range(6)}
     with torch.no_grad():
         for place, target in slow.items():
-            kept = remembered(made.q_network, batch, place % 6)
+            kept = memories_of(made.q_network, batch, place % 6)
             q = q_of(made.q_network, kept[place // 6])[int(batch.action[place])]
             errors[place % 6].append(abs(target - float(q)))
     expected = [0.6 * max(each) + 0.4 * float(np.mean(each)) if each else 0.0 for each in errors.values()]
@@ -201,7 +201,7 @@ def test_an_update_reports_the_priorities_of_its_sequences(learner: Callable[...
 
 @pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 50.0, 1e4])
 def test_rescaling_and_its_inverse(size: float) -> None:
-    """By the formula, and there and back."""
+    """By the formula, and back."""
     for value in (size, -size):
         scaled = rescaled(torch.tensor(value))
         assert scaled.item() == pytest.approx(
@@ -210,8 +210,8 @@ def test_rescaling_and_its_inverse(size: float) -> None:
         assert unscaled(scaled).item() == pytest.approx(value, rel=1e-3, abs=1e-4)
 
 
-def test_values_are_not_rescaled_on_request(learner: Callable[..., Any]) -> None:
-    made = moved(learner("r2d2", RANDOM, **SMALL, rescale_values=False))
+def test_rescaling_can_be_disabled(learner: Callable[..., Any]) -> None:
+    made = change_target(learner("r2d2", RANDOM, **SMALL, rescale_values=False))
     (batch,) = batches(made, 1)
     with torch.no_grad():
         values = [net.after(batch, net.along(batch, 0)) for net in (made.q_network, made.target_network)]
@@ -219,7 +219,7 @@ def test_values_are_not_rescaled_on_request(learner: Callable[..., Any]) -> None
     torch.testing.assert_close(made.td_target(batch, made.config), batch.reward + batch.discount * next_q)
 
 
-def test_values_of_an_absent_row_change_no_update(learner: Callable[..., Any]) -> None:
+def test_values_of_absent_rows_change_no_update(learner: Callable[..., Any]) -> None:
     weights = []
     for filling in (0.0, 9.0):
         made = learner("r2d2", RANDOM, **SMALL)
@@ -229,7 +229,7 @@ def test_values_of_an_absent_row_change_no_update(learner: Callable[..., Any]) -
     assert torch.equal(*weights)
 
 
-def test_conflicting_options_are_refused(learner: Callable[..., Any]) -> None:
+def test_conflicting_options_raise(learner: Callable[..., Any]) -> None:
     with pytest.raises(BadConfig, match=r"leave priority\.eviction at oldest"):
         learner("r2d2", "Chain", **{"priority.eviction": "sampled"})
     with pytest.raises(UsageError, match=r"NumPy cannot compute a memory; leave --inference-backend at auto"):
@@ -237,7 +237,7 @@ def test_conflicting_options_are_refused(learner: Callable[..., Any]) -> None:
 
 
 @pytest.mark.slow
-def test_it_recalls_a_cue_after_ten_steps(trained: Callable[..., Any]) -> None:
+def test_recalls_a_cue_after_ten_steps(trained: Callable[..., Any]) -> None:
     options = {"total_timesteps": 16_000, "recurrent_cell": "gru", "recurrent_hidden_size": 32}
     runner = trained("r2d2", LongRecall.__name__, **options)
     assert evaluate(runner.snapshot().agent(), LongRecall(200), 1, Clock(1)).mean > 0.95

@@ -1,8 +1,8 @@
-"""How far one reads from the loop to changed weights: one PPO update, traced call by call.
+"""The length of the path from the loop to changed weights: one PPO update, traced call by call.
 
-The path is every file of rlplug in which something runs between `loop` in `loop/sync.py` and the rule that changes
-the weights, in a second rollout and update: the first ones make buffers and look up the networks' forms. It is counted
-as it runs, with the fast room as one file with one function, and with losses that autograd differentiates.
+The path is every file of rlplug that runs between `loop` in `loop/sync.py` and the rule that changes
+the weights, in the second rollout and update: the first ones make buffers and look up fast forms. It is counted
+as it runs, with the fast room as one file with one function, and with losses for autograd.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rlplug_core.runs.api import train
 
 CORE, ALGOS = Path(rlplug_core.__file__).parent, Path(rlplug_algos.__file__).parent
 
-#: The most files and functions of rlplug, environments left out, that run between the loop and changed weights: as
+#: The most files and functions of rlplug, without environments, that run between the loop and changed weights: as
 #: run, and by autograd. `bench/reading_path.py` shows them for more algorithms, docs/design.md quotes it.
 LIMITS = {
     ("plain", "as run"): (20, 75), ("plain", "autograd"): (20, 72),
@@ -45,7 +45,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @cache
 def name_of(code: CodeType) -> str | None:
-    """The file of some code as the packages name it, or None for what is not rlplug's or a test environment's."""
+    """Return the file of some code as the packages name it, or None for other packages and test environments."""
     path = Path(code.co_filename)
     if path.is_relative_to(ALGOS):
         return path.relative_to(ALGOS).as_posix()
@@ -57,7 +57,7 @@ def name_of(code: CodeType) -> str | None:
 
 
 class Trace:
-    """Which files run, and which file calls which, until the weights have changed."""
+    """Records the files that run, and their calls of other files, until the weights have changed."""
 
     def __init__(self, case: tuple[str, str]) -> None:
         self.case = case
@@ -78,16 +78,16 @@ class Trace:
 
 @pytest.fixture(scope="module", params=LIMITS, ids=", ".join)
 def trace(request: pytest.FixtureRequest) -> Iterator[Trace]:
-    """One rollout with truncated episodes, long enough that random numbers are drawn anew, and its update."""
+    """Trace one rollout with truncated episodes, long enough to draw new random numbers, and its update."""
     case, way = request.param
     with pytest.MonkeyPatch.context() as patch:
         if way == "autograd":
             for door in ("call", "numbers"):
                 patch.setattr(FastLosses, door, lambda self, loss, learner, *args: loss(learner, *args))
-        yield traced(request.param, OPTIONS[case])
+        yield trace_update(request.param, OPTIONS[case])
 
 
-def traced(case: tuple[str, str], options: dict[str, Any]) -> Trace:
+def trace_update(case: tuple[str, str], options: dict[str, Any]) -> Trace:
     options = {
         "num_envs": 2, "n_steps": 300, "batch_size": 100, "n_epochs": 1, "target_kl": 1.0, "anneal_lr": False,
         "total_timesteps": 1200, **options,
@@ -111,7 +111,7 @@ def traced(case: tuple[str, str], options: dict[str, Any]) -> Trace:
 
 
 def test_trace_reaches_from_the_loop_to_the_weights(trace: Trace) -> None:
-    """It would prove nothing if it missed the ends or the middle."""
+    """Otherwise the counts would miss a part."""
     functions = {(name, function) for _, name, function in trace.calls}
     assert {
         ("loop/sync.py", "loop"), ("loop/actor.py", "Actor.step"), ("acting/policy_agent.py", "PolicyAgent.act"),
@@ -124,32 +124,32 @@ def test_trace_reaches_from_the_loop_to_the_weights(trace: Trace) -> None:
 
 
 def test_ppo_runs_through_few_files_and_functions(trace: Trace) -> None:
-    """Every file counts, whatever it is good for."""
+    """Every file counts."""
     functions = {(name, function) for _, name, function in trace.calls}
     files, limits = sorted(trace.files), LIMITS[trace.case]
     assert len(files) <= limits[0], files
     assert len(functions) <= limits[1], sorted(functions)
 
 
-def test_metrics_are_kept_without_a_look_at_them(trace: Trace) -> None:
-    """The loop puts results on a list; `loop/events.py` is beside the path."""
+def test_metrics_are_stored_without_reading_them(trace: Trace) -> None:
+    """The loop adds results to a list; `loop/events.py` is not on the path."""
     assert "loop/events.py" not in trace.files
     assert {function for _, name, function in trace.calls if function.startswith("Meter")} == {"Meter.add"}
 
 
-def test_ppo_is_fast_unless_autograd_is_asked_for(trace: Trace) -> None:
-    """Acting is fast in both; only a fast loss is called from the algorithm through the door."""
+def test_ppo_is_fast_unless_autograd_is_required(trace: Trace) -> None:
+    """Acting is fast in both cases; only a fast loss is called through the door."""
     called = {(caller, callee) for caller, callee, _ in trace.calls}
     assert (("fast", "policy_gradient/ppo.py") in called) == (trace.case[1] == "as run")
 
 
-def test_from_train_to_the_weights_the_stack_is_short(tmp_path: Path) -> None:
-    """Every file, but leaves, that is on the stack while the actor steps, a step is stored or the parameters change."""
+def test_stack_from_train_to_the_weights_is_short(tmp_path: Path) -> None:
+    """Every file, except leaves, on the stack while the actor steps, a step is stored or the parameters change."""
     from rlplug_core.buffers.rollout import RolloutBuffer
     from rlplug_core.learning.update_rules import Adam
     from rlplug_core.loop.actor import Actor
 
-    # A kernel's code is that of `accelerator.kernel`, so its step is known by the function inside.
+    # The code of a kernel is that of `accelerator.kernel`, so its step is found by the function inside.
     stations = {Actor.step.__code__, RolloutBuffer.add.__code__, Adam.step.__code__}
     step = unwrap(Adam.step)
     found: set[str] = set()
@@ -183,7 +183,7 @@ def test_from_train_to_the_weights_the_stack_is_short(tmp_path: Path) -> None:
     assert len(found) <= 12, found
 
 
-def test_options_travel_a_short_way_until_they_are_typed() -> None:
+def test_options_become_typed_early() -> None:
     way = stays()
     assert len(way) <= 30, way
     assert not [step for step in way if is_climb(*step)]

@@ -1,6 +1,6 @@
 """Exact resume in a fresh process: a run stopped between any two batches and resumed equals an uninterrupted run.
 
-The plain tests stop one case of each class, and one that replays and one with rollouts twice; all other stops are
+The plain tests stop one case of each class, and one with replay and one with rollouts twice; all other stops are
 `slow`.
 """
 
@@ -27,7 +27,7 @@ from tests.algos.test_options import ALGORITHMS
 from tests.waiting import PATIENCE
 
 SCRIPT = Path(__file__).with_name("stopping.py")
-#: Metrics that no two runs share.
+#: Metrics that differ between all runs.
 TIMES = {"perf/wall_s", "perf/env_steps_per_s", "perf/evaluation_share", "perf/checkpoint_share"}
 
 
@@ -42,23 +42,23 @@ def _script() -> ModuleType:
 
 STOPPING = _script()
 CASES = STOPPING.CASES
-#: Every stop: a case, "update" or "step", and the number at which it stops.
+#: Every stop: a case, "update" or "step", and its number.
 STOPS = [(case, what, mark) for case, (_, _, _, stops) in CASES.items() for what, mark in stops]
-#: Stops that the plain tests take instead of the last one of a case.
-TELLING = {
+#: Stops of the plain tests that replace the last one of a case.
+CHOSEN = {
     "dqn": (("update", 1), ("update", 186)),
     "ppo": (("update", 1), ("step", 139)),
 }
 
 
 def plain_stops() -> list[tuple[str, str, int]]:
-    """Return the last stop of the first case of each class, or the stops that `TELLING` names."""
+    """Return the last stop of the first case of each class, or the stops in `CHOSEN`."""
     cases: dict[object, str] = {}
     for case, (algorithm, _, _, _) in CASES.items():
         cases.setdefault(getattr(STOPPING, algorithm).__bases__[-1], case)
     found = []
-    for case in dict.fromkeys([*cases.values(), *TELLING]):
-        found += [(case, *stop) for stop in TELLING.get(case, CASES[case][3][-1:])]
+    for case in dict.fromkeys([*cases.values(), *CHOSEN]):
+        found += [(case, *stop) for stop in CHOSEN.get(case, CASES[case][3][-1:])]
     return found
 
 
@@ -75,7 +75,7 @@ def groups(stops: list[tuple[str, str, int]], size: int) -> list[tuple[tuple[str
     return [tuple(group) for group in found]
 
 
-#: What a stop leaves: batches still owed in a burst, steps of a rollout half full, one in the middle of an episode.
+#: Unfinished work at a stop: due batches in a burst, a part of a rollout, a step within an episode.
 UNFINISHED = {
     **{("dqn", "update", mark): ("owed", owed) for mark, owed in ((1, 3), (2, 2), (3, 1), (4, 0), (186, 2))},
     ("ppo", "step", 139): ("position", 139 % 48),
@@ -84,7 +84,7 @@ UNFINISHED = {
 }
 
 
-def trained_and_resumed(place: Path, stops: Sequence[tuple[str, str, int]]) -> None:
+def train_and_resume(place: Path, stops: Sequence[tuple[str, str, int]]) -> None:
     """Train to the end and to each stop in one process, and resume in another."""
     words = ["/".join(map(str, stop)) for stop in stops]
     for command, seed in (("train", "1"), ("resume", "2")):
@@ -95,26 +95,30 @@ def trained_and_resumed(place: Path, stops: Sequence[tuple[str, str, int]]) -> N
         assert child.returncode == 0, child.stderr
 
 
-def differences(one: Any, other: Any, path: str = "") -> list[str]:
-    """Return the paths at which two trees of state differ in a bit."""
-    if type(one) is not type(other):
-        return [f"{path}: {type(one).__name__} and {type(other).__name__}"]
-    if isinstance(one, dict):
-        if one.keys() != other.keys():
-            return [f"{path}: {sorted(one.keys() ^ other.keys())}"]
-        return [line for key in one for line in differences(one[key], other[key], f"{path}/{key}")]
-    if isinstance(one, list | tuple):
-        if len(one) != len(other):
-            return [f"{path}: {len(one)} and {len(other)} items"]
+def differences(actual: Any, expected: Any, path: str = "") -> list[str]:
+    """Return the paths at which two trees of state differ."""
+    if type(actual) is not type(expected):
+        return [f"{path}: {type(actual).__name__} and {type(expected).__name__}"]
+    if isinstance(actual, dict):
+        if actual.keys() != expected.keys():
+            return [f"{path}: {sorted(actual.keys() ^ expected.keys())}"]
+        return [line for key in actual for line in differences(actual[key], expected[key], f"{path}/{key}")]
+    if isinstance(actual, list | tuple):
+        if len(actual) != len(expected):
+            return [f"{path}: {len(actual)} and {len(expected)} items"]
         return [
-            line for i, pair in enumerate(zip(one, other, strict=True)) for line in differences(*pair, f"{path}/{i}")
+            line
+            for i, pair in enumerate(zip(actual, expected, strict=True))
+            for line in differences(*pair, f"{path}/{i}")
         ]
-    if isinstance(one, torch.Tensor):
-        return differences(one.numpy(), other.numpy(), path)
-    if isinstance(one, np.ndarray):
-        same = one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    if isinstance(actual, torch.Tensor):
+        return differences(actual.numpy(), expected.numpy(), path)
+    if isinstance(actual, np.ndarray):
+        same = (
+            actual.dtype == expected.dtype and actual.shape == expected.shape and actual.tobytes() == expected.tobytes()
+        )
         return [] if same else [path]
-    return [] if one == other else [f"{path}: {one!r} and {other!r}"]
+    return [] if actual == expected else [f"{path}: {actual!r} and {expected!r}"]
 
 
 def final_state(path: Path) -> dict[str, Any]:
@@ -124,7 +128,7 @@ def final_state(path: Path) -> dict[str, Any]:
 
 
 def journal(path: Path, *kinds: str) -> list[tuple[str, int, dict[str, Any]]]:
-    """The records of these kinds, without measurements of time."""
+    """Return the records of these kinds, without times."""
     return [
         (record.kind, record.step, {key: value for key, value in record.data.items() if key not in TIMES})
         for record in read(path / "journal.jsonl")
@@ -142,27 +146,27 @@ def journal(path: Path, *kinds: str) -> list[tuple[str, int, dict[str, Any]]]:
         ),
     ],
 )
-def test_a_resumed_run_equals_an_uninterrupted_run(group: tuple[tuple[str, str, int], ...], tmp_path: Path) -> None:
-    memory = Path("/dev/shm")  # syncing some hundred checkpoints costs nothing there
+def test_resumed_run_equals_uninterrupted_run(group: tuple[tuple[str, str, int], ...], tmp_path: Path) -> None:
+    memory = Path("/dev/shm")  # syncing hundreds of checkpoints costs nothing there
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as name:
         root = Path(name)
-        trained_and_resumed(root, group)
+        train_and_resume(root, group)
         for case, what, mark in group:
             whole, resumed = root / f"{case}-whole", root / f"{case}-{what}-{mark}"
-            assert_left_in_the_middle(resumed, (case, what, mark))
-            assert_in_the_same_state(whole, resumed)
+            assert_unfinished(resumed, (case, what, mark))
+            assert_same_state(whole, resumed)
             assert_same_journal(whole, resumed)
-            # No actor acts from data only.
+            # Offline runs have no actor.
             assert_same_actions(whole, resumed, steps=0 if CASES[case][2].get("offline") else 5)
 
 
-def assert_left_in_the_middle(stopped: Path, stop: tuple[str, str, int]) -> None:
-    """Check that the stop left the unfinished work that `UNFINISHED` names."""
+def assert_unfinished(stopped: Path, stop: tuple[str, str, int]) -> None:
+    """Assert that the stop left the unfinished work in `UNFINISHED`."""
     name, left = UNFINISHED.get(stop, ("", None))
     assert json.loads((stopped / "stopped.json").read_text()).get(name) == left, stop
 
 
-def assert_in_the_same_state(whole: Path, resumed: Path) -> None:
+def assert_same_state(whole: Path, resumed: Path) -> None:
     """Compare weights, optimizers, buffer, environments, generators, clock and best return bit for bit."""
     assert differences(final_state(whole), final_state(resumed)) == [], resumed.name
 
@@ -177,19 +181,19 @@ def assert_same_journal(whole: Path, resumed: Path) -> None:
 
 
 def assert_same_actions(whole: Path, resumed: Path, steps: int) -> None:
-    """Both take the same actions in this many further vector steps."""
-    one, other = (json.loads((path / "next.json").read_text()) for path in (whole, resumed))
-    assert one == other, resumed.name
-    assert len(one) == steps
+    """Assert that both take the same actions in the next vector steps."""
+    actual, expected = (json.loads((path / "next.json").read_text()) for path in (whole, resumed))
+    assert actual == expected, resumed.name
+    assert len(actual) == steps
 
 
 def test_resume_is_exact_with_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
     stops = [stop for stop in PLAIN if stop[0] == "ppo"] + [("td3-threads", "update", 62)]
-    trained_and_resumed(tmp_path, stops)
+    train_and_resume(tmp_path, stops)
     for case, what, mark in stops:
-        assert_in_the_same_state(tmp_path / f"{case}-whole", tmp_path / f"{case}-{what}-{mark}")
+        assert_same_state(tmp_path / f"{case}-whole", tmp_path / f"{case}-{what}-{mark}")
     start = journal(tmp_path / "ppo-whole", "start")[0][2]
     assert start["environment"]["loops"].startswith("numba")
     pytest.importorskip("scipy")
@@ -198,7 +202,7 @@ def test_resume_is_exact_with_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_every_algorithm_has_a_case() -> None:
-    """Names that share a class are switches of it, which its cases turn on."""
+    """Names that share a class differ by options, which its cases enable."""
     covered = {base for algorithm, _, _, _ in CASES.values() for base in getattr(STOPPING, algorithm).__bases__}
     assert {*ALGORITHMS.values()} <= covered
 
@@ -208,8 +212,8 @@ def test_unfinished_work_belongs_to_stops() -> None:
     assert {*PLAIN} <= {*STOPS}
 
 
-def test_comparison_notices_a_single_bit() -> None:
-    one, other = ({"buffer": {"data": {"fields": [np.ones((4, 1), np.float32)]}}} for _ in range(2))
-    assert differences(one, other) == []
-    other["buffer"]["data"]["fields"][0].view(np.uint32)[0, 0] ^= 1
-    assert differences(one, other) == ["/buffer/data/fields/0"]
+def test_comparison_finds_a_single_bit() -> None:
+    actual, expected = ({"buffer": {"data": {"fields": [np.ones((4, 1), np.float32)]}}} for _ in range(2))
+    assert differences(actual, expected) == []
+    expected["buffer"]["data"]["fields"][0].view(np.uint32)[0, 0] ^= 1
+    assert differences(actual, expected) == ["/buffer/data/fields/0"]

@@ -1,4 +1,4 @@
-"""A2C, A3C, IMPALA and n-step Q-learning with replay of rollouts: what becomes of old ones, and how many come."""
+"""A2C, A3C, IMPALA and n-step Q-learning with replay of rollouts: weights and number of old rollouts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.algos.test_learning import A2C
 SMALL = {"n_steps": 6, "net.hidden": [8], "replay_ratio": 2.0, "gae_lambda": 0.8}
 
 
-def test_a_new_rollout_has_the_advantages_of_a2c(learner: Callable[..., Any]) -> None:
-    """All ratios are 1, and with lambda 1 V-trace is GAE."""
+def test_new_rollout_has_the_advantages_of_a2c(learner: Callable[..., Any]) -> None:
+    """All ratios are 1, and V-trace with lambda 1 is GAE."""
     made = learner("a2c", "Chain", **{**SMALL, "gae_lambda": 1.0})
     rollout = rollout_of(made)
     plain = gae(rollout, *made.predict_values(rollout), made.config.gamma, 1.0)
@@ -30,7 +30,7 @@ def test_a_new_rollout_has_the_advantages_of_a2c(learner: Callable[..., Any]) ->
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_an_old_rollout_is_weighed_by_v_trace(learner: Callable[..., Any]) -> None:
+def test_old_rollout_is_weighed_by_v_trace(learner: Callable[..., Any]) -> None:
     made = learner("a2c", "Chain", **SMALL)
     rollout = rollout_of(made)
     shift = np.linspace(-1, 1, rollout.reward.size, dtype=np.float32).reshape(rollout.reward.shape)
@@ -43,13 +43,13 @@ def test_an_old_rollout_is_weighed_by_v_trace(learner: Callable[..., Any]) -> No
         assert advantage[:, row].tolist() == pytest.approx(expected, abs=1e-4)
 
 
-def test_without_replay_agents_send_no_more_than_before(learner: Callable[..., Any]) -> None:
+def test_agents_send_no_extras_without_replay(learner: Callable[..., Any]) -> None:
     assert rollout_of(learner("a2c", "Chain", n_steps=6)).extras == {}
 
 
 @pytest.mark.parametrize("name", ["a2c", "impala", "nstep-q"])
-def test_so_many_old_rollouts_come_with_a_new_one(trained: Callable[..., Any], name: str) -> None:
-    """400 new ones, and three times as many old ones, whose number is Poisson distributed."""
+def test_number_of_old_rollouts_follows_the_ratio(trained: Callable[..., Any], name: str) -> None:
+    """400 new rollouts, and three times as many old ones; their number is Poisson distributed."""
     options = {"runner": "sync", "num_envs": 1, "n_steps": 5, "total_timesteps": 2_000, "net.hidden": [4]}
     both = trained(name, "Chain", **options, replay_ratio=3.0).clock.updates
     alone = trained(name, "Chain", **options, replay_ratio=3.0, replay_only=True).clock.updates
@@ -58,12 +58,12 @@ def test_so_many_old_rollouts_come_with_a_new_one(trained: Callable[..., Any], n
 
 
 @pytest.mark.parametrize("name", ["a2c", "impala", "nstep-q"])
-def test_nothing_to_learn_from_is_refused(learner: Callable[..., Any], name: str) -> None:
+def test_replay_only_without_replay_raises(learner: Callable[..., Any], name: str) -> None:
     with pytest.raises(UsageError, match=r"replay_only leaves nothing to learn from .* give --replay-ratio 4 too"):
         learner(name, "Chain", replay_only=True).buffer()
 
 
-def test_rewards_in_their_order_do_not_go_with_replay(learner: Callable[..., Any]) -> None:
+def test_rewards_in_order_conflict_with_replay(learner: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match="leave out normalize_reward or replay_ratio"):
         learner("a2c", "Chain", replay_ratio=1.0, normalize_reward=True)
 
@@ -76,8 +76,8 @@ def test_a3c_learns_the_chain_with_replay(trained: Callable[..., Any], only: boo
 
 
 @pytest.mark.parametrize("name", ["a3c", "impala"])
-def test_workers_draw_other_rollouts(trained: Callable[..., Any], name: str) -> None:
-    """Each worker has a buffer of its own, drawn apart; actors share one."""
+def test_workers_draw_different_rollouts(trained: Callable[..., Any], name: str) -> None:
+    """Each worker has its own buffer and generator; actors share one."""
     options = {"inline": True, "num_envs": 1, "n_steps": 4, "total_timesteps": 400, "replay_ratio": 2.0}
     runner = trained(name, "Chain", **options, **({"workers": 2} if name == "a3c" else {"actors": 2}))
     if name == "a3c":
@@ -85,11 +85,11 @@ def test_workers_draw_other_rollouts(trained: Callable[..., Any], name: str) -> 
         assert states[0] != states[1]
     else:
         assert set(runner.buffer.incoming) == {0, 1}
-        assert runner.buffer.count == 100 - 3  # as many chunks as the lag says wait
+        assert runner.buffer.count == 100 - 3  # as many chunks wait as the lag allows
 
 
-def test_the_weight_of_an_old_action_reaches_the_gradient(learner: Callable[..., Any]) -> None:
-    """What is half as likely today counts half."""
+def test_gradient_uses_the_weight_of_an_old_action(learner: Callable[..., Any]) -> None:
+    """An action with half of its old probability has weight 0.5."""
     made = learner("a2c", "Chain", **{**SMALL, "n_steps": 1, "gamma": 0.0, "ent_coef": 0.0, "vf_coef": 0.0})
     rollout = rollout_of(made)
     rollout.reward[:] = 1.0

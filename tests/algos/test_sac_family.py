@@ -1,4 +1,4 @@
-"""TQC, CrossQ and discrete SAC: what each changes about SAC, against slow references."""
+"""TQC, CrossQ and discrete SAC: their differences from SAC, against slow references."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def huber(error: Tensor) -> Tensor:
 
 
 def tqc_reference(learner: Any, batch: Transitions) -> Tensor:
-    """The critics' loss, quantile by quantile."""
+    """Return the critics' loss, quantile by quantile."""
     c, losses = learner.config, []
     for i in range(len(batch.action)):
         with torch.no_grad():
@@ -88,14 +88,14 @@ def test_tqc_drops_the_top_of_all_quantiles(learner: Callable[..., Any], critics
     torch.testing.assert_close(made.critics.pooled(batch.obs, batch.action).mean(1), mean)
 
 
-def test_tqc_refuses_to_drop_everything(learner: Callable[..., Any]) -> None:
+def test_tqc_cannot_drop_all_quantiles(learner: Callable[..., Any]) -> None:
     sentence = "tqc: top_quantiles_to_drop_per_net 5 drops all 5 quantiles; set a lower number"
     with pytest.raises(UsageError, match=sentence):
         learner("tqc", "Continuous", n_quantiles=5, top_quantiles_to_drop_per_net=5)
 
 
 def test_crossq_normalizes_both_observations_together(learner: Callable[..., Any]) -> None:
-    """The values of (s, a) depend on what s' is, through the moments; the bootstrap gets no gradient of its own."""
+    """The values of (s, a) depend on s' through the moments; the bootstrap has no gradient."""
     made = learner("crossq", "Continuous", **SMALL)
     scatter(made)
     batch = with_draws(made, continuous(16))
@@ -112,7 +112,7 @@ def test_crossq_normalizes_both_observations_together(learner: Callable[..., Any
         torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
 
 
-def test_the_policy_of_crossq_is_judged_by_critics_with_the_moments_of_the_same_update(
+def test_crossq_policy_uses_critics_with_moments_of_the_same_update(
     learner: Callable[..., Any],
 ) -> None:
     """The authors replace `batch_stats` in `update_critic`, and call `update_actor` after it."""
@@ -126,8 +126,8 @@ def test_the_policy_of_crossq_is_judged_by_critics_with_the_moments_of_the_same_
     assert not torch.equal(seen[-1], seen[0])
 
 
-def test_the_temperature_of_crossq_has_the_usual_betas(learner: Callable[..., Any]) -> None:
-    """Theirs is `optax.adam(learning_rate)` for the temperature, with `b1=0.5` for policy and critics."""
+def test_crossq_temperature_has_the_usual_betas(learner: Callable[..., Any]) -> None:
+    """The authors use `optax.adam(learning_rate)` for the temperature, and `b1=0.5` for policy and critics."""
     made = learner("crossq", "Continuous", learning_rate=0.01, policy_delay=1, **SMALL)
     betas = {one.name: one.rule.betas for one in made.optimizers}
     assert betas == {
@@ -137,14 +137,14 @@ def test_the_temperature_of_crossq_has_the_usual_betas(learner: Callable[..., An
     assert abs(made.temperature.log.item()) == pytest.approx(0.01, rel=1e-3), "Adam's first step is the learning rate"
 
 
-def test_crossq_without_autotune_has_no_optimizer_for_the_temperature(learner: Callable[..., Any]) -> None:
+def test_crossq_without_autotune_has_no_temperature_optimizer(learner: Callable[..., Any]) -> None:
     made = learner("crossq", "Continuous", autotune=False, policy_delay=1, **SMALL)
     made.update(continuous(16), Clock(100))
     assert [one.name for one in made.optimizers] == ["CrossQ.critics", "CrossQ.policy"]
 
 
-def test_crossq_absorbs_moments_when_the_update_ends(learner: Callable[..., Any]) -> None:
-    """The critics' at every update, the policy's when it learns; there are no targets."""
+def test_crossq_absorbs_moments_at_the_end_of_the_update(learner: Callable[..., Any]) -> None:
+    """Those of the critics at every update, those of the policy when it learns; there are no targets."""
     made, clock, found = learner("crossq", "Continuous", policy_delay=2, **SMALL), Clock(100), []
     for _ in range(4):
         made.update(continuous(8), clock)
@@ -156,14 +156,14 @@ def test_crossq_absorbs_moments_when_the_update_ends(learner: Callable[..., Any]
 
 
 def masked(count: int, weight: Tensor | None = None) -> Transitions:
-    """Made-up transitions of `Masked`."""
+    """Return random transitions of `Masked`."""
     masks = (torch.arange(3) != torch.randint(0, 3, (2, count, 1))).to(torch.int8)
     obs, next_obs = ({"obs": mask.float() + torch.rand(count, 3), "action_mask": mask} for mask in masks)
     return transitions(obs, masks[0].argmax(1), next_obs, weight)
 
 
 def discrete_reference(learner: Any, batch: Transitions) -> tuple[Tensor, Tensor]:
-    """The losses of critics and of policy and temperature, action by action."""
+    """Return the losses of critics and of policy and temperature, action by action."""
     critic, policy = [], []
     for i in range(len(batch.action)):
         obs, next_obs = ({name: part[i : i + 1] for name, part in tree.items()} for tree in (batch.obs, batch.next_obs))
@@ -230,7 +230,7 @@ def test_discrete_temperature_moves_the_entropy_to_its_target(
 
 @for_each("optimizer", ["adam", "adamw", "sgd", "torch.optim.NAdam"])
 @for_each("algorithm", ["sac", "cql", "tqc", "crossq", "sac-discrete"])
-def test_weight_decay_shrinks_networks_and_leaves_the_temperature(
+def test_weight_decay_shrinks_networks_but_not_the_temperature(
     learner: Callable[..., Any], algorithm: str, optimizer: str
 ) -> None:
     discrete, found = algorithm == "sac-discrete", []
@@ -248,10 +248,10 @@ def test_weight_decay_shrinks_networks_and_leaves_the_temperature(
 
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac", "tqc", "crossq"])
-def test_the_policys_loss_makes_no_gradients_of_critics(
+def test_policy_loss_computes_no_gradients_of_critics(
     learner: Callable[..., Any], algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They would be thrown away; afterwards the critics want theirs again."""
+    """They would be discarded; later the critics require gradients again."""
     made, wanted = learner(algorithm, "Continuous", **SMALL), list[bool]()
     loss = type(made).policy_loss
 

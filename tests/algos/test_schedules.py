@@ -1,4 +1,4 @@
-"""Options that follow schedules, and optimizers by name, in every algorithm."""
+"""Options with schedules, and optimizers by name, in every algorithm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlplug_core.learning.update_rules import Adam, RMSProp, Torch, UpdateRule
 from tests.algos.test_options import ALGORITHMS, SIMPLE
 from tests.tables import for_each
 
-#: Options that each algorithm reads in updates alone, with which it must run.
+#: Options that each algorithm reads only in updates, with the options to train.
 FOLLOWING = {
     "a2c": ["learning_rate", "gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm"],
     "a3c": ["learning_rate", "ent_coef", "max_grad_norm"],
@@ -76,7 +76,7 @@ REPEATED = f"{Path(__file__).with_name('probes.py')}:Repeated"
 REPLAYED = ("dqn", "per-dqn", "r2d2", "sac-discrete", "iql", *CONTINUOUS)
 ACER = ("acer", "acer-continuous")
 ROLLOUTS = ("a2c", "a3c", "acktr", "appo", "impala", "nstep-q", "ppo", "trpo", "vpg", *ACER)
-#: With which the option is in use.
+#: Options with which the option is used.
 WITH: dict[str, dict[str, Any]] = {
     "noise_theta": {"action_noise": "ornstein-uhlenbeck"},
     "noise_sigma": {"random_steps": 20},
@@ -103,15 +103,15 @@ def env_of(algorithm: str) -> str:
     return REPEATED if algorithm in (*CONTINUOUS, "iql", "acer-continuous") else "Chain"
 
 
-def different(one: Any, other: Any) -> bool:
-    """Whether some network or target ended with other parameters."""
-    pairs = zip(one.snapshot().parameters(), other.snapshot().parameters(), strict=True)
+def differ(first: Any, second: Any) -> bool:
+    """Return whether some network or target has different parameters."""
+    pairs = zip(first.snapshot().parameters(), second.snapshot().parameters(), strict=True)
     return any((a != b).any() for a, b in pairs)
 
 
 @for_each("algorithm", FOLLOWING)
 def test_options_follow_schedules(trained: Callable[..., Any], algorithm: str) -> None:
-    """A linear schedule gives other weights than the number; a constant one the same, for the first option of each."""
+    """A linear schedule gives different weights; a constant one equals the number (tested on the first option)."""
     faults = []
     for place, name in enumerate(FOLLOWING[algorithm]):
         options = {**options_of(algorithm), **WITH.get(name, {})}
@@ -119,11 +119,11 @@ def test_options_follow_schedules(trained: Callable[..., Any], algorithm: str) -
         number, linear = (
             trained(algorithm, env_of(algorithm), **{**options, name: value}) for value in (0.1, "linear(0.1,0.9)")
         )
-        if not different(number, linear):
+        if not differ(number, linear):
             faults.append(f"{name}: linear(0.1,0.9) changes nothing")
         if place == 0:
             constant = trained(algorithm, env_of(algorithm), **{**options, name: "constant(0.1)"})
-            if different(number, constant):
+            if differ(number, constant):
                 faults.append(f"{name}: constant(0.1) is not 0.1")
     assert not faults, faults
 
@@ -136,38 +136,38 @@ def test_options_follow_schedules(trained: Callable[..., Any], algorithm: str) -
         ("vqn", "exploration_final_eps"), ("c51", "v_max"),
     ],
 )  # fmt: skip
-def test_options_that_are_read_once_refuse_schedules(learner: Callable[..., Any], algorithm: str, name: str) -> None:
+def test_options_that_are_read_once_reject_schedules(learner: Callable[..., Any], algorithm: str, name: str) -> None:
     with pytest.raises(BadConfig, match=rf"^{algorithm}: option '{name}' cannot follow a schedule, give it a number; "):
         learner(algorithm, env_of(algorithm), **{name: "linear(0.3,0.9)"})
 
 
 @pytest.mark.parametrize("algorithm", TEMPERATURE)
-def test_a_schedule_of_a_learned_temperature_is_refused(learner: Callable[..., Any], algorithm: str) -> None:
+def test_schedule_of_a_learned_temperature_raises(learner: Callable[..., Any], algorithm: str) -> None:
     with pytest.raises(UsageError, match=r"ent_coef is learned, .*; give a number, or --no-autotune"):
         learner(algorithm, env_of(algorithm), ent_coef="linear(1,0.1)")
 
 
 @pytest.mark.parametrize(("algorithm", "name"), [("qrdqn", "kappa"), ("iqn", "kappa"), ("iql", "max_weight")])
-def test_a_schedule_may_end_at_0(trained: Callable[..., Any], algorithm: str, name: str) -> None:
+def test_schedule_may_end_at_0(trained: Callable[..., Any], algorithm: str, name: str) -> None:
     runner = trained(algorithm, env_of(algorithm), **{**options_of(algorithm), **OFF, name: "linear(1,0,0.5)"})
     assert runner.clock.updates > 0
     assert all(parameter.isfinite().all() for parameter in runner.snapshot().parameters())
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "per-dqn", "sac"])
-def test_replay_sums_rewards_with_the_discount_of_the_moment(learner: Callable[..., Any], algorithm: str) -> None:
+def test_replay_sums_rewards_with_the_current_discount(learner: Callable[..., Any], algorithm: str) -> None:
     buffer = learner(algorithm, env_of(algorithm), n_step=3, gamma="linear(0.3,0.9)").buffer()
     assert buffer.discount(0.5) == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("gamma", ["linear(0.3,0.9)", "piecewise(0:0.5,0.5:0.9,1:0.5)"])
-def test_sampled_eviction_refuses_a_discount_that_moves(learner: Callable[..., Any], gamma: str) -> None:
-    """It keeps sums of rewards, made with the discount of the moment at which they were finished."""
+def test_sampled_eviction_rejects_a_scheduled_discount(learner: Callable[..., Any], gamma: str) -> None:
+    """It stores sums of rewards with the discount at the end of each."""
     with pytest.raises(UsageError, match=r"priority.eviction sampled keeps discounted sums; .* a number"):
         learner("per-dqn", "Chain", gamma=gamma, **{"priority.eviction": "sampled"}).buffer()
 
 
-def test_a_schedule_of_importance_weights_takes_the_place_of_the_usual_one(learner: Callable[..., Any]) -> None:
+def test_schedule_replaces_the_default_of_importance_weights(learner: Callable[..., Any]) -> None:
     for beta, half in ((0.4, 0.7), ("linear(0.4,0.6)", 0.5)):
         buffer = learner("per-dqn", "Chain", **{"priority.beta": beta}).buffer()
         assert buffer.priority.beta(0.5) == pytest.approx(half)
@@ -175,15 +175,15 @@ def test_a_schedule_of_importance_weights_takes_the_place_of_the_usual_one(learn
 
 @pytest.mark.parametrize("theta", [0.15, "linear(0.1,0.2)"])
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3"])
-def test_theta_is_refused_for_uncorrelated_noise(trained: Callable[..., Any], algorithm: str, theta: Any) -> None:
+def test_theta_raises_for_uncorrelated_noise(trained: Callable[..., Any], algorithm: str, theta: Any) -> None:
     with pytest.raises(
         UsageError, match=r"noise_theta is .*; give --action-noise ornstein-uhlenbeck, or leave noise_theta at none"
     ):
         trained(algorithm, "Continuous", noise_theta=theta)
 
 
-def test_every_algorithm_takes_an_optimizer_by_name(learner: Callable[..., Any]) -> None:
-    """ACKTR does not: K-FAC is its optimizer."""
+def test_algorithms_take_an_optimizer_by_name(learner: Callable[..., Any]) -> None:
+    """Except ACKTR: its optimizer is K-FAC."""
     for algorithm in SIMPLE:
         if algorithm == "acktr":
             continue

@@ -1,4 +1,4 @@
-"""Policy and critic on one trunk: the same loss and gradient as of two passes, one pass, and each parameter once."""
+"""Policy and critic with one trunk: loss and gradient equal those of two passes, and each parameter is trained once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARED = {"net.shared": True}
 
 @for_each("env", ["Chain", "Continuous"])
 @for_each("algorithm", ["a2c", "a3c", "ppo", "vac", "vpg"])
-def test_loss_and_gradient_are_those_of_two_passes(learner: Callable[..., Any], algorithm: str, env: str) -> None:
+def test_loss_and_gradient_equal_two_passes(learner: Callable[..., Any], algorithm: str, env: str) -> None:
     made = learner(algorithm, env, ent_coef=0.3, vf_coef=0.7, normalize_advantage=False, **SHARED)
     assert made.policy.encoder is made.critic.encoder
     batch = random_samples(env, 7, torch.tensor([1.0, 0.0, 2.5, 1.0, 0.5, 1.0, 0.0]))
@@ -29,9 +29,7 @@ def test_loss_and_gradient_are_those_of_two_passes(learner: Callable[..., Any], 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
 @pytest.mark.parametrize(("shared", "passes"), [(True, 1), (False, 2)])
-def test_the_loss_passes_each_trunk_once(
-    learner: Callable[..., Any], algorithm: str, shared: bool, passes: int
-) -> None:
+def test_loss_passes_each_trunk_once(learner: Callable[..., Any], algorithm: str, shared: bool, passes: int) -> None:
     made, seen = learner(algorithm, "Chain", **{"net.shared": shared}), []
     for trunk in {made.policy.encoder, made.critic.encoder}:
         trunk.register_forward_hook(lambda *_: seen.append(1))
@@ -40,7 +38,7 @@ def test_the_loss_passes_each_trunk_once(
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
-def test_every_parameter_is_optimized_once(learner: Callable[..., Any], algorithm: str) -> None:
+def test_each_parameter_is_optimized_once(learner: Callable[..., Any], algorithm: str) -> None:
     made = learner(algorithm, "Chain", **SHARED)
     optimized = [id(parameter) for parameter in made.optimizers[0].parameters]
     assert sorted(optimized) == sorted({id(parameter) for parameter in made.parameters()})
@@ -50,7 +48,7 @@ def test_every_parameter_is_optimized_once(learner: Callable[..., Any], algorith
 @pytest.mark.parametrize(
     ("algorithm", "runner"), [("a2c", {}), ("a2c", {"runner": "async", "inline": True, "workers": 2}), ("ppo", {})]
 )
-def test_a_run_changes_trunk_and_heads(
+def test_run_changes_trunk_and_heads(
     trained: Callable[..., Any], learner: Callable[..., Any], algorithm: str, runner: dict[str, Any]
 ) -> None:
     after = trained(algorithm, "Chain", total_timesteps=512, **SHARED, **runner).snapshot()
@@ -60,12 +58,12 @@ def test_a_run_changes_trunk_and_heads(
 
 
 @pytest.mark.parametrize("algorithm", ["acer", "acktr", "dqn", "trpo"])
-def test_who_trains_policy_and_values_apart_refuses(learner: Callable[..., Any], algorithm: str) -> None:
+def test_separate_training_of_policy_and_values_raises(learner: Callable[..., Any], algorithm: str) -> None:
     with pytest.raises(UsageError, match=r"leave (net\.shared|it) at false"):
         learner(algorithm, "Chain", **SHARED)
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "td3", "crossq"])
-def test_off_policy_critics_have_no_trunk_to_share(learner: Callable[..., Any], algorithm: str) -> None:
+def test_off_policy_critics_have_no_shared_trunk(learner: Callable[..., Any], algorithm: str) -> None:
     with pytest.raises(UsageError, match="leave it at false"):
         learner(algorithm, "Continuous", **SHARED)

@@ -1,4 +1,4 @@
-"""Spaces that begin elsewhere than at 0, or have no dimension: every algorithm that takes them learns from them."""
+"""Spaces that do not start at 0, or have no dimension: every algorithm that takes them learns."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PROBES = f"{Path(__file__).with_name('probes.py')}:"
         "a2c", "a3c", "acer", "acktr", "appo", "dqn", "impala", "nstep-q", "ppo", "ppo-recurrent", "r2d2",
         "sac-discrete", "trpo", "vac", "vpg", "vqn", "vsarsa",
     ])  # fmt: skip
-def test_observations_that_begin_at_5(trained: Callable[..., Any], algorithm: str) -> None:
-    """With cuts inside of rollouts, more of them than rows."""
+def test_observations_that_start_at_5(trained: Callable[..., Any], algorithm: str) -> None:
+    """With truncations within rollouts, more of them than rows."""
     recurrent = {"n_steps": 24, "batch_size": 24} if algorithm == "ppo-recurrent" else {}
     long = {"n_steps": 24} if algorithm in ROLLOUTS and algorithm != "vpg" else {}
     options = {**options_of(algorithm), **(OFF if algorithm == "dqn" else {}), **long, **recurrent}
@@ -26,6 +26,6 @@ def test_observations_that_begin_at_5(trained: Callable[..., Any], algorithm: st
 
 
 @for_each("algorithm", ["a2c", "acer-continuous", "crossq", "ddpg", "ppo", "sac", "td3", "tqc", "trpo"])  # fmt: skip
-def test_an_action_that_is_one_number(trained: Callable[..., Any], algorithm: str) -> None:
+def test_actions_of_a_single_number(trained: Callable[..., Any], algorithm: str) -> None:
     runner = trained(algorithm, f"{PROBES}Scalar", **options_of(algorithm))
     assert runner.clock.updates > 0

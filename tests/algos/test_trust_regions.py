@@ -1,4 +1,4 @@
-"""TRPO and ACKTR: losses by hand, steps within the region, moments of the right rows."""
+"""TRPO and ACKTR: losses by hand, steps within the region, moments of valid rows."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rlplug_core.testing import envs
 
 
 def samples(learner: Any, obs: Tensor, action: Tensor, advantage: Tensor, weight: Tensor | None = None) -> Samples:
-    """A batch seen by the present policy, with targets of 0."""
+    """Return a batch of the current policy, with targets of 0."""
     with torch.no_grad():
         before = learner.policy(obs)
     ones = torch.ones(len(obs))
     return Samples(ones if weight is None else weight, None, obs, action, advantage, 0 * ones, {"before": before})
 
 
-def collected(learner: Any, env: type[envs.Vector], num_envs: int = 2) -> Rollout:
-    """The learner's first rollout."""
+def collect(learner: Any, env: type[envs.Vector], num_envs: int = 2) -> Rollout:
+    """Return the learner's first rollout."""
     clock, buffer = Clock(10_000), learner.buffer()
     actor = Actor(env(num_envs), learner, learner.agent(), buffer, clock)
     actor.reset(0)
@@ -40,7 +40,7 @@ def collected(learner: Any, env: type[envs.Vector], num_envs: int = 2) -> Rollou
 @pytest.mark.parametrize("action", [0, 1])
 @pytest.mark.parametrize("advantage", [-2.0, 3.0])
 def test_surrogate_gradient_of_a_two_armed_bandit(learner: Callable[..., Any], action: int, advantage: float) -> None:
-    """At the old policy d/dz of -ratio · A is (π - 1_a) · A; elsewhere it is scaled by the ratio."""
+    """For the old policy d/dz of -ratio · A is (π - 1_a) · A; for others it is scaled by the ratio."""
     made = learner("trpo", "Bandit", **{"net.hidden": []})
     bias = made.policy.outputs.bias
     with torch.no_grad():
@@ -69,9 +69,9 @@ def test_entropy_bonus_is_subtracted(learner: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("env", ["Chain", "Continuous", "Masked"])
 @pytest.mark.parametrize("thin", [1, 3])
 def test_update_stays_in_the_region(learner: Callable[..., Any], env: str, thin: int) -> None:
-    """The mean KL divergence of a whole update, worked out apart from it, is what is reported and within the bound."""
+    """The mean KL divergence of an update, computed independently, equals the reported one and is within the bound."""
     made = learner("trpo", env, n_steps=64, target_kl=0.02, sub_sampling_factor=thin)
-    rollout = collected(made, getattr(envs, env))
+    rollout = collect(made, getattr(envs, env))
     advantage = torch.zeros(128)
     obs = rollout.samples(advantage.numpy(), advantage.numpy(), made.device).obs
     with torch.no_grad():
@@ -83,7 +83,7 @@ def test_update_stays_in_the_region(learner: Callable[..., Any], env: str, thin:
     assert 0.1 * 0.02 < float(divergence) <= 0.02
 
 
-def test_rows_of_weight_0_move_no_policy(learner: Callable[..., Any]) -> None:
+def test_rows_of_weight_0_change_no_policy(learner: Callable[..., Any]) -> None:
     weight = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 1.0])
     moved = []
     for filling in (0.0, 3.0):
@@ -97,10 +97,10 @@ def test_rows_of_weight_0_move_no_policy(learner: Callable[..., Any]) -> None:
     assert torch.equal(*moved)
 
 
-def test_critic_is_fitted_while_the_policy_rests(learner: Callable[..., Any]) -> None:
-    """Two epochs of four minibatches; only `improve` moves the policy, and only the rest moves the critic."""
+def test_critic_is_fitted_with_a_constant_policy(learner: Callable[..., Any]) -> None:
+    """Two epochs of four minibatches; `improve` changes only the policy, and the rest only the critic."""
     made = learner("trpo", "Chain", n_steps=64, batch_size=16, n_critic_updates=2)
-    rollout = collected(made, envs.Chain, 1)
+    rollout = collect(made, envs.Chain, 1)
     policy, critic = made.trust_region.flat.clone(), made.optimizers[0].flat.clone()
     made.improve(samples_of(made, rollout), made.config)
     assert not torch.equal(made.trust_region.flat, policy)
@@ -120,7 +120,7 @@ def test_acktr_follows_the_natural_gradient_of_its_loss(learner: Callable[..., A
     """One update by hand: the moments of this batch, their inverse, the region, the step."""
     options = {"n_steps": 16, "momentum": 0.0, "kfac_damping": 0.1, "learning_rate": 0.5}
     made, probe = (learner("acktr", env, **options) for _ in range(2))
-    rollout = collected(made, getattr(envs, env))
+    rollout = collect(made, getattr(envs, env))
     value, following = rollout.values(made.predict_value)
     batch = rollout.samples(*gae(rollout, value, following, made.config.gamma, made.config.gae_lambda), made.device)
     parts = torch.autograd.grad(probe.loss(batch, probe.config)[0], probe.optimizers[0].parameters)
@@ -141,12 +141,12 @@ def test_acktr_follows_the_natural_gradient_of_its_loss(learner: Callable[..., A
         torch.testing.assert_close(step[span], share * expected, rtol=1e-3, atol=1e-6)
 
 
-def test_acktr_on_a_plateau_halves_its_steps(learner: Callable[..., Any]) -> None:
-    """Within its regions too, where a step size says nothing."""
+def test_acktr_halves_its_steps_on_a_plateau(learner: Callable[..., Any]) -> None:
+    """Also if the region, not the learning rate, limits the step."""
     moved = []
     for scale in (1.0, 0.5):
         made = learner("acktr", "Chain", n_steps=16, kfac_clip=1e-5, critic_kfac_clip=1e-5)
-        rollout, before = collected(made, envs.Chain), made.optimizers[0].flat.clone()
+        rollout, before = collect(made, envs.Chain), made.optimizers[0].flat.clone()
         clock = Clock(100)
         clock.scale = scale
         made.update(rollout, clock)
@@ -155,7 +155,7 @@ def test_acktr_on_a_plateau_halves_its_steps(learner: Callable[..., Any]) -> Non
 
 
 def test_acktr_step_does_not_depend_on_the_scale_of_rewards(learner: Callable[..., Any]) -> None:
-    """Errors a hundred times as large move the critic as far in units of them."""
+    """Errors a hundred times as large change the critic by the same multiple of them."""
     moved = []
     for scale in (1.0, 100.0):
         made = learner("acktr", "Chain", learning_rate=1.0, momentum=0.0, **{"net.hidden": []})
@@ -172,9 +172,9 @@ def test_acktr_step_does_not_depend_on_the_scale_of_rewards(learner: Callable[..
     assert float(moved[0].square().mean()) == pytest.approx(2 * made.config.critic_kfac_clip * 6, rel=0.1)
 
 
-def test_acktr_decomposes_at_first_and_then_now_and_then(learner: Callable[..., Any]) -> None:
+def test_acktr_decomposes_at_first_and_then_at_intervals(learner: Callable[..., Any]) -> None:
     made = learner("acktr", "Chain", n_steps=4, kfac_update_interval=3)
-    rollout, clock, seen = collected(made, envs.Chain), Clock(100), []
+    rollout, clock, seen = collect(made, envs.Chain), Clock(100), []
     for _ in range(7):
         made.update(rollout, clock)
         clock.updates += 1
@@ -183,7 +183,7 @@ def test_acktr_decomposes_at_first_and_then_now_and_then(learner: Callable[..., 
     assert changed == [False, True, False, False, True, False]
 
 
-def test_acktr_sees_only_rows_that_count(learner: Callable[..., Any]) -> None:
+def test_acktr_ignores_rows_of_weight_0(learner: Callable[..., Any]) -> None:
     weight, states = torch.tensor([1.0, 0.0, 1.0]), []
     for filling in (0.0, 5.0):
         made = learner("acktr", "Chain")
@@ -200,7 +200,7 @@ def test_acktr_sees_only_rows_that_count(learner: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("env", ["Chain", "Continuous"])
 def test_acktr_bounds_the_divergence_of_its_policy(learner: Callable[..., Any], env: str) -> None:
-    """Far steps with momentum: with only the model of K-FAC some go ten times as far."""
+    """Large steps with momentum: with only the model of K-FAC some are ten times as large."""
     options = {"n_steps": 32, "kfac_clip": 1e-3, "learning_rate": 1.0, "kfac_damping": 1e-4, "momentum": 0.9}
     made, clock = learner("acktr", env, **options), Clock(100)
     buffer, found = made.buffer(), []
@@ -217,14 +217,12 @@ def test_acktr_bounds_the_divergence_of_its_policy(learner: Callable[..., Any], 
             assert float(told) == pytest.approx(found[-1], rel=1e-3, abs=1e-9)
             clock.updates += 1
     assert max(found) <= 1e-3 * (1 + 1e-4)
-    assert sum(value > 5e-4 for value in found) > 5  # it is not the fallback that keeps them small
+    assert sum(value > 5e-4 for value in found) > 5  # the fallback is not the reason that they are small
 
 
-def test_acktr_takes_a_step_back_that_stays_too_long(
-    learner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_acktr_undoes_a_step_that_is_too_long(learner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     made = learner("acktr", "Chain", n_steps=16)
-    rollout = collected(made, envs.Chain)
+    rollout = collect(made, envs.Chain)
     monkeypatch.setattr(type(made.policy.head), "kl", lambda head, one, other: torch.ones(32))
     policy, critic = (made.kfac.part(made.optimizers[0].flat, region).clone() for region in (0, 1))
     assert float(made.update(rollout, Clock(100)).metrics["loss/kl"]) == 0.0

@@ -1,4 +1,4 @@
-"""What the value-based algorithms share: priorities, targets, exploration, and that `update` alone draws."""
+"""Common features of value-based algorithms: priorities, targets, exploration, and draws only in `update`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ MIXED = f"{Path(__file__).with_name('probes.py')}:Mixed"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_errors_come_back_as_priorities_and_weights_reach_the_loss(learner: Callable[..., Any], name: str) -> None:
-    """Through the real buffer: masses are (error + epsilon)^alpha, and batches are not weighted alike any more."""
+def test_errors_become_priorities_and_weights_scale_the_loss(learner: Callable[..., Any], name: str) -> None:
+    """With the real buffer: masses are (error + epsilon)^alpha, and weights are no longer equal."""
     options = {
         "priority.alpha": 0.6,
         "priority.eps": 0.01,
@@ -79,7 +79,7 @@ def test_errors_come_back_as_priorities_and_weights_reach_the_loss(learner: Call
 
 
 @for_each("name", REPLAYING)
-def test_importance_weights_make_up_for_priorities_in_full_at_the_end(learner: Callable[..., Any], name: str) -> None:
+def test_importance_weights_correct_priorities_fully_at_the_end(learner: Callable[..., Any], name: str) -> None:
     buffer = learner(name, "Chain", **{"priority.alpha": 0.5, "priority.beta": 0.2, "net.hidden": [8]}).buffer()
     assert isinstance(buffer, PrioritizedReplay)
     assert buffer.priority.alpha == 0.5
@@ -96,12 +96,12 @@ ABOUT_REPLAY = ("save-load", "resume", "copies", "termination", "truncation", "w
 
 
 @for_each("check", [c for c in checks("dqn", options={**SAMPLED, "buffer_size": 150}) if c.name in ABOUT_REPLAY])
-def test_with_sampled_eviction_the_contract_is_kept_too(check: Check) -> None:
-    """With so small a replay that every new transition evicts one before the first update."""
+def test_sampled_eviction_passes_the_kit(check: Check) -> None:
+    """With a small replay, in which every new transition evicts one before the first update."""
     check()
 
 
-def test_eviction_is_sampled_on_request_where_there_are_priorities(learner: Callable[..., Any]) -> None:
+def test_sampled_eviction_is_an_option_of_priorities(learner: Callable[..., Any]) -> None:
     assert type(learner("dqn", "Chain", **SAMPLED).buffer()) is SampledReplay
     assert type(learner("per-dqn", "Chain").buffer()) is PrioritizedReplay
     with pytest.raises(BadConfig, match=r"set priority\.alpha above 0"):
@@ -109,8 +109,8 @@ def test_eviction_is_sampled_on_request_where_there_are_priorities(learner: Call
 
 
 @for_each("name", EVERY)
-def test_every_name_takes_dictionaries_and_numbers_and_keeps_to_masks(trained: Callable[..., Any], name: str) -> None:
-    """A forbidden action raises. Each place that was acted in has a column of weights for its own, and moved it."""
+def test_all_names_take_dictionaries_numbers_and_masks(trained: Callable[..., Any], name: str) -> None:
+    """A forbidden action raises. Each visited place has its own column of weights, which changes."""
     options = {
         "runner": "sync",
         "num_envs": 4,
@@ -142,7 +142,7 @@ def test_polyak_moves_the_target_by_tau_in_place(learner: Callable[..., Any], na
     assert [parameter.data_ptr() for parameter in made.target_network.parameters()] == memory
 
 
-def test_noise_of_an_update_is_drawn_from_the_learner_and_for_each_network_anew(learner: Callable[..., Any]) -> None:
+def test_update_draws_noise_of_the_learner_for_each_network(learner: Callable[..., Any]) -> None:
     made = learner("dqn", "Chain", noisy="factorized", double=True)
     batch = random_transitions(8)
     state = made.generator.bit_generator.state
@@ -180,8 +180,8 @@ def test_options_choose_how_to_explore(
 
 
 @pytest.mark.parametrize("name", BY_VALUES)
-def test_epsilon_follows_its_bends(learner: Callable[..., Any], name: str) -> None:
-    """The agent's own; a jump goes the way it is written."""
+def test_epsilon_follows_its_points(learner: Callable[..., Any], name: str) -> None:
+    """The agent's own epsilon; the order of two equal points gives the direction of a jump."""
     bends = {
         "exploration_points": [0.1, 0.5, 0.4, 0.5, 0.4, 0.3],
         "exploration_fraction": 0.6,
@@ -202,8 +202,8 @@ BENDS = {
 
 @for_each("name", ["dqn", "nstep-q"])
 @for_each("bends", BENDS.values())
-def test_bends_that_no_chance_can_follow_are_refused(learner: Callable[..., Any], name: str, bends: str) -> None:
-    """In one sentence with what was given and what would do."""
+def test_points_outside_of_probabilities_raise(learner: Callable[..., Any], name: str, bends: str) -> None:
+    """The sentence names the value and the valid range."""
     with pytest.raises(BadConfig) as caught:
         learner(name, "Chain", exploration_points=list(map(float, bends.split(","))), exploration_fraction=0.6)
     assert str(caught.value) == (
@@ -214,14 +214,14 @@ def test_bends_that_no_chance_can_follow_are_refused(learner: Callable[..., Any]
 
 
 @pytest.mark.parametrize("name", BY_VALUES)
-def test_two_ways_to_explore_are_refused(learner: Callable[..., Any], name: str) -> None:
+def test_two_ways_to_explore_raise(learner: Callable[..., Any], name: str) -> None:
     with pytest.raises(BadConfig, match="noisy and softmax_temperature both replace epsilon"):
         learner(name, "Chain", noisy="factorized", softmax_temperature=1.0)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("name", ["dqn", "per-dqn", "sac"])
-def test_a_store_that_is_not_there_is_refused_in_one_sentence(learner: Callable[..., Any], name: str) -> None:
+def test_missing_store_raises_one_sentence(learner: Callable[..., Any], name: str) -> None:
     with pytest.raises(
         UsageError, match=r"buffer_storage 'cuda' is not available to this torch; use --buffer-storage memory or disk"
     ):
@@ -229,7 +229,7 @@ def test_a_store_that_is_not_there_is_refused_in_one_sentence(learner: Callable[
 
 
 @pytest.mark.parametrize(("name", "env"), [("dqn", "Masked"), ("per-dqn", "Chain"), ("sac", "Continuous")])
-def test_where_observations_are_stored_changes_nothing(trained: Callable[..., Any], name: str, env: str) -> None:
+def test_store_of_observations_changes_nothing(trained: Callable[..., Any], name: str, env: str) -> None:
     options = {
         "learning_starts": 40,
         "batch_size": 16,

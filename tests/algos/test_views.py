@@ -1,4 +1,4 @@
-"""Actor and critic with networks and observations of their own: `net.obs`, `critic_net.*`, one activation per layer."""
+"""Actor and critic with their own networks and observations: `net.obs`, `critic_net.*`, one activation per layer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOX = f"{__file__}:BoxCoin"
 
 
 class Coin(Vector):
-    """Episodes of one step. The reward is a coin of -3 or 3 in `state`, and 1 if the action is the hint's.
+    """Episodes of one step. The reward is -3 or 3, as in `state`, and 1 more if the action equals the hint.
 
     Without `state` the value of every observation is the mean of both coins.
     """
@@ -69,7 +69,7 @@ ON_POLICY = ("ppo", "a2c", "trpo", "vpg", "acktr", "impala", "appo")
 DISCRETE = (*ON_POLICY, "acer", "sac-discrete", "mappo")
 CONTINUOUS = ("sac", "td3", "ddpg", "tqc", "cql", "iql", "crossq", "acer-continuous")
 PRIVILEGED = {"net.obs": ["hint"], "critic_net.obs": ["state"], "net.hidden": [8], "critic_net.hidden": [5, 4]}
-#: The attributes in which learners hold what acts and what judges.
+#: The attributes of learners for actors and for critics.
 JUDGES = ("critic", "critics", "q_network", "value")
 
 
@@ -89,7 +89,7 @@ def first_layers(module: torch.nn.Module) -> list[tuple[int, int]]:
 
 
 @for_each("algorithm", [*DISCRETE, *CONTINUOUS])
-def test_actor_and_critic_have_layers_and_keys_of_their_own(algorithm: str) -> None:
+def test_actor_and_critic_have_their_own_layers_and_keys(algorithm: str) -> None:
     learner = made(algorithm, {**PRIVILEGED})
     assert first_layers(learner.policy)[0] == (2, 8)
     judge = next(getattr(learner, name) for name in JUDGES if hasattr(learner, name))
@@ -100,8 +100,8 @@ def test_actor_and_critic_have_layers_and_keys_of_their_own(algorithm: str) -> N
 
 
 @for_each("algorithm", DISCRETE[:-1])
-def test_a_gradient_of_values_reaches_only_the_critic(algorithm: str) -> None:
-    """And the policy does not see the critic's key."""
+def test_gradient_of_values_changes_only_the_critic(algorithm: str) -> None:
+    """The policy does not see the critic's key."""
     learner = made(algorithm, PRIVILEGED)
     judge = next(getattr(learner, name) for name in JUDGES if hasattr(learner, name))
     obs = observations(4)
@@ -117,7 +117,7 @@ VALUES = ("dqn", "c51", "qrdqn", "iqn", "pqn", "vqn", "vsarsa", "nstep-q", "r2d2
 
 
 @for_each("algorithm", [*VALUES, *(f"{name} with a memory" for name in VALUES[:4])])
-def test_action_values_read_their_keys_only(algorithm: str) -> None:
+def test_action_values_read_only_their_keys(algorithm: str) -> None:
     name, _, memory = algorithm.partition(" with ")
     learner = made(name, {"net.obs": ["hint"], "net.hidden": [8, 7], **({"memory": "gru:units=5"} if memory else {})})
     assert first_layers(learner.q_network.encoder)[0] == (2, 8)
@@ -130,7 +130,7 @@ def test_action_values_read_their_keys_only(algorithm: str) -> None:
     assert len(first_layers(learner.q_network)) > 1
 
 
-def test_the_networks_equal_layers_written_out() -> None:
+def test_networks_equal_explicit_layers() -> None:
     """With one activation and one method of initial weights per layer."""
     learner = made(
         "ppo",
@@ -170,8 +170,8 @@ def test_values_act_with_an_activation_per_layer(algorithm: str, learner: Callab
     torch.testing.assert_close(acted, network(obs).detach(), rtol=1e-5, atol=1e-6)
 
 
-def test_each_network_normalizes_what_it_reads(trained: Callable[..., Any]) -> None:
-    """Both with the moments of their own keys; one of them may leave them as they are."""
+def test_each_network_normalizes_its_keys(trained: Callable[..., Any]) -> None:
+    """Both with the moments of their own keys; one of them may skip normalization."""
     options = {**PRIVILEGED, "net.normalize_obs": True, "n_steps": 16, "batch_size": 32, "total_timesteps": 256}
     learner = trained("ppo", ENV, **options).learner
     policy, critic = learner.policy.encoder.encoder, learner.critic.encoder.encoder
@@ -184,7 +184,7 @@ def test_each_network_normalizes_what_it_reads(trained: Callable[..., Any]) -> N
 
 
 @for_each(
-    "algorithm, options, sentence",
+    "algorithm, options, message",
     [
         ("ppo", {"net.obs": ["hand"]}, r"has 'hand', which is not a key of the observations; the keys are 'hint' and"),
         ("sac", {"critic_net.obs": ["hints"]}, r"has 'hints', .* the keys are 'hint' and 'state'$"),
@@ -194,12 +194,12 @@ def test_each_network_normalizes_what_it_reads(trained: Callable[..., Any]) -> N
         ("dqn", {"net.obs": ["state", "x"]}, r"has 'x'"),
     ],
 )
-def test_what_does_not_go_together_is_refused(algorithm: str, options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
+def test_conflicting_options_raise(algorithm: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         made(algorithm, options)
 
 
-def test_keys_are_refused_of_plain_observations(learner: Callable[..., Any]) -> None:
+def test_keys_of_plain_observations_raise(learner: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match=r"choose keys of Dict observations, and these are Box.* leave them out"):
         learner("ppo", "Continuous", **{"net.obs": ["state"]})
 
@@ -226,7 +226,7 @@ def value_errors(learner: Any) -> float:
 @pytest.mark.parametrize(
     "algorithm", [pytest.param(name, marks=() if name in ("ppo", "impala") else pytest.mark.slow) for name in SHORT]
 )
-def test_a_value_that_needs_the_privileged_key_is_learned(trained: Callable[..., Any], algorithm: str) -> None:
+def test_value_that_needs_the_privileged_key_is_learned(trained: Callable[..., Any], algorithm: str) -> None:
     options = {**SHORT[algorithm], **PRIVILEGED, "critic_net.hidden": [16], "total_timesteps": 6400}
     assert value_errors(trained(algorithm, ENV, **options).learner) < 0.5
     if algorithm == "ppo":  # the variance of the coin is 9
@@ -234,7 +234,7 @@ def test_a_value_that_needs_the_privileged_key_is_learned(trained: Callable[...,
         assert value_errors(trained(algorithm, ENV, **blind).learner) > 8
 
 
-def test_a_policy_with_a_memory_has_a_critic_without_one(trained: Callable[..., Any]) -> None:
+def test_policy_with_a_memory_has_a_critic_without_one(trained: Callable[..., Any]) -> None:
     options = {**SHORT["ppo"], **PRIVILEGED, "critic_net.hidden": [16], "memory": "gru:units=8"}
     learner = trained("ppo", ENV, **options, total_timesteps=3200).learner
     assert first_layers(learner.critic)[0] == (3, 16)
@@ -248,7 +248,7 @@ def final_learner(path: Path) -> Any:
     return components["learner"]
 
 
-def test_a_run_resumes_to_the_same_bits_and_exports_only_the_actors_keys(tmp_path: Path) -> None:
+def test_run_resumes_exactly_and_exports_only_the_actors_keys(tmp_path: Path) -> None:
     options = {**SHORT["ppo"], **PRIVILEGED, "net.normalize_obs": True, "final_eval_episodes": 2}
     whole = train("ppo", ENV, options | {"total_timesteps": 512}, out=tmp_path, name="whole", hooks=False)
     half = train("ppo", ENV, options | {"total_timesteps": 256}, out=tmp_path, name="half", hooks=False)
@@ -266,7 +266,7 @@ def test_a_run_resumes_to_the_same_bits_and_exports_only_the_actors_keys(tmp_pat
     ]
 
 
-def test_a_network_of_many_layers_has_a_row_for_each_part_and_equal_members_once() -> None:
+def test_network_summary_has_one_row_per_part_and_repeated_member() -> None:
     class Learner(nn.Module):
         def __init__(self) -> None:
             super().__init__()
