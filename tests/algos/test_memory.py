@@ -260,7 +260,7 @@ class RecordsObs(Steered):
         return replace(now, obs=obs, final_obs=final)
 
 
-SEEN = f"{__file__}:Seen"
+SEEN = f"{__file__}:RecordsObs"
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "td3"])

@@ -32,7 +32,7 @@ from tests.tables import for_each
 from tests.waiting import PATIENCE
 
 #: `nstep-q` that reports whether the target network moved.
-WATCHED = f"{Path(__file__).with_name('probes.py')}:WatchedQ"
+WATCHED = f"{Path(__file__).with_name('probes.py')}:ReportsTarget"
 ONLINE = ("vqn", "vsarsa", "nstep-q")
 ACTIONS = 7
 STORIES = stories(st.integers(1, 12))
