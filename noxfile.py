@@ -241,7 +241,7 @@ def fuzz(session: nox.Session) -> None:
 def attacks(session: nox.Session) -> None:
     """Judge 3,000 files of strangers, then send signals and start commands at the same time for 20 minutes.
 
-    `-- -k people_share` judges only shared agents and registries, and sends no signals.
+    `-- -k shared_files` judges only shared agents and registries, and sends no signals.
     """
     run_tests(session, "tests/faults/test_hostile_files.py")
     if not session.posargs:

@@ -1,4 +1,4 @@
-"""Fixtures of all tests: a state directory of their own, default signals, a time limit for quick checks; the order."""
+"""Fixtures of all tests: a temporary state directory, default signals, a time limit for quick checks, and the order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.cli.warm import Fork, commands
 #: Seconds after which tests are skipped; `nox -s quick` sets it.
 SECONDS = "RLPLUG_TEST_SECONDS"
 STARTED = time.monotonic()
-#: The files that take longest, in the order in which they are started: at the end, no process waits for a long file.
+#: The slowest files in the order of their start, so that no process waits for one at the end.
 FIRST = (
     "cli/test_docs.py",
     "ecosystem/test_examples.py",
@@ -49,9 +49,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Keep the garbage collector away from modules and collected tests, of which it can free none.
+    """Disable the garbage collector during collection, and freeze modules and collected tests: it can free none.
 
-    It would take a third of the time of collecting them, and a seventh of that of the tests.
+    It would take a third of the time of collection, and a seventh of that of the tests.
     """
     gc.disable()
     try:
@@ -80,7 +80,7 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def environment_kept() -> Iterator[None]:
+def restore_environment() -> Iterator[None]:
     """Restore environment variables and the working directory, which commands that run in this process change."""
     variables = dict(os.environ)
     folder = Path.cwd()
@@ -92,7 +92,7 @@ def environment_kept() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def heard_signals() -> None:
+def default_signals() -> None:
     """Restore default signal handlers: a shell ignores SIGINT for a background command, and runs inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM):
@@ -101,7 +101,7 @@ def heard_signals() -> None:
 
 @dataclass(frozen=True)
 class Warm:
-    """Commands that fork from a process that has imported what they need: the folder of two, and the socket."""
+    """Commands that fork from a process that has imported their modules: the folder of two commands, and the socket."""
 
     folder: Path
     socket: str
@@ -117,7 +117,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
 
 @pytest.fixture
 def fork(warm: Warm) -> Iterator[Callable[..., Fork]]:
-    """Start a command, `-c` code or a `--script` as `subprocess.Popen` does, in a fork; none outlives the test."""
+    """Start a command, `-c` code or a `--script` like `subprocess.Popen`, in a fork; all are closed after the test."""
     started: list[Fork] = []
 
     def start(*words: str | Path, **streams: Any) -> Fork:
@@ -125,8 +125,8 @@ def fork(warm: Warm) -> Iterator[Callable[..., Fork]]:
         return started[-1]
 
     yield start
-    for one in started:
-        one.close()
+    for process in started:
+        process.close()
 
 
 @pytest.fixture(params=["numpy", "numba"], scope="module")
@@ -138,7 +138,7 @@ def loops(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @contextmanager
 def loops_by(library: Literal["numpy", "numba"]) -> Iterator[None]:
-    """Compute loops by this library. After the variable is restored, nothing remembers what it was."""
+    """Compute loops with this library; caches are cleared before and after."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NUMBA_DISABLE_JIT", "1" if library == "numpy" else "0")
         if library == "numba":

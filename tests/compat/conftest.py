@@ -1,4 +1,4 @@
-"""Everything here uses the packages that `nox -s compat` installed: some of a release, the others of this checkout."""
+"""These tests use the packages that `nox -s compat` installed: some of a release, the others of this checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old and new packages together: plugins work or are incompatible with a pip line, and old runs load and resume."""
+"""Old and new packages together: plugins work or are reported as incompatible, and old runs load and resume."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 MUSEUM = Path(__file__).parents[1] / "museum"
 SHORT = ("--total-timesteps", "600", "--eval-episodes", "1", "--final-eval-episodes", "1", "-P", "no:mlflow")
 RUNS = ("ppo", "dqn", "ppo-recurrent")
-#: The plugins whose results the page of plugins shows: distribution, group, id, arguments of `rlplug check`.
+#: The plugins on the page of plugins: distribution, group, id, arguments of `rlplug check`.
 CHECKED = (
     ("rlplug-cem", "algorithms", "cem", "cem"),
     ("rlplug-rnd", "algorithms", "rnd", "rnd"),
@@ -30,7 +30,7 @@ KNOWN = {
     ("rnd", "0.1.0", "main"): {"tensors"},  # the check is newer
     ("rnd", "main", "0.1.0"): {"index"},  # that core blames plugins for an index from another core
     ("ppo", "main", "0.1.0"): {"index"},
-    ("visit-bonus", "0.1.0", "0.1.0"): {"env-seeding"},  # it counted visits in evaluations, too
+    ("visit-bonus", "0.1.0", "0.1.0"): {"env-seeding"},  # it also counted visits in evaluations
     ("visit-bonus", "0.1.0", "main"): {"env-seeding"},
 }
 
@@ -48,7 +48,7 @@ def usable(place: Path, group: str, name: str) -> bool:
     return bool(found) and found[0]["status"] == "ok"
 
 
-def test_each_plugin_works_or_is_incompatible_with_a_pip_line(tmp_path: Path) -> None:
+def test_incompatible_plugins_get_a_pip_command(tmp_path: Path) -> None:
     done = rlplug(tmp_path, "plugins")
     rows = json.loads(rlplug(tmp_path, "plugins", "--json").stdout)
     assert {row["status"] for row in rows} <= {"ok", "incompatible"}
@@ -58,7 +58,7 @@ def test_each_plugin_works_or_is_incompatible_with_a_pip_line(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("words", [("run", "cem", "CartPole-v1"), ("run", "a2c", "gridworld/Corridor-v0")])
-def test_a_plugin_trains_or_says_why_not(tmp_path: Path, words: tuple[str, str, str]) -> None:
+def test_usable_plugins_train(tmp_path: Path, words: tuple[str, str, str]) -> None:
     done = rlplug(tmp_path, *words, *SHORT)
     assert done.returncode in (0, 2, 3)
     if usable(tmp_path, "algorithms", words[1]) and "/" not in words[2]:
@@ -66,11 +66,9 @@ def test_a_plugin_trains_or_says_why_not(tmp_path: Path, words: tuple[str, str, 
 
 
 @pytest.mark.parametrize(("distribution", "group", "id", "words"), CHECKED)
-def test_a_plugin_passes_the_checks_of_its_contract(
-    tmp_path: Path, distribution: str, group: str, id: str, words: str
-) -> None:
+def test_plugins_pass_their_checks(tmp_path: Path, distribution: str, group: str, id: str, words: str) -> None:
     if not usable(tmp_path, group, id):
-        pytest.skip("incompatible; the first test reads the sentence")
+        pytest.skip("incompatible; the first test checks the message")
     done = rlplug(tmp_path, "check", *words.split(), "--json")
     report = json.loads(done.stdout)
     statuses = [check["status"] for check in report["checks"]]
@@ -96,7 +94,7 @@ def test_a_plugin_passes_the_checks_of_its_contract(
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_an_old_run_loads_and_resumes_or_says_why_not(tmp_path: Path, name: str) -> None:
+def test_old_runs_load_and_resume_or_name_their_release(tmp_path: Path, name: str) -> None:
     release = os.environ["RLPLUG_RELEASE"]
     shutil.copytree(MUSEUM / release / name, tmp_path / name)
     shutil.copytree(MUSEUM / release / f"{name}-export", tmp_path / "policy")

@@ -17,9 +17,7 @@ from rlplug_core.testing import checks
 from rlplug_core.testing.envs import Chain
 
 TRIAL = Path(__file__).parents[1] / "plugins" / "trial"
-NAMES = {
-    "trpo": "TRPO", "vsarsa": "VSarsa", "noisy_dqn": "NoisyDQN", "acer": "ACER", "es": "ES", "two_actors": "TwoActors",
-}  # fmt: skip
+NAMES = {"noisy_dqn": "NoisyDQN", "es": "ES", "two_actors": "TwoActors"}
 TARGETS = {name: f"{TRIAL / name}.py:{cls}" for name, cls in NAMES.items()}
 
 

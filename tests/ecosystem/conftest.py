@@ -1,4 +1,4 @@
-"""An environment into which plugins are installed: the four packages, tools, and what a test adds by pip."""
+"""An environment for plugins: the four packages, tools, and the distributions that a test installs with pip."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests import declared
 from tests.cli.warm import commands
 from tests.waiting import PATIENCE, without_notices
 
-#: What the environment has besides the four packages: the tools by which a plugin is built, tested and checked.
+#: The tools in the environment that build, test and check a plugin.
 TOOLS = ("pip", "hatchling", "mypy", "pytest", "hypothesis", "jsonschema")
-#: Variables that would lead a command to plugins, packages or stores that are not the environment's own.
+#: Variables that would lead a command to plugins, packages or stores outside of the environment.
 FOREIGN = ("MLFLOW_TRACKING_URI", "PYTHONPATH", "RLPLUG_PLUGINS", "RLPLUG_DISABLED_PLUGINS", "RLPLUG_TELEGRAPH")
 
 
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         here = Path(__file__).parent
         for item in items:
             if here in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason="`nox -s ecosystem` builds the plugins and says where"))
+                item.add_marker(pytest.mark.skip(reason="`nox -s ecosystem` builds the plugins and sets their path"))
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Place:
     directory: Path
 
     def run(self, *words: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command as in a shell in which the environment is active; it must end with `code`.
+        """Run a command like in a shell with the active environment, and assert that it exits with `code`.
 
-        Runs are not sent to MLflow, which has tests of its own.
+        Runs are not sent to MLflow, which has its own tests.
         """
         defaults = {"RLPLUG_DISABLED_PLUGINS": "mlflow", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-        defaults["PIP_NO_BUILD_ISOLATION"] = "0"  # by which pip means: build with what is installed here
+        defaults["PIP_NO_BUILD_ISOLATION"] = "0"  # pip then builds with the installed tools
         path = f"{self.root / 'bin'}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
             words,
@@ -61,7 +61,7 @@ class Place:
         return self.run("rlplug", *words, code=code, **environment)
 
     def pip(self, *words: str) -> None:
-        """Run pip on the environment; it looks nowhere else, and builds with what is installed here."""
+        """Run pip in the environment without an index; it builds with the installed tools."""
         self.run("python", "-m", "pip", *words)
 
     def at(self, directory: Path) -> Place:
@@ -69,7 +69,7 @@ class Place:
         return replace(self, directory=directory)
 
     def file(self, module: str) -> Path:
-        """Where the source of an installed module is, found without importing it."""
+        """The path of an installed module's source, found without importing it."""
         package, _, name = module.partition(".")
         code = f"from rlplug_core.plugins.index import package_root; print(package_root('{package}'))"
         return Path(self.run("python", "-c", code).stdout.strip()) / f"{name}.py"
@@ -77,9 +77,9 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A fresh environment and an empty working directory; nothing of the user's settings reaches the tests.
+    """A fresh environment and an empty working directory, without the user's settings.
 
-    The command `rlplug` forks from a process of the environment that has imported what it needs.
+    The command `rlplug` forks from a process of the environment that has imported its modules.
     """
     root = tmp_path_factory.mktemp("place")
     declared.make(root, *TOOLS)

@@ -1,4 +1,4 @@
-"""A plugin is installed by name from a package index, upgraded, downgraded, and not chosen when it was yanked."""
+"""A plugin is installed by name from a package index, upgraded and downgraded; a yanked version is not chosen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from tests.ecosystem.conftest import Place
 
 NAME = "rlplug-cem"
-#: The version that no longer may be chosen, and one for a later core.
+#: A yanked version, and one for a later core.
 YANKED, LATER = "0.1.9", "9.0.0"
 
 
@@ -32,7 +32,7 @@ class Index(ThreadingHTTPServer):
         self.yanked: set[str] = set()
 
     def page(self) -> str:
-        """The page of the one project: a link for each wheel, with its hash, and the mark of yanked ones."""
+        """The page of the project: a link with a hash for each wheel, with a mark if it is yanked."""
         lines = []
         for name, data in self.wheels.items():
             mark = ' data-yanked="it forgets weights"' if name in self.yanked else ""
@@ -56,8 +56,8 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def released(wheel: Path, version: str, core: str = "") -> tuple[str, bytes]:
-    """The name and the content of a wheel as another version, and with another bound on the core."""
+def new_version(wheel: Path, version: str, core: str = "") -> tuple[str, bytes]:
+    """The name and the content of a wheel with another version and another requirement of the core."""
     own = wheel.name.split("-")[1]
     out = io.BytesIO()
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(out, "w") as new:
@@ -78,7 +78,7 @@ def index() -> Iterator[Index]:
     (wheel,) = Path(os.environ["RLPLUG_WHEELS"]).glob("examples/rlplug_cem-*.whl")
     with Index() as server:
         for version, core in (("0.1.1", ""), ("0.1.2", ""), (YANKED, ""), (LATER, ">=99")):
-            name, data = released(wheel, version, core)
+            name, data = new_version(wheel, version, core)
             server.wheels[name] = data
             if version == YANKED:
                 server.yanked.add(name)
@@ -92,22 +92,22 @@ def index() -> Iterator[Index]:
 def install(place: Place, index: Index, *words: str) -> str:
     """Install from the index only, and return what pip printed."""
     options = ["--index-url", f"http://127.0.0.1:{index.server_port}/simple", "--no-deps", "--no-cache-dir"]
-    given = {"PIP_NO_INDEX": "0", "PIP_EXTRA_INDEX_URL": "", "PIP_CONSTRAINT": "", "PIP_CONFIG_FILE": os.devnull}
-    done = place.run("python", "-m", "pip", "install", *options, *words, **given)
+    environment = {"PIP_NO_INDEX": "0", "PIP_EXTRA_INDEX_URL": "", "PIP_CONSTRAINT": "", "PIP_CONFIG_FILE": os.devnull}
+    done = place.run("python", "-m", "pip", "install", *options, *words, **environment)
     return done.stdout + done.stderr
 
 
 def row(place: Place) -> dict[str, str]:
-    """The line of the plugin's algorithm in `rlplug plugins`."""
+    """The row of the plugin's algorithm in `rlplug plugins`."""
     rows = json.loads(place.rlplug("plugins", "--json").stdout)
-    (found,) = [one for one in rows if (one["group"], one["id"]) == ("algorithms", "cem")]
+    (found,) = [row for row in rows if (row["group"], row["id"]) == ("algorithms", "cem")]
     return dict(found)
 
 
-def test_the_plugin_is_installed_by_name_upgraded_and_downgraded(place: Place, index: Index) -> None:
+def test_plugin_is_installed_upgraded_and_downgraded(place: Place, index: Index) -> None:
     install(place, index, f"{NAME}==0.1.1")
     assert (row(place)["version"], row(place)["status"]) == ("0.1.1", "ok")
-    install(place, index, "--upgrade", f"{NAME}<9")  # 0.1.9 is newer, and yanked
+    install(place, index, "--upgrade", f"{NAME}<9")  # 0.1.9 is newer but yanked
     assert (row(place)["version"], row(place)["status"]) == ("0.1.2", "ok")
     place.rlplug("run", "cem", "CartPole-v1", "--total-timesteps", "200", "--name", "new")
     install(place, index, f"{NAME}==0.1.1")
@@ -115,13 +115,13 @@ def test_the_plugin_is_installed_by_name_upgraded_and_downgraded(place: Place, i
     place.rlplug("resume", "new", "--total-timesteps", "400")
 
 
-def test_a_yanked_version_is_installed_only_by_its_number(place: Place, index: Index) -> None:
-    said = install(place, index, f"{NAME}=={YANKED}")
-    assert "it forgets weights" in said
+def test_yanked_version_is_installed_only_by_its_number(place: Place, index: Index) -> None:
+    output = install(place, index, f"{NAME}=={YANKED}")
+    assert "it forgets weights" in output
     assert row(place)["version"] == YANKED
 
 
-def test_a_version_for_another_core_is_incompatible_with_a_pip_line(place: Place, index: Index) -> None:
+def test_version_for_another_core_is_incompatible(place: Place, index: Index) -> None:
     install(place, index, "--upgrade", NAME)
     assert (row(place)["version"], row(place)["status"]) == (LATER, "incompatible")
     shown = place.rlplug("plugins").stdout

@@ -1,6 +1,6 @@
-"""What `rlplug new` makes passes its own nox, which finds the wheels of a checkout by `PIP_FIND_LINKS`.
+"""The plugins of `rlplug new` pass their own nox, which finds the wheels of a checkout by `PIP_FIND_LINKS`.
 
-`nox -s scaffold` runs this: each plugin gets environments of its own, with all that it needs from a package index.
+`nox -s scaffold` runs this: the environments get all requirements from a package index.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ import pytest
 
 from rlplug_cli import scaffold
 
-#: The kinds, and the form of an algorithm that is not the default.
-MADE = [(kind, form) for kind, about in scaffold.KINDS.items() for form in about.forms or ("",)]
+#: All kinds and forms.
+KINDS = [(kind, form) for kind, about in scaffold.KINDS.items() for form in about.forms or ("",)]
 WHEELS = "RLPLUG_WHEELS"
-#: The Python that has nox.
+#: The variable with the Python that has nox.
 SCAFFOLD = "RLPLUG_SCAFFOLD"
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 #: Seconds that the checks of one plugin may take, installations included.
 PATIENCE = 3600
 
-pytestmark = pytest.mark.skipif(SCAFFOLD not in os.environ, reason="`nox -s scaffold` has the time for it")
+pytestmark = pytest.mark.skipif(SCAFFOLD not in os.environ, reason="`nox -s scaffold` runs it")
 
 
 @pytest.fixture(scope="module")
 def environments(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The environments of nox, which all plugins share one after the other: most of what they install is the same."""
+    """The environments of nox, which all plugins share: most of their requirements are the same."""
     return tmp_path_factory.mktemp("nox")
 
 
-@pytest.mark.parametrize(("kind", "form"), MADE)
-def test_a_new_plugin_passes_its_own_nox(kind: str, form: str, tmp_path: Path, environments: Path) -> None:
+@pytest.mark.parametrize(("kind", "form"), KINDS)
+def test_new_plugin_passes_its_own_nox(kind: str, form: str, tmp_path: Path, environments: Path) -> None:
     root, _ = scaffold.generate(kind, f"own-{form or kind}", tmp_path, form)
-    links = f"{os.environ[WHEELS]} {os.environ.get('PIP_FIND_LINKS', '')}"  # where pip looked before, it still looks
-    told = {"PIP_FIND_LINKS": links.strip(), "PIP_CONSTRAINT": str(CONSTRAINTS)}
-    told["PIP_NO_COMPILE"] = "0"  # by which pip means: do not compile all modules of torch
-    # `--reuse-venv=yes` installs the plugin anew, into environments that have what it needs.
+    links = f"{os.environ[WHEELS]} {os.environ.get('PIP_FIND_LINKS', '')}"  # keep the links that pip already has
+    settings = {"PIP_FIND_LINKS": links.strip(), "PIP_CONSTRAINT": str(CONSTRAINTS)}
+    settings["PIP_NO_COMPILE"] = "0"  # pip then does not compile all modules of torch
+    # `--reuse-venv=yes` installs the plugin again into environments with its requirements.
     words = (
         os.environ[SCAFFOLD],
         "-m",
@@ -48,7 +48,7 @@ def test_a_new_plugin_passes_its_own_nox(kind: str, form: str, tmp_path: Path, e
         str(environments),
     )
     done = subprocess.run(
-        words, check=False, capture_output=True, text=True, timeout=PATIENCE, cwd=root, env={**os.environ, **told}
+        words, check=False, capture_output=True, text=True, timeout=PATIENCE, cwd=root, env={**os.environ, **settings}
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     for session in ("tests", "types", "lint"):

@@ -1,4 +1,4 @@
-"""The README's section on plugins runs as it is written, and a plugin is as small as it says."""
+"""The README's section on plugins runs unchanged, and a plugin is as small as it says."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import pytest
 from tests.cli.test_docs import EXAMPLE, PLUGINS, ROOT, Block, blocks, section
 from tests.ecosystem.conftest import Place
 
-#: What is appended to `rlplug run`, so that it takes a moment; the last of an option's values counts.
+#: Appended to `rlplug run` to make it short: the last value of an option holds.
 SHORT = "--total-timesteps 2000 --eval-episodes 2 --final-eval-episodes 2"
 
 
 @pytest.fixture(scope="module")
-def shown() -> list[Block]:
+def readme_blocks() -> list[Block]:
     return list(blocks(section(ROOT / "README.md", PLUGINS)))
 
 
-def test_a_minimal_plugin_is_60_lines_of_python_and_15_of_packaging(shown: list[Block]) -> None:
-    (packaging,) = (block for block in shown if block.title == "pyproject.toml")
+def test_minimal_plugin_has_60_lines_and_15_of_packaging(readme_blocks: list[Block]) -> None:
+    (packaging,) = (block for block in readme_blocks if block.title == "pyproject.toml")
     assert len(packaging.text.splitlines()) <= 15
     assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) <= 60
 
 
-def test_the_section_on_plugins_runs_as_written(place: Place, shown: list[Block]) -> None:
+def test_section_on_plugins_runs_unchanged(place: Place, readme_blocks: list[Block]) -> None:
     shutil.copy(EXAMPLE, place.directory)
     shutil.copytree(ROOT / "examples", place.directory / "examples")
-    for block in shown:
+    for block in readme_blocks:
         if block.title:
             (place.directory / block.title).write_text(block.text, encoding="utf-8")
         else:

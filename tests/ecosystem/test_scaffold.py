@@ -1,6 +1,6 @@
-"""What `rlplug new` makes: built, installed, checked, type-checked, tested, trained with, removed.
+"""The plugins of `rlplug new` are built, installed, type-checked, tested and used in runs.
 
-The tests stand in the order of that story and share one environment.
+The tests share one environment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from rlplug_cli import scaffold
 from tests.ecosystem.conftest import Place
 
-#: How each kind is seen at work in a moment.
+#: A short command that uses each kind.
 RUNS = {
     "algorithm": "run some-idea CartPole-v1",
     "replay": "run some-memory CartPole-v1",
@@ -38,8 +38,8 @@ NAMES = {
     "population": "some-rule",
     "hooks": "some-notes",
 }
-#: How each is made: its kind, an algorithm that replays, and an environment on a device.
-MADE = {kind: (kind,) for kind in NAMES} | {
+#: The arguments of `rlplug new`: the kind, an algorithm with replay, and an environment on a device.
+ARGUMENTS = {kind: (kind,) for kind in NAMES} | {
     "replay": ("algorithm", "--kind", "replay"),
     "tensor": ("env", "--kind", "tensor"),
 }
@@ -47,10 +47,10 @@ SHORT = ("--total-timesteps", "1000", "--eval-episodes", "2", "--final-eval-epis
 
 
 @pytest.fixture(scope="module")
-def installed(place: Place) -> Place:
-    """The environment with the wheels of one new plugin of each kind, and of an algorithm in its other form."""
+def plugins(place: Place) -> Place:
+    """The environment with the wheels of one new plugin of each kind and form."""
     for kind, name in NAMES.items():
-        place.rlplug("new", *MADE[kind], name)
+        place.rlplug("new", *ARGUMENTS[kind], name)
         place.at(home(place, kind)).run("python", "-m", "hatchling", "build", "--target", "wheel")
     place.pip("install", "--no-deps", *map(str, place.directory.glob("*/dist/*.whl")))
     return place
@@ -60,23 +60,21 @@ def home(place: Place, kind: str) -> Path:
     return place.directory / f"rlplug-{NAMES[kind]}"
 
 
-def test_all_are_found(installed: Place) -> None:
-    found = {row["id"]: row for row in json.loads(installed.rlplug("plugins", "--json").stdout)}
+def test_new_plugins_are_found(plugins: Place) -> None:
+    found = {row["id"]: row for row in json.loads(plugins.rlplug("plugins", "--json").stdout)}
     for kind, name in NAMES.items():
-        assert (found[name]["group"], found[name]["status"]) == (scaffold.KINDS[MADE[kind][0]].group, "ok")
-    assert json.loads(installed.rlplug("info", "some-idea", "CartPole-v1", "--json").stdout)["preset"] == {
-        "num_envs": 8
-    }
+        assert (found[name]["group"], found[name]["status"]) == (scaffold.KINDS[ARGUMENTS[kind][0]].group, "ok")
+    assert json.loads(plugins.rlplug("info", "some-idea", "CartPole-v1", "--json").stdout)["preset"] == {"num_envs": 8}
 
 
-def test_each_kind_is_made() -> None:
-    assert {words[0] for words in MADE.values()} == scaffold.KINDS.keys()
+def test_every_kind_is_tested() -> None:
+    assert {words[0] for words in ARGUMENTS.values()} == scaffold.KINDS.keys()
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_a_plugin_trains(installed: Place, kind: str) -> None:
-    installed.rlplug(*RUNS[kind].split(), *SHORT, "--name", kind)
-    lines = (installed.directory / "runs" / kind / "some-notes.log").read_text(encoding="utf-8").splitlines()
+def test_new_plugin_trains(plugins: Place, kind: str) -> None:
+    plugins.rlplug(*RUNS[kind].split(), *SHORT, "--name", kind)
+    lines = (plugins.directory / "runs" / kind / "some-notes.log").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "started {1} on {2}".format(*RUNS[kind].split())
     assert lines[-1] == "finished"
 
@@ -88,18 +86,18 @@ def test_a_plugin_trains(installed: Place, kind: str) -> None:
         pytest.param(("replay", "tensor"), id="forms", marks=pytest.mark.slow),
     ],
 )
-def test_a_type_checker_finds_nothing(installed: Place, kinds: tuple[str, ...]) -> None:
-    """Two processes check them all with what one of them says for mypy; the forms have modules of the same names."""
-    folders = [str(home(installed, kind) / folder) for kind in kinds for folder in ("src", "tests")]
-    words = ("--config-file", str(home(installed, kinds[0]) / "pyproject.toml"), *folders)
-    said = installed.run("python", "-m", "mypy", "--cache-dir", str(installed.directory / "mypy"), *words).stdout
-    assert said.startswith("Success: no issues found")
+def test_new_plugins_have_no_type_errors(plugins: Place, kinds: tuple[str, ...]) -> None:
+    """The forms have modules of the same names as the kinds, so another process checks them."""
+    folders = [str(home(plugins, kind) / folder) for kind in kinds for folder in ("src", "tests")]
+    words = ("--config-file", str(home(plugins, kinds[0]) / "pyproject.toml"), *folders)
+    output = plugins.run("python", "-m", "mypy", "--cache-dir", str(plugins.directory / "mypy"), *words).stdout
+    assert output.startswith("Success: no issues found")
 
 
 @pytest.mark.parametrize("skipped", ["replay", pytest.param("", marks=pytest.mark.slow)])
-def test_plugins_pass_their_own_tests(installed: Place, skipped: str) -> None:
-    """In one process. The tutorial, which is `slow`, runs those of an algorithm; those of a replay take long."""
-    homes = [home(installed, kind) for kind in NAMES if kind not in ("algorithm", skipped)]
+def test_new_plugins_pass_their_own_tests(plugins: Place, skipped: str) -> None:
+    """In one process. The tutorial, which is `slow`, runs those of an algorithm; those of a replay are slow."""
+    homes = [home(plugins, kind) for kind in NAMES if kind not in ("algorithm", skipped)]
     words = ("-m", "pytest", "-v", "--import-mode=importlib", "-p", "no:cacheprovider", "--rootdir", ".")
-    said = installed.run("python", *words, *(str(path / "tests") for path in homes)).stdout
-    assert [path.name for path in homes if f"\n{path.name}/tests/" not in said] == []
+    output = plugins.run("python", *words, *(str(path / "tests") for path in homes)).stdout
+    assert [path.name for path in homes if f"\n{path.name}/tests/" not in output] == []

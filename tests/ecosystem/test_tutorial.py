@@ -1,4 +1,4 @@
-"""The tutorial for authors of plugins runs as it is written, offline."""
+"""The tutorial for authors of plugins runs unchanged, offline."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.cli.test_docs import blocks
 from tests.ecosystem.conftest import Place
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "plugins" / "tutorial.md"
-#: What the environment of the test has already; there is no network in it.
+#: An installation that the environment of the test already has; it has no network.
 GIVEN = "python -m pip install rlplug hatchling pytest\n"
-#: What is appended to `rlplug run`, so that it takes a moment; the last of an option's values counts.
+#: Appended to `rlplug run` to make it short: the last value of an option holds.
 SHORT = "--total-timesteps 2000 --eval-episodes 2 --final-eval-episodes 2"
 
 
 def patched(root: Path, diff: str) -> None:
-    """Apply a diff of one file, as `patch -p1` would; every hunk must be found exactly once."""
+    """Apply a diff of one file like `patch -p1`; each hunk must match exactly once."""
     header, *hunks = re.split(r"^@@.*@@.*\n", diff, flags=re.M)
     name = re.search(r"^\+\+\+ b/(\S+)$", header, re.M)
     assert name
@@ -33,7 +33,7 @@ def patched(root: Path, diff: str) -> None:
 
 
 def shell(place: Place, script: str) -> Place:
-    """Run a block in a shell; returns the environment with the directory in which the block ended."""
+    """Run a block in a shell; return the environment with the final directory of the block."""
     short = re.sub(r"^(rlplug run (?!.*--help).*)$", rf"\1 {SHORT}", script, flags=re.M)
     done = place.run("sh", "-euc", f'{short}echo "$PWD"')
     return place.at(Path(done.stdout.splitlines()[-1]))

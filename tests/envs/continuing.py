@@ -1,4 +1,4 @@
-"""How captured environments continue, here and in another process."""
+"""Check that captured environments continue equally in this process and in another."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.cli.warm import Fork
 ROOT = Path(__file__).parents[2]
 
 
-def made(words: str, rows: int) -> Env:
-    """The environment of an id, inside the wrappers that stand behind it."""
+def build(words: str, rows: int) -> Env:
+    """The environment of an id, inside the wrappers named after it."""
     id, *wrappers = words.split()
     return wrap_env(Gymnasium().make(id, rows), map(WrapperSpec.parse, wrappers))
 
 
 def run(env: Env, steps: int) -> list[Any]:
-    """A digest of all that the next steps say, and how many episodes ended in them."""
+    """A digest of the next steps' results, and the number of episodes that ended in them."""
     digest, ended = hashlib.sha256(), 0
     rng = np.random.default_rng(9)
     space: Any = env.spec.action
@@ -48,17 +48,17 @@ def run(env: Env, steps: int) -> list[Any]:
     return [digest.hexdigest(), ended]
 
 
-#: Continues the environments of a checkpoint in another process.
+#: Run in another process to continue the environments of a checkpoint.
 CODE = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.envs.continuing import main; main(*sys.argv[1:])"
 
 
-def continued_afresh(
+def continue_in_new_process(
     fork: Callable[..., Fork], cases: Sequence[tuple[str, int]], directory: Path
 ) -> dict[str, list[Any]]:
-    """What each (id, rows) says after it was captured in the middle, the same here and in another process."""
+    """Capture each (id, rows) after 77 steps, continue it here and in another process, and return the equal results."""
     states, expected = {}, {}
     for number, (id, rows) in enumerate(cases):
-        env = made(id, rows)
+        env = build(id, rows)
         assert env.spec.inexact == "", id
         env.reset(3)
         run(env, 77)
@@ -66,17 +66,17 @@ def continued_afresh(
         expected[f"{id}_{rows}"] = run(env, 300)
     saved = checkpoint.Checkpoints(directory).save("step", 77, states, {})
     process = fork("-c", CODE, saved.path, json.dumps(cases), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    said, error = process.communicate()
+    output, error = process.communicate()
     assert process.returncode == 0, error
-    assert json.loads(said) == expected
+    assert json.loads(output) == expected
     return expected
 
 
 def main(path: str, cases: str) -> None:
     states, _ = checkpoint.read(Path(path))
-    told = {}
+    results = {}
     for number, (id, rows) in enumerate(json.loads(cases)):
-        env = made(id, rows)
+        env = build(id, rows)
         env.load_state_dict(states[f"case{number}"])
-        told[f"{id}_{rows}"] = run(env, 300)
-    sys.stdout.write(json.dumps(told))
+        results[f"{id}_{rows}"] = run(env, 300)
+    sys.stdout.write(json.dumps(results))

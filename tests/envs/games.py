@@ -1,4 +1,4 @@
-"""Small worlds with many agents and known answers; as a module the prisoner's dilemma."""
+"""Small multi-agent worlds with known results; as a PettingZoo module, the prisoner's dilemma."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils import parallel_to_aec
 
-#: What the row player gets for (own, other's) action: 0 cooperates, 1 defects. Defecting is dominant.
+#: The row player's reward for (own, other's) action: 0 cooperates, 1 defects. Defecting is dominant.
 DILEMMA = ((3.0, 0.0), (5.0, 1.0))
 
 
 class Dilemma(ParallelEnv[str, Any, int]):
-    """The prisoner's dilemma, `rounds` times; an agent sees what the other did last (2: nothing yet)."""
+    """The prisoner's dilemma, `rounds` times; an agent observes the other's last action (2: none yet)."""
 
     metadata = {"name": "dilemma", "is_parallelizable": True}
     render_mode = None
@@ -38,7 +38,7 @@ class Dilemma(ParallelEnv[str, Any, int]):
         self.at += 1
         row, column = int(actions["row"]), int(actions["column"])
         over = self.at == self.rounds
-        found = (
+        results = (
             {"row": column, "column": row},
             {"row": DILEMMA[row][column], "column": DILEMMA[column][row]},
             dict.fromkeys(self.agents, over and not self.cut),
@@ -46,11 +46,11 @@ class Dilemma(ParallelEnv[str, Any, int]):
             {agent: {} for agent in self.agents},
         )
         self.agents = [] if over else self.agents
-        return found
+        return results
 
 
 class Leaving(ParallelEnv[str, Any, int]):
-    """Three agents of which agent i leaves after i + 1 steps, the last by truncation; its reward is 10 i + the step."""
+    """Agent i of three leaves after i + 1 steps, the last by truncation; its reward is 10 i + the step."""
 
     metadata = {"name": "leaving"}
 
@@ -68,22 +68,22 @@ class Leaving(ParallelEnv[str, Any, int]):
         if seed is not None:
             self.rng = np.random.default_rng(seed)
         self.agents, self.at, self.luck = list(self.possible_agents), 0, float(self.rng.integers(100))
-        return {agent: self._seen(agent, 0) for agent in self.agents}, {}
+        return {agent: self._observe(agent, 0) for agent in self.agents}, {}
 
-    def _seen(self, agent: str, action: int) -> Any:
+    def _observe(self, agent: str, action: int) -> Any:
         return np.array([self.at, action, self.luck], np.float32)
 
     def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
         assert set(actions) == set(self.agents)
         self.at += 1
-        there, ends = self.agents, {agent: self.at > int(agent[-1]) for agent in self.agents}
-        self.agents = [agent for agent in there if not ends[agent]]
+        present, ends = self.agents, {agent: self.at > int(agent[-1]) for agent in self.agents}
+        self.agents = [agent for agent in present if not ends[agent]]
         return (
-            {agent: self._seen(agent, actions[agent]) for agent in there},
-            {agent: 10.0 * int(agent[-1]) + self.at for agent in there},
-            {agent: ends[agent] and agent != "a_2" for agent in there},
-            {agent: ends[agent] and agent == "a_2" for agent in there},
-            {agent: {} for agent in there},
+            {agent: self._observe(agent, actions[agent]) for agent in present},
+            {agent: 10.0 * int(agent[-1]) + self.at for agent in present},
+            {agent: ends[agent] and agent != "a_2" for agent in present},
+            {agent: ends[agent] and agent == "a_2" for agent in present},
+            {agent: {} for agent in present},
         )
 
 

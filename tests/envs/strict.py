@@ -1,4 +1,4 @@
-"""Environments that raise where a forbidden action is taken."""
+"""Environments that raise an error for a forbidden action."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 
 class Strict(gymnasium.Env[Any, Any]):
-    """One action of three is forbidden, at random; a mask in `info` says which."""
+    """A random action of three is forbidden; the mask is in `info`."""
 
     action_space: spaces.Space[Any] = spaces.Discrete(3)
     observation_space: spaces.Space[Any] = spaces.Box(0, 1, (3,), np.float32)
@@ -20,16 +20,16 @@ class Strict(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         self.age = 0
         self.draw()
-        return self.seen(), self.told()
+        return self.observe(), self.info()
 
     def draw(self) -> None:
         self.mask = np.ones(3, np.int8)
         self.mask[self.np_random.integers(3)] = 0
 
-    def seen(self) -> Any:
+    def observe(self) -> Any:
         return self.mask.astype(np.float32)
 
-    def told(self) -> dict[str, Any]:
+    def info(self) -> dict[str, Any]:
         return {"action_mask": self.mask}
 
     def check(self, action: Any) -> None:
@@ -40,7 +40,7 @@ class Strict(gymnasium.Env[Any, Any]):
         self.check(action)
         self.age += 1
         self.draw()
-        return self.seen(), 1.0, self.age == 7, False, self.told()
+        return self.observe(), 1.0, self.age == 7, False, self.info()
 
 
 class Inside(Strict):
@@ -48,15 +48,15 @@ class Inside(Strict):
 
     observation_space = spaces.Dict({"age": spaces.Discrete(9), "action_mask": spaces.MultiBinary(3)})
 
-    def seen(self) -> Any:
+    def observe(self) -> Any:
         return {"age": self.age, "action_mask": self.mask}
 
-    def told(self) -> dict[str, Any]:
+    def info(self) -> dict[str, Any]:
         return {}
 
 
 class Several(Strict):
-    """Two dials and a lever in a tuple; one position of each dial is forbidden."""
+    """Two dials and a lever in a tuple; a random position of each dial is forbidden."""
 
     action_space = spaces.Tuple((spaces.Box(0, 9, (2,)), spaces.MultiDiscrete([3, 2], start=[5, 1])))
     observation_space = spaces.Box(0, 1, (5,), np.float32)
@@ -67,13 +67,13 @@ class Several(Strict):
 
     def check(self, action: Any) -> None:
         assert self.action_space.contains(action)
-        one, other = action[1] - [5, 1]
-        if not (self.mask[one] and self.mask[3 + other]):
+        first, second = action[1] - [5, 1]
+        if not (self.mask[first] and self.mask[3 + second]):
             raise ValueError(f"illegal action {action}")
 
 
 class Hiding(Strict):
-    """What is forbidden next depends on what cannot be captured."""
+    """The next mask depends on a counter that cannot be captured."""
 
     steps = itertools.count()
 

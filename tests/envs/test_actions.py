@@ -1,4 +1,4 @@
-"""Dict and Tuple actions of real environments: agents give one array, the environment gets its own."""
+"""Agents give one array; an environment gets actions of its own space: Dict, Tuple, Discrete, Box of integers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WIDE = spaces.Tuple([spaces.Discrete(number + 2) for number in range(12)])
 
 
 class Car(gymnasium.Env[Any, Any]):
-    """Holds every action to its space, and pays for numbers in it; a mask in `info` where the test gives one."""
+    """Asserts that actions are in its space, and rewards their numbers; `mask` is in `info` if it is not None."""
 
     def __init__(self, action: spaces.Space[Any], mask: Any = None) -> None:
         self.action_space, self.mask = action, mask
@@ -56,8 +56,8 @@ class Car(gymnasium.Env[Any, Any]):
         return np.array([total], np.float32), total, self.age == 3, False, self.info()
 
 
-def given(space: spaces.Space[Any], *actions: list[float]) -> list[Any]:
-    """What an environment gets for canonical actions of two rows."""
+def env_actions(space: spaces.Space[Any], *actions: list[float]) -> list[Any]:
+    """The actions that two environments get for canonical actions."""
     env = SerialEnvs(lambda: Car(space), 2, inexact="")
     env.reset(0)
     env.step(np.array(actions, np.float32))
@@ -66,11 +66,11 @@ def given(space: spaces.Space[Any], *actions: list[float]) -> list[Any]:
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8])
 @pytest.mark.parametrize("start", [0, 2])
-def test_a_choice_of_a_narrower_type_arrives_as_one(dtype: Any, start: int) -> None:
-    """In a Dict, in a vector and from a policy; the space holds no wider ones."""
+def test_discrete_actions_keep_a_narrow_dtype(dtype: Any, start: int) -> None:
+    """In a Dict, in a vector and from a policy: the space does not contain wider integers."""
     narrow = spaces.Discrete(3, start=start, dtype=dtype)
-    found = given(spaces.Dict({"gear": narrow, "wheel": WHEEL}), [2, 0.5, 0.5], [1, 0.5, 0.5])
-    assert [one["gear"] for one in found] == [start + 2, start + 1]
+    actions = env_actions(spaces.Dict({"gear": narrow, "wheel": WHEEL}), [2, 0.5, 0.5], [1, 0.5, 0.5])
+    assert [action["gear"] for action in actions] == [start + 2, start + 1]
     vector = Adapter(lambda: SyncVectorEnv([lambda: Car(narrow)] * 2), "Car-v0", inexact="a test")
     vector.reset(0)
     assert vector.step(np.array([2, 1])).reward.tolist() == [3, 2]
@@ -79,44 +79,44 @@ def test_a_choice_of_a_narrower_type_arrives_as_one(dtype: Any, start: int) -> N
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [(np.int64, np.int64), (np.int32, int), (np.uint8, int)])
-def test_one_choice_comes_as_the_space_draws_it_or_as_a_plain_number_that_it_takes(dtype: Any, kind: type) -> None:
+def test_discrete_actions_are_int64_or_int(dtype: Any, kind: type) -> None:
     env = SerialEnvs(lambda: Car(spaces.Discrete(3, dtype=dtype)), 2, inexact="")
     env.reset(0)
     env.step(np.array([2, 0]))  # the environment refuses what its space does not contain
     taken = [row.taken[0] for row in env.envs]  # type: ignore[attr-defined]
-    assert (taken, [type(one) for one in taken]) == ([2, 0], [kind, kind])
+    assert (taken, [type(action) for action in taken]) == ([2, 0], [kind, kind])
 
 
-def test_a_dictionary_gets_its_parts_scaled_and_shifted() -> None:
-    one, other = given(DICT, [0, 0.5, 0], [2, -9, 9])
-    assert one["gear"] == -1
-    assert one["wheel"].tolist() == [3, 0]
-    assert other["gear"] == 1
-    assert other["wheel"].tolist() == [0, 10]
-    assert list(one) == ["gear", "wheel"]
-    assert one["wheel"].dtype == np.float32
+def test_dict_actions_are_scaled_and_shifted() -> None:
+    first, second = env_actions(DICT, [0, 0.5, 0], [2, -9, 9])
+    assert first["gear"] == -1
+    assert first["wheel"].tolist() == [3, 0]
+    assert second["gear"] == 1
+    assert second["wheel"].tolist() == [0, 10]
+    assert list(first) == ["gear", "wheel"]
+    assert first["wheel"].dtype == np.float32
 
 
-def test_a_tuple_gets_a_tuple() -> None:
-    one, other = given(TUPLE, [1, -1, 2, 0, 1], [0, 0, 1, 1, 1])
-    assert isinstance(one, tuple)
-    assert [one[0].tolist(), one[1], one[2].tolist()] == [[4, -10], 1, [0, 1]]
-    assert [other[0].tolist(), other[1], other[2].tolist()] == [[2, 0], 0, [1, 1]]
+def test_tuple_space_gets_tuples() -> None:
+    first, second = env_actions(TUPLE, [1, -1, 2, 0, 1], [0, 0, 1, 1, 1])
+    assert isinstance(first, tuple)
+    assert [first[0].tolist(), first[1], first[2].tolist()] == [[4, -10], 1, [0, 1]]
+    assert [second[0].tolist(), second[1], second[2].tolist()] == [[2, 0], 0, [1, 1]]
 
 
-def test_tuples_and_dictionaries_may_lie_in_one_another() -> None:
-    one, _ = given(NESTED, [1, 0, 2, 1, 0], [0, 0, 0, 0, 0])
-    lights, rest = one["cabin"]
+def test_nested_tuples_and_dictionaries() -> None:
+    action, _ = env_actions(NESTED, [1, 0, 2, 1, 0], [0, 0, 0, 0, 0])
+    lights, rest = action["cabin"]
     assert lights.tolist() == [1, 0]
     assert rest["dials"].tolist() == [3, 5]
-    assert one["gear"] == -1
+    assert action["gear"] == -1
 
 
-def test_a_long_tuple_keeps_its_order() -> None:
+def test_long_tuple_keeps_its_order() -> None:
     """Sorted as text, the tenth part would come before the second."""
-    one, other = given(WIDE, [number + 1 for number in range(12)], [0] * 12)
-    assert list(one) == [number + 1 for number in range(12)]
-    assert list(other) == [0] * 12
+    first, second = env_actions(WIDE, [number + 1 for number in range(12)], [0] * 12)
+    assert list(first) == [number + 1 for number in range(12)]
+    assert list(second) == [0] * 12
     canonical = SerialEnvs(lambda: Car(WIDE), 1, inexact="").spec.action
     assert isinstance(canonical, spaces.Dict)
     assert list(canonical.spaces) == [str(number) for number in range(12)]
@@ -138,14 +138,14 @@ def test_a_long_tuple_keeps_its_order() -> None:
         ),
     ],
 )
-def test_agents_see_a_dictionary_of_canonical_parts(space: spaces.Space[Any], canonical: spaces.Space[Any]) -> None:
+def test_canonical_space_is_a_dict_of_canonical_parts(space: spaces.Space[Any], canonical: spaces.Space[Any]) -> None:
     env = SerialEnvs(lambda: Car(space), 2, inexact="")
     assert env.spec.action == canonical
 
 
 @for_each("space", [DICT, TUPLE, NESTED, WIDE])
 @for_each("mode", AutoresetMode)
-def test_vector_environments_get_what_rows_get(space: spaces.Space[Any], mode: AutoresetMode) -> None:
+def test_vector_environments_get_the_same_actions_as_rows(space: spaces.Space[Any], mode: AutoresetMode) -> None:
     rows, vector = SerialEnvs(lambda: Car(space), 2, inexact=""), Adapter(
         lambda: SyncVectorEnv([lambda: Car(space)] * 2, autoreset_mode=mode), inexact=""
     )  # fmt: skip
@@ -160,47 +160,47 @@ def test_vector_environments_get_what_rows_get(space: spaces.Space[Any], mode: A
 
 
 @pytest.mark.parametrize("space", [DICT, TUPLE, NESTED])
-def test_state_with_such_actions_is_exact(space: spaces.Space[Any]) -> None:
-    """The environment keeps all its actions, which are part of its state."""
+def test_state_with_structured_actions_is_exact(space: spaces.Space[Any]) -> None:
+    """The environment stores its actions, so they are part of its state."""
     assert self_test(lambda: SerialEnvs(lambda: Car(space), 2, inexact="")) == ""
 
 
-def test_an_environment_may_keep_its_action() -> None:
+def test_environment_may_store_its_actions() -> None:
     env = SerialEnvs(lambda: Car(DICT), 1, inexact="")
     env.reset(0)
     action = np.zeros((1, 3), np.float32)
     env.step(action)
     action[:] = 1
     env.step(action)
-    kept = env.envs[0].taken  # type: ignore[attr-defined]
-    assert [one["wheel"].tolist() for one in kept] == [[2, 0], [4, 10]]
+    taken = env.envs[0].taken  # type: ignore[attr-defined]
+    assert [stored["wheel"].tolist() for stored in taken] == [[2, 0], [4, 10]]
 
 
 class Still:
-    """Always the same action."""
+    """An agent that always takes the same action."""
 
     def __init__(self, action: Array) -> None:
         self.action = action
 
     def initial(self, num_envs: int) -> None:
-        """Nothing to remember."""
+        """Return None as recurrent state."""
 
     def act(self, obs: Any, is_first: Any, recurrent_state: Any, clock: Any, explore: bool = True) -> Act:
         return Act(np.repeat(self.action[None], len(obs), 0))
 
 
-def test_a_loaded_policy_gives_the_environments_own_action() -> None:
+def test_policy_returns_actions_of_the_environments_space() -> None:
     env = SerialEnvs(lambda: Car(NESTED), 1, inexact="")
     policy = Policy(Still(np.array([1, 0, 2, 1, 0], np.float32)), env)  # type: ignore[arg-type]
-    one = policy(np.zeros(1, np.float32))
-    assert NESTED.contains(one)
-    assert one["cabin"][1]["dials"].tolist() == [3, 5]
-    several = policy(np.zeros((4, 1), np.float32))
-    assert several["gear"].tolist() == [-1] * 4
-    assert several["cabin"][0].shape == (4, 2)
+    single = policy(np.zeros(1, np.float32))
+    assert NESTED.contains(single)
+    assert single["cabin"][1]["dials"].tolist() == [3, 5]
+    batch = policy(np.zeros((4, 1), np.float32))
+    assert batch["gear"].tolist() == [-1] * 4
+    assert batch["cabin"][0].shape == (4, 2)
 
 
-def test_actions_with_parts_may_stick() -> None:
+def test_sticky_actions_repeat_structured_actions() -> None:
     env = StickyActions(SerialEnvs(lambda: Car(NESTED), 3, inexact=""), StickyActionsConfig(probability=0.5))
     env.reset(0)
     env.spec.action.seed(0)
@@ -209,7 +209,7 @@ def test_actions_with_parts_may_stick() -> None:
     assert env.state_dict()["taken"].shape == (3, *shape_of(env.spec.action))
 
 
-def test_a_mask_covers_the_choices_of_all_parts() -> None:
+def test_mask_covers_the_choices_of_all_parts() -> None:
     mask = np.array([1, 0, 1, 0, 1, 1, 0, 1], np.int8)
     env = SerialEnvs(lambda: Car(NESTED, mask), 2, inexact="")
     assert env.reset(0).obs["action_mask"].tolist() == [mask.tolist()] * 2
@@ -230,12 +230,12 @@ def test_a_mask_covers_the_choices_of_all_parts() -> None:
         ),
     ],
 )
-def test_impossible_requests_are_one_sentence(make: Callable[[], Car], message: str) -> None:
+def test_unsupported_masks_and_spaces_raise(make: Callable[[], Car], message: str) -> None:
     with pytest.raises(BadEnv, match=message):
         SerialEnvs(make, 1, "Car-v0", inexact="")
 
 
-def test_actions_of_the_wrong_width_are_refused() -> None:
+def test_actions_of_the_wrong_shape_raise() -> None:
     env = SerialEnvs(lambda: Car(DICT), 1, "Car-v0", inexact="")
     env.reset(0)
     with pytest.raises(BadEnv, match=r"Car-v0: the actions have shape \(1, 2\), expected \(1, 3\)"):
@@ -267,7 +267,7 @@ class Integers(gymnasium.Env[Any, Any]):
         spaces.Box(-2, 3, (), np.int32),
     ],
 )
-def test_places_of_a_box_of_integers_are_choices(space: spaces.Box) -> None:
+def test_integer_box_becomes_multi_discrete(space: spaces.Box) -> None:
     env = SerialEnvs(lambda: Integers(space), 2, "Integers-v0")
     assert env.spec.inexact == ""
     assert isinstance(env.spec.action, spaces.MultiDiscrete)
@@ -280,7 +280,7 @@ def test_places_of_a_box_of_integers_are_choices(space: spaces.Box) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_a_box_of_one_number_takes_arrays_as_it_draws_them(dtype: Any) -> None:
-    """Gymnasium warns of other numbers at each step. Bounds of float16 cannot be compared with 1e30."""
+def test_scalar_box_gets_arrays_of_its_dtype(dtype: Any) -> None:
+    """Gymnasium warns of other types at each step. Bounds of float16 cannot be compared with 1e30."""
     space: Any = spaces.Box(-2, 2, (), dtype)
-    assert [action.tolist() for action in given(space, 0.5, -1)] == [1, -2]  # type: ignore[arg-type]
+    assert [action.tolist() for action in env_actions(space, 0.5, -1)] == [1, -2]  # type: ignore[arg-type]

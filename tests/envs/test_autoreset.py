@@ -1,4 +1,4 @@
-"""The three autoreset modes, and our own rows, tell the same story; what does not keep to its mode is noticed."""
+"""All autoreset modes give the same transitions as serial rows; vectors that break their mode raise errors."""
 
 from __future__ import annotations
 
@@ -19,27 +19,25 @@ from rlplug_core.protocols import Env
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.rows import row_seed
 from rlplug_envs.vector import SerialEnvs
-from tests.envs.walks import MODES, Rich, Walk, environments, reference, story, sync
+from tests.envs.walks import MODES, Rich, Walk, environments, play_rows, reference, sync
 
 
 @pytest.mark.parametrize("kind", [Walk, Rich])
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**31), num_envs=st.integers(1, 4), data=st.data())
-def test_all_modes_tell_what_a_plain_loop_tells(
-    kind: type[Walk], seed: int, num_envs: int, data: st.DataObject
-) -> None:
+def test_all_modes_match_a_plain_loop(kind: type[Walk], seed: int, num_envs: int, data: st.DataObject) -> None:
     steps = data.draw(st.integers(1, 25))
     actions = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, 3, (num_envs, steps))
     expected = reference(kind, seed, actions)
-    assert story(SerialEnvs(kind, num_envs, inexact=""), seed, actions) == expected
+    assert play_rows(SerialEnvs(kind, num_envs, inexact=""), seed, actions) == expected
     for mode in MODES:
-        assert story(Adapter(lambda mode=mode: sync(kind, num_envs, mode), inexact=""), seed, actions) == expected
+        assert play_rows(Adapter(lambda mode=mode: sync(kind, num_envs, mode), inexact=""), seed, actions) == expected
 
 
-def test_the_walk_terminates_and_is_truncated() -> None:
-    """Or the property above would say nothing."""
-    told, _ = reference(Walk, 0, np.full((4, 60), 1))
-    flags = np.array([line[2][1:3] for row in told for line in row])
+def test_walk_terminates_and_is_truncated() -> None:
+    """Otherwise the property above would not test ends of episodes."""
+    transitions, _ = reference(Walk, 0, np.full((4, 60), 1))
+    flags = np.array([transition[2][1:3] for row in transitions for transition in row])
     assert flags[:, 0].any()
     assert flags[:, 1].any()
 
@@ -50,15 +48,15 @@ def test_arrays_stay_valid_until_the_second_next_call(name: str) -> None:
     now = env.reset(0)
     for _ in range(40):
         fields = ("obs", "final_obs", "reward", "terminated", "truncated", "is_first", "valid")
-        kept = {field: (getattr(now, field), getattr(now, field).copy()) for field in fields}
+        before = {field: (getattr(now, field), getattr(now, field).copy()) for field in fields}
         now = env.step(np.ones(2, np.int64))
-        for field, (array, copy) in kept.items():
+        for field, (array, copy) in before.items():
             np.testing.assert_array_equal(array, copy, err_msg=field)
             assert not np.shares_memory(array, now.obs)
 
 
 @pytest.mark.parametrize("name", list(environments()))
-def test_final_is_obs_where_nothing_was_reset(name: str) -> None:
+def test_final_obs_is_obs_without_resets(name: str) -> None:
     env = environments()[name]
     env.reset(0)
     for _ in range(40):
@@ -66,7 +64,7 @@ def test_final_is_obs_where_nothing_was_reset(name: str) -> None:
         assert (now.final_obs is now.obs) == (not now.ended or name == "NextStep")
 
 
-def test_native_vector_is_mapped_from_next_step() -> None:
+def test_native_next_step_vector_is_mapped() -> None:
     rows = 3
 
     def make() -> VectorEnv:
@@ -77,7 +75,7 @@ def test_native_vector_is_mapped_from_next_step() -> None:
     obs, _ = native.reset(seed=row_seed(5, 0))
     np.testing.assert_array_equal(now.obs, obs)
     resetting, lengths = np.zeros(rows, np.bool_), np.zeros(rows, np.int64)
-    seen = {"terminated": 0, "truncated": 0}
+    ends = {"terminated": 0, "truncated": 0}
     for number in range(200):
         action = np.random.default_rng(number).integers(0, 2, rows) if number > 50 else np.full(rows, number % 2)
         now = env.step(action)
@@ -94,13 +92,13 @@ def test_native_vector_is_mapped_from_next_step() -> None:
             (row, lengths[row], lengths[row]) for row in np.flatnonzero(resetting)
         ]
         lengths[resetting] = 0
-        seen["terminated"] += now.terminated.sum()
-        seen["truncated"] += now.truncated.sum()
-    assert all(seen.values())
+        ends["terminated"] += now.terminated.sum()
+        ends["truncated"] += now.truncated.sum()
+    assert all(ends.values())
 
 
-def until_an_end(env: Env) -> None:
-    """Push every pole over, one row later than the others."""
+def play_to_an_end(env: Env) -> None:
+    """Push every pole over, that of row 0 later than the others."""
     now = env.reset(0)
     for number in range(100):
         if now.ended:
@@ -114,17 +112,17 @@ class IgnoresMask(CartPoleVectorEnv):
     metadata: ClassVar = {**CartPoleVectorEnv.metadata, "autoreset_mode": AutoresetMode.DISABLED}
 
 
-def test_an_ignored_masked_reset_is_noticed() -> None:
+def test_ignored_masked_reset_raises() -> None:
     env = Adapter(lambda: IgnoresMask(4), "Native-v0", inexact="")
     with pytest.raises(BadEnv, match=r"Native-v0: reset\(options=\{'reset_mask'.*SAME_STEP or NEXT_STEP"):
-        until_an_end(env)
+        play_to_an_end(env)
 
 
 class Undeclared(CartPoleVectorEnv):
     metadata: ClassVar = {}
 
 
-def test_an_undeclared_mode_is_refused_with_advice() -> None:
+def test_undeclared_mode_raises() -> None:
     with pytest.raises(BadEnv, match=r"Undeclared: .*set metadata\['autoreset_mode'\] to .*NEXT_STEP, SAME_STEP or"):
         Adapter(lambda: Undeclared(2), inexact="")
 
@@ -133,23 +131,23 @@ class NoSuccessor(CartPoleVectorEnv):
     metadata: ClassVar = {**CartPoleVectorEnv.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
 
 
-def test_same_step_without_the_successor_is_noticed() -> None:
+def test_same_step_without_final_obs_raises() -> None:
     env = Adapter(lambda: NoSuccessor(2), "Native-v0", inexact="")
     with pytest.raises(BadEnv, match="Native-v0: its mode is SAME_STEP, but info has no 'final_obs'"):
-        until_an_end(env)
+        play_to_an_end(env)
 
 
-def test_rows_in_processes_are_seeded_alike_and_inexact() -> None:
+def test_async_rows_have_equal_seeds_and_are_inexact() -> None:
     make = partial(gymnasium.make, "CartPole-v1", disable_env_checker=True)
     vector = AsyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.SAME_STEP, context="spawn")
     env = Adapter(lambda: vector, "CartPole-v1")
     assert env.spec.inexact == "CartPole-v1: its environments run in other processes, so their state cannot be captured"
     actions = np.ones((2, 30), np.int64)
-    assert story(env, 3, actions) == story(SerialEnvs(make, 2, inexact=""), 3, actions)
+    assert play_rows(env, 3, actions) == play_rows(SerialEnvs(make, 2, inexact=""), 3, actions)
 
 
 class Batched(VectorEnv):
-    """A SAME_STEP vector that gives its successors as one array instead of one object per row; counts to three."""
+    """A SAME_STEP vector that counts to three and gives `final_obs` as one array instead of one object per row."""
 
     metadata: ClassVar = {"autoreset_mode": AutoresetMode.SAME_STEP}
     num_envs = 2
@@ -170,19 +168,19 @@ class Batched(VectorEnv):
 
 
 class Listed(Batched):
-    """Gives its successors as a list, with None where no episode ended."""
+    """Gives `final_obs` as a list, with None for rows without an end."""
 
     def step(self, actions: Any) -> Any:
-        *told, info = super().step(actions)
+        *results, info = super().step(actions)
         if info:
-            rows = zip(info["final_obs"], told[2], strict=True)
+            rows = zip(info["final_obs"], results[2], strict=True)
             info = {"final_obs": [final if ended else None for final, ended in rows]}
-        return *told, info
+        return *results, info
 
 
-@pytest.mark.parametrize("made", [Batched, Listed])
-def test_same_step_successors_may_be_one_array_or_a_list(made: type[Batched]) -> None:
-    env = Adapter(made, inexact="")
+@pytest.mark.parametrize("make", [Batched, Listed])
+def test_final_obs_may_be_an_array_or_a_list(make: type[Batched]) -> None:
+    env = Adapter(make, inexact="")
     env.reset(0)
     env.step(np.zeros(2, np.int64))
     now = env.step(np.zeros(2, np.int64))
@@ -190,7 +188,7 @@ def test_same_step_successors_may_be_one_array_or_a_list(made: type[Batched]) ->
 
 
 class Broken(Batched):
-    """Gives something else than it should in its second step."""
+    """Gives the value `bad` at the position `place` of its second step."""
 
     def __init__(self, place: int, bad: Any) -> None:
         super().__init__()
@@ -198,9 +196,9 @@ class Broken(Batched):
 
     def step(self, actions: Any) -> Any:
         self.calls += 1
-        given = [*super().step(actions)]
-        given[self.place] = self.bad if self.calls == 2 else given[self.place]
-        return tuple(given)
+        results = [*super().step(actions)]
+        results[self.place] = self.bad if self.calls == 2 else results[self.place]
+        return tuple(results)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +212,7 @@ class Broken(Batched):
         (3, True, r", step 2: truncated has the shape \(\); give an array of shape \(2,\)"),
     ],
 )
-def test_bad_values_of_a_vector_are_named(place: int, bad: Any, message: str) -> None:
+def test_bad_values_of_a_vector_raise(place: int, bad: Any, message: str) -> None:
     env = Adapter(lambda: Broken(place, bad), "Broken-v0", inexact="")
     env.reset(0)
     env.step(np.zeros(2, np.int64))
@@ -222,7 +220,7 @@ def test_bad_values_of_a_vector_are_named(place: int, bad: Any, message: str) ->
         env.step(np.zeros(2, np.int64))
 
 
-def test_a_vector_may_give_lists_of_numbers() -> None:
+def test_vector_may_give_lists_of_numbers() -> None:
     env = Adapter(lambda: Broken(1, [1, 2]), "Lists-v0", inexact="")
     env.reset(0)
     for _ in range(2):
@@ -236,37 +234,37 @@ class Reused(gymnasium.Env[Any, Any]):
     observation_space, action_space = spaces.Box(0, 9, (1,), np.float32), spaces.Discrete(2)
 
     def __init__(self, nested: bool = False) -> None:
-        self.seen = np.zeros(1, np.float32)
+        self.array = np.zeros(1, np.float32)
         self.nested = nested
         if nested:
             self.observation_space = spaces.Dict(a=spaces.Tuple((spaces.Discrete(9), self.observation_space)))
 
-    def told(self) -> Any:
-        return {"a": (int(self.seen[0]), self.seen)} if self.nested else self.seen
+    def observe(self) -> Any:
+        return {"a": (int(self.array[0]), self.array)} if self.nested else self.array
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.seen[:] = 0
-        return self.told(), {}
+        self.array[:] = 0
+        return self.observe(), {}
 
     def step(self, action: Any) -> Any:
-        self.seen += 1
-        return self.told(), 1.0, False, bool(self.seen[0] == 3), {}
+        self.array += 1
+        return self.observe(), 1.0, False, bool(self.array[0] == 3), {}
 
 
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("mode", MODES)
-def test_an_array_that_a_reset_writes_over_is_no_successor(mode: AutoresetMode, nested: bool) -> None:
-    """In the mode SAME_STEP Gymnasium resets before anyone has read it; in the others the successor is true."""
+def test_observations_in_one_array_raise_in_same_step(mode: AutoresetMode, nested: bool) -> None:
+    """In SAME_STEP, Gymnasium's reset overwrites the last observation before it is read."""
 
-    def made() -> Adapter:
+    def make() -> Adapter:
         rows = SyncVectorEnv([lambda: Reused(nested)], autoreset_mode=mode)
         return Adapter(lambda: rows, "reused", inexact="a test")
 
     if mode is AutoresetMode.SAME_STEP:
         with pytest.raises(BadEnv, match="reused: its environments write each observation into the same array"):
-            made()
+            make()
         return
-    env = made()
+    env = make()
     env.reset(0)
     ends = [env.step(np.zeros(1, np.int64)).final_obs for _ in range(3)][-1]
     assert (ends["a"]["1"] if nested else ends).tolist() == [[3]]

@@ -1,4 +1,4 @@
-"""Captured environments continue to the same bits, in a fresh process too; what cannot be captured says so."""
+"""Captured environments continue exactly, in a new process too; state that cannot be captured is inexact."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
 from tests.cli.warm import Fork
-from tests.envs.continuing import continued_afresh, run
+from tests.envs.continuing import continue_in_new_process, run
 
 EXACT = [
     ("CartPole-v1", 3), ("CartPole-v1", 16), ("MountainCar-v0", 2), ("MountainCarContinuous-v0", 2), ("Pendulum-v1", 2),
@@ -42,19 +42,19 @@ EXACT = [
 
 
 def test_known_environments_continue_exactly_in_another_process(fork: Callable[..., Fork], tmp_path: Path) -> None:
-    told = continued_afresh(fork, EXACT, tmp_path)
-    assert sum(ended for _, ended in told.values()) > 20
+    results = continue_in_new_process(fork, EXACT, tmp_path)
+    assert sum(ended for _, ended in results.values()) > 20
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_foreign_vectors_continue_exactly(mode: AutoresetMode) -> None:
+def test_gymnasium_vectors_continue_exactly(mode: AutoresetMode) -> None:
     def make() -> Env:
         single = lambda: gymnasium.make("CartPole-v1", disable_env_checker=True, max_episode_steps=15)  # noqa: E731
         return Adapter(lambda: SyncVectorEnv([single] * 3, autoreset_mode=mode), inexact=None)
 
     env = make()
     assert env.spec.inexact == ""
-    for before in range(18):  # the state may lie between the two halves of a NEXT_STEP reset
+    for before in range(18):  # the state may be between the two steps of a NEXT_STEP reset
         env.reset(1)
         run(env, before) if before else None
         state = env.state_dict()
@@ -67,7 +67,7 @@ def test_foreign_vectors_continue_exactly(mode: AutoresetMode) -> None:
 
 
 class Toy(gymnasium.Env[Any, Any]):
-    """Its observation says how often it was stepped; subclasses hide that."""
+    """Its observation counts its steps; subclasses hide the counter."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -109,7 +109,7 @@ class InC(Toy):
 
 
 class Handle:
-    """The owner of memory in C, which it frees: two owners of the same memory would both free it."""
+    """Owns memory in C and frees it: two owners of the same memory would both free it."""
 
     def __init__(self) -> None:
         self.address = id(self)
@@ -168,32 +168,32 @@ STEPS = {"number": 0}
 
 
 class Global(Toy):
-    """Nothing in the environment shows that its state lies elsewhere; only the outputs do."""
+    """Its state is a global variable, so only its outputs show that it was not captured."""
 
     def count(self) -> float:
         STEPS["number"] += 1
         return float(STEPS["number"])
 
 
-class Lost(Toy):
-    """Its state lies elsewhere, under the number of the run of itself that it takes itself for."""
+class Split(Toy):
+    """Raises if its age differs from the age in a class attribute, which is not captured."""
 
-    here: Any = {}
+    shared: Any = {}
 
     def count(self) -> float:
-        if self.age != self.here.get("age", 0):
+        if self.age != self.shared.get("age", 0):
             raise RuntimeError("who am I?")
         self.age += 1
-        self.here["age"] = self.age
+        self.shared["age"] = self.age
         return 0.0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.age = self.here["age"] = 0
+        self.age = self.shared["age"] = 0
         return super().reset(seed=seed)
 
 
 class Module(Toy):
-    """Draws from the process's own generator, which is saved elsewhere."""
+    """Draws from the process's global generator, which a run saves separately."""
 
     def count(self) -> float:
         return random.random() + np.random.random()
@@ -210,10 +210,10 @@ def test_closure_variables_are_captured() -> None:
 
         return following
 
-    one, other = Toy(), Toy()
-    one.hidden, other.hidden = counter(7), counter(0)  # type: ignore[attr-defined]
-    restore(other, capture(one))
-    assert (one.hidden(), other.hidden(), other.hidden()) == (8, 8, 9)  # type: ignore[attr-defined]
+    saved, fresh = Toy(), Toy()
+    saved.hidden, fresh.hidden = counter(7), counter(0)  # type: ignore[attr-defined]
+    restore(fresh, capture(saved))
+    assert (saved.hidden(), fresh.hidden(), fresh.hidden()) == (8, 8, 9)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -224,12 +224,12 @@ def test_closure_variables_are_captured() -> None:
         (View, "attribute 'hidden' shares memory with attribute 'place', which cannot be captured"),
         (Objects, "attribute 'hidden' is an array of objects, which cannot be captured"),
         (Fields, "attribute 'hidden' is an array with fields, which cannot be captured"),
-        (Lost, "Toy-v0 raised after its state was restored: RuntimeError: who am I?"),
+        (Split, "Toy-v0 raised after its state was restored: RuntimeError: who am I?"),
         (Slots, "attribute 'hidden' is a .*Slots.Inner, which cannot be captured"),
         (Global, "Toy-v0 differs 1 steps after its state was restored: part of it is hidden"),
     ],
 )
-def test_uncapturable_state_is_inexact_with_a_reason(kind: type[Toy], reason: str) -> None:
+def test_uncapturable_state_is_inexact(kind: type[Toy], reason: str) -> None:
     env = SerialEnvs(kind, 2, "Toy-v0")
     assert re.search(reason, env.spec.inexact)
     env.reset(0)
@@ -239,15 +239,15 @@ def test_uncapturable_state_is_inexact_with_a_reason(kind: type[Toy], reason: st
         env.load_state_dict(state)
 
 
-@pytest.mark.parametrize("kind", [InC, Lost, Global])
-def test_the_reason_does_not_depend_on_the_place_of_a_file(kind: type[Toy]) -> None:
-    """A resumed run has a copy of it, and its checkpoints are those of a run that never stopped."""
-    places = ("/one/toy.py:Toy", "/runs/r/sources/toy-1a2b.py:Toy")
-    one, other = (SerialEnvs(kind, 1, place).spec.inexact for place in places)
-    assert one == other != ""
+@pytest.mark.parametrize("kind", [InC, Split, Global])
+def test_reason_does_not_depend_on_the_path(kind: type[Toy]) -> None:
+    """A resumed run has a copy of the file, and its checkpoints equal those of an uninterrupted run."""
+    paths = ("/original/toy.py:Toy", "/runs/r/sources/toy-1a2b.py:Toy")
+    original, copy = (SerialEnvs(kind, 1, path).spec.inexact for path in paths)
+    assert original == copy != ""
 
 
-def test_a_state_that_becomes_uncapturable_later_is_not_lost_silently() -> None:
+def test_state_that_becomes_uncapturable_is_inexact() -> None:
     env = SerialEnvs(Toy, 1, "/one/toy.py:Toy", inexact="")
     env.reset(0)
     env.envs[0].hidden = iter(())  # type: ignore[attr-defined]
@@ -260,14 +260,14 @@ class Phase(enum.Enum):
 
 
 class Helper:
-    """A plain object that an environment keeps its state in."""
+    """A plain object with a part of an environment's state."""
 
     def __init__(self, owner: Any) -> None:
         self.steps, self.owner = 0, owner
 
 
 class Everything(Toy):
-    """State in every form that can be captured; each contributes to what is seen."""
+    """State in every form that can be captured; each part contributes to the observation."""
 
     def __init__(self) -> None:
         self.action_space = spaces.Discrete(2)
@@ -306,20 +306,20 @@ class Everything(Toy):
         return self.square(total)
 
 
-def test_every_capturable_form_survives(tmp_path: Path) -> None:
+def test_every_capturable_form_is_restored(tmp_path: Path) -> None:
     env = SerialEnvs(Everything, 2, "Everything-v0")
     assert env.spec.inexact == ""
     env.reset(0)
     run(env, 10)
     saved = checkpoint.Checkpoints(tmp_path).save("step", 0, {"env": env.state_dict()}, {})
     before = env.envs[0]
-    seen = {name: getattr(before, name) for name in ("table", "numbers", "text", "scalar", "window", "fortran")}
-    seen = {name: (type(value), repr(value)) for name, value in seen.items()}
+    forms = {name: getattr(before, name) for name in ("table", "numbers", "text", "scalar", "window", "fortran")}
+    forms = {name: (type(value), repr(value)) for name, value in forms.items()}
     expected = run(env, 30)
     fresh = SerialEnvs(Everything, 2, "Everything-v0", inexact="")
     fresh.load_state_dict(checkpoint.read(saved.path)[0]["env"])
     after: Any = fresh.envs[0]
-    assert {name: (type(getattr(after, name)), repr(getattr(after, name))) for name in seen} == seen
+    assert {name: (type(getattr(after, name)), repr(getattr(after, name))) for name in forms} == forms
     assert after.shared is after.mersenne
     assert after.helper.owner is after
     assert after.fortran.flags.f_contiguous
@@ -327,7 +327,7 @@ def test_every_capturable_form_survives(tmp_path: Path) -> None:
     assert run(fresh, 30) == expected
 
 
-def test_attributes_that_came_later_are_removed() -> None:
+def test_restore_removes_later_attributes() -> None:
     env = Everything()
     env.reset(seed=0)
     state = capture(env)
@@ -337,7 +337,7 @@ def test_attributes_that_came_later_are_removed() -> None:
     assert not hasattr(env, "lazy")
 
 
-def test_restoring_does_not_hold_on_to_the_state() -> None:
+def test_restore_copies_the_state() -> None:
     env = Everything()
     env.reset(seed=0)
     state = capture(env)
@@ -358,14 +358,14 @@ def test_restoring_does_not_hold_on_to_the_state() -> None:
         (lambda env: setattr(env, "square", None), "attribute 'square' is missing in the environment to restore"),
     ],
 )
-def test_an_environment_that_was_built_otherwise_is_refused(change: Callable[[Any], None], reason: str) -> None:
+def test_restore_into_a_different_environment_raises(change: Callable[[Any], None], reason: str) -> None:
     env, other = Everything(), Everything()
     change(other)
     with pytest.raises(Uncapturable, match=reason):
         restore(other, capture(env))
 
 
-def test_a_state_never_names_code_to_run() -> None:
+def test_state_cannot_name_code_to_run() -> None:
     env = Everything()
     state = capture(env)
     state["attributes"]["mersenne"]["state"]["bit_generator"] = "seed"
@@ -373,57 +373,57 @@ def test_a_state_never_names_code_to_run() -> None:
         restore(env, state)
 
 
-def test_the_self_test_leaves_the_process_s_generators_alone() -> None:
+def test_self_test_restores_global_generators() -> None:
     before = repr(global_state())
     assert self_test(lambda: SerialEnvs(Module, 1, "Module-v0", inexact="")) == ""
     assert repr(global_state()) == before
 
 
-def test_other_row_counts_are_refused() -> None:
+def test_other_number_of_rows_raises() -> None:
     env = Gymnasium().make("CartPole-v1", 2)
     env.reset(0)
     with pytest.raises(BadEnv, match="the saved state is of 2 environments, these are 3"):
         Gymnasium().make("CartPole-v1", 3).load_state_dict(env.state_dict())
 
 
-def test_the_copy_of_a_file_takes_the_state_that_was_saved(tmp_path: Path) -> None:
-    """A run keeps a copy of `./file.py:Name`, which is another module to Python; other classes are refused as ever."""
+def test_copy_of_a_file_loads_the_state(tmp_path: Path) -> None:
+    """A run copies `./file.py:Name`, which Python imports as another module; other classes still raise."""
     lines = ["from tests.envs.walks import Walk", "class Mine(Walk): pass", "class Other(Walk): pass"]
     files = [tmp_path / "walk.py", tmp_path / "walk-0123abcd.py"]
     for file in files:
         file.write_text("\n".join(lines), encoding="utf-8")
-    one, copy = (load_target(f"{file}:Mine", "environment") for file in files)
-    assert one.__module__ != copy.__module__
-    env = SerialEnvs(one, 2, inexact="")
+    original, copy = (load_target(f"{file}:Mine", "environment") for file in files)
+    assert original.__module__ != copy.__module__
+    env = SerialEnvs(original, 2, inexact="")
     env.reset(0)
     run(env, 10)
     state = env.state_dict()
     expected = run(env, 30)
-    again = SerialEnvs(copy, 2, inexact="")
-    again.load_state_dict(state)
-    assert run(again, 30) == expected
+    fresh = SerialEnvs(copy, 2, inexact="")
+    fresh.load_state_dict(state)
+    assert run(fresh, 30) == expected
     with pytest.raises(Uncapturable, match="the environment was a Mine, here it is a Other"):
         SerialEnvs(load_target(f"{files[1]}:Other", "environment"), 2, inexact="").load_state_dict(state)
 
 
-def test_where_a_step_takes_long_few_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_self_test_compares_fewer_slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     played = list[float]()
 
     class Slow(Toy):
-        """Each step takes a second of a clock that nobody waits for."""
+        """Each step takes a second of a simulated clock."""
 
         def step(self, action: Any) -> Any:
             played.append(1.0)
             return np.zeros(1, np.float32), 1.0, False, False, {}
 
-    def all_of_it() -> int:
+    def count_steps() -> int:
         played.clear()
         assert self_test(lambda: SerialEnvs(Slow, 1, "Slow-v0", inexact="")) == ""
         return len(played)
 
-    quick = all_of_it()
+    quick = count_steps()
     monkeypatch.setattr(time, "perf_counter", lambda: float(len(played)))
-    assert quick > 4 * all_of_it() > 0
+    assert quick > 4 * count_steps() > 0
 
 
 class Clock:
@@ -434,7 +434,7 @@ class Clock:
 
 
 class Fails(gymnasium.Env[Any, Any]):
-    """Raises in its fourth reset, or of a clock in its third step."""
+    """Raises in its fourth reset, or in a `reset` of another class in its third step."""
 
     observation_space, action_space = spaces.Discrete(9), spaces.Discrete(2)
     resets = 0
@@ -464,7 +464,7 @@ class Fails(gymnasium.Env[Any, Any]):
     ],
     ids=["serial", "vector"],
 )
-def test_an_error_before_training_is_said_with_the_method_that_raised_it(make: Any, method: str) -> None:
-    said = rf"^Fails raised in {method}\(\), tried before training: RuntimeError: stopped; --traceback shows where$"
-    with pytest.raises(PluginError, match=said):
+def test_error_before_training_names_the_method(make: Any, method: str) -> None:
+    message = rf"^Fails raised in {method}\(\), tried before training: RuntimeError: stopped; --traceback shows where$"
+    with pytest.raises(PluginError, match=message):
         make(method)

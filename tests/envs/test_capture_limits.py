@@ -1,4 +1,4 @@
-"""Capturing takes a bounded time and space: equal data is stored once, and too much is refused by its name."""
+"""Capturing takes bounded time and space: equal data is stored once, and too much raises with its name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlplug_envs.vector import SerialEnvs
 
 
 class Holds(gymnasium.Env[Any, Any]):
-    """Holds data; its observation counts the steps."""
+    """Has an attribute `data`; its observation counts the steps."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -45,21 +45,21 @@ def chain(depth: int) -> object:
     return head
 
 
-def saved(state: object, place: Path) -> tuple[object, int]:
-    """Write a state as checkpoints do; return what comes back and the bytes on disk."""
-    files = checkpoint.Checkpoints(place).save("step", 0, {"env": {"state": state}}, {})
+def save_and_read(state: object, directory: Path) -> tuple[object, int]:
+    """Save a state in a checkpoint; return the state read from it and its bytes on disk."""
+    files = checkpoint.Checkpoints(directory).save("step", 0, {"env": {"state": state}}, {})
     size = sum(file.stat().st_size for file in files.path.iterdir())
     return checkpoint.read(files.path)[0]["env"]["state"], size
 
 
 @pytest.mark.parametrize("depth", [200, 5_000, 100_000])
-def test_deep_nesting_is_inexact_with_the_name(depth: int) -> None:
+def test_deep_nesting_is_inexact(depth: int) -> None:
     env = SerialEnvs(lambda: Holds(chain(depth)), 1, "Deep-v0")
     assert env.spec.inexact == "Deep-v0: attribute 'data' is nested more than 100 levels deep, which cannot be captured"
-    env.envs[0].data = None  # type: ignore[attr-defined]  # or its own end overflows Python's stack
+    env.envs[0].data = None  # type: ignore[attr-defined]  # or its deletion overflows Python's stack
 
 
-def test_nesting_that_grows_in_the_middle_of_a_run_is_inexact_then() -> None:
+def test_nesting_that_grows_later_is_inexact() -> None:
     env = SerialEnvs(Holds, 1, "Deep-v0")
     assert env.spec.inexact == ""
     env.reset(1)
@@ -67,14 +67,14 @@ def test_nesting_that_grows_in_the_middle_of_a_run_is_inexact_then() -> None:
     assert env.state_dict()["inexact"].startswith("Deep-v0: attribute 'data' is nested more than 100 levels")
 
 
-def test_moderate_nesting_survives(tmp_path: Path) -> None:
-    one, other = Holds(chain(90)), Holds()
-    state, _ = saved(capture(one), tmp_path)
+def test_moderate_nesting_is_restored(tmp_path: Path) -> None:
+    env, other = Holds(chain(90)), Holds()
+    state, _ = save_and_read(capture(env), tmp_path)
     restore(other, state)
-    assert other.data == one.data
+    assert other.data == env.data
 
 
-def test_many_arrays_take_little_time() -> None:
+def test_capturing_many_arrays_is_fast() -> None:
     env = Holds([np.zeros(4) for _ in range(15_000)])
     started = time.process_time()
     capture(env)
@@ -90,14 +90,14 @@ def test_many_arrays_take_little_time() -> None:
         lambda: [Holds() for _ in range(50_000)],
     ],
 )
-def test_too_many_values_are_inexact_with_the_name(data: Callable[[], object]) -> None:
+def test_too_many_values_raise(data: Callable[[], object]) -> None:
     env = Holds(data())
     env.other = np.random.default_rng(1)  # type: ignore[attr-defined]
     with pytest.raises(Uncapturable, match=r"attribute 'data' makes the state larger than [\d,]+ values"):
         capture([Holds(), env])
 
 
-def test_too_many_bytes_are_inexact_with_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_bytes_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlplug_envs.capture.memory.MAX_BYTES", 5 << 20)
     rows = [Holds(np.full(1 << 17, float(row))) for row in range(6)]
     with pytest.raises(Uncapturable, match="attribute 'data' makes the state larger than 5 MiB"):
@@ -125,9 +125,9 @@ def test_many_rows_of_small_environments_are_captured() -> None:
     ids=["array", "fortran", "floats", "integers", "words", "keys", "text", "bytes"],
 )
 def test_equal_data_of_several_rows_is_stored_once(data: Callable[[], object], tmp_path: Path) -> None:
-    _, single = saved(capture([Holds(data())]), tmp_path / "one")
+    _, single = save_and_read(capture([Holds(data())]), tmp_path / "one")
     rows = [Holds(data()) for _ in range(8)]
-    state, size = saved(capture(rows), tmp_path / "eight")
+    state, size = save_and_read(capture(rows), tmp_path / "eight")
     assert single > 1_000_000
     assert size < single * 1.05
     fresh = [Holds() for _ in range(8)]
@@ -136,7 +136,7 @@ def test_equal_data_of_several_rows_is_stored_once(data: Callable[[], object], t
         assert type(row.data) is type(rows[0].data)
         assert np.array_equal(row.data, rows[0].data) if isinstance(row.data, np.ndarray) else row.data == rows[0].data
     if isinstance(rows[0].data, np.ndarray):
-        fresh[0].data[...] = 0  # rows stay apart
+        fresh[0].data[...] = 0  # rows do not share memory
         assert fresh[1].data.any()
 
 
@@ -153,40 +153,48 @@ def test_equal_data_of_several_rows_is_stored_once(data: Callable[[], object], t
     ],
 )
 def test_packed_values_keep_type_and_bits(values: list[object], tmp_path: Path) -> None:
-    many = values * 20
-    env = Holds([many, tuple(many), deque(many, 1000), dict(enumerate(many)), {str(n): v for n, v in enumerate(many)}])
-    state, _ = saved(capture([env]), tmp_path)
+    repeated = values * 20
+    env = Holds(
+        [
+            repeated,
+            tuple(repeated),
+            deque(repeated, 1000),
+            dict(enumerate(repeated)),
+            {str(n): v for n, v in enumerate(repeated)},
+        ]
+    )
+    state, _ = save_and_read(capture([env]), tmp_path)
     other = Holds()
     restore([other], state)
     assert repr(other.data) == repr(env.data)
 
 
-def test_a_very_long_integer_survives(tmp_path: Path) -> None:
+def test_long_integers_are_restored(tmp_path: Path) -> None:
     other = Holds()
-    state, _ = saved(capture(Holds([-(3**20_000), 2**5_000])), tmp_path)
+    state, _ = save_and_read(capture(Holds([-(3**20_000), 2**5_000])), tmp_path)
     restore(other, state)
     assert other.data == [-(3**20_000), 2**5_000]
 
 
-def test_equal_arrays_of_other_types_are_not_mixed_up(tmp_path: Path) -> None:
+def test_equal_arrays_keep_their_dtype_and_shape(tmp_path: Path) -> None:
     zeros = [np.zeros(10_000, kind) for kind in (np.float64, np.int64, np.uint64)] + [np.zeros((100, 100))]
     zeros.append(-np.zeros(10_000))
     other = Holds()
-    state, _ = saved(capture(Holds(zeros)), tmp_path)
+    state, _ = save_and_read(capture(Holds(zeros)), tmp_path)
     restore(other, state)
-    assert [(one.dtype, one.shape) for one in other.data] == [(one.dtype, one.shape) for one in zeros]
+    assert [(array.dtype, array.shape) for array in other.data] == [(array.dtype, array.shape) for array in zeros]
     assert np.signbit(other.data[-1]).all()
     assert not np.signbit(other.data[0]).any()
 
 
-def test_a_shared_list_stays_shared_when_it_is_packed() -> None:
+def test_packed_list_stays_shared() -> None:
     long = list(range(100))
-    one, other = Holds([long, long]), Holds()
-    restore(other, capture(one))
+    env, other = Holds([long, long]), Holds()
+    restore(other, capture(env))
     assert other.data[0] is other.data[1]
 
 
-def test_views_are_found_among_many_arrays() -> None:
+def test_views_among_many_arrays_raise() -> None:
     whole = np.zeros(100)
     env = Holds([np.zeros(3) for _ in range(50)])
     env.whole, env.part = whole, whole[5:7]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""EnvPool's environments: seeded for themselves, with the transitions and the episodes that they really have."""
+"""EnvPool environments: one seed per row, the same transitions as Gymnasium and EnvPool, and correct episodes."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ from rlplug_envs.wrappers.time import TimeLimit, TimeLimitConfig
 needs = pytest.mark.skipif(find_spec("envpool") is None, reason="the extra rlplug-envs[envpool] is not installed")
 
 
-def made(name: str, num_envs: int = 2, **arguments: object) -> Env:
+def build(name: str, num_envs: int = 2, **arguments: object) -> Env:
     return EnvPool(arguments).make(f"envpool:{name}", num_envs)
 
 
-def walked(env: Env, seed: int, steps: int = 60) -> list[Any]:
-    """What an environment shows from a seed on, with the same actions for each row whatever the number of rows."""
+def walk(env: Env, seed: int, steps: int = 60) -> list[Any]:
+    """Observations, rewards and ends from a seed; a row's actions do not depend on the number of rows."""
     space, rng = env.spec.action, np.random.default_rng(5)
-    now, found = env.reset(seed), []
+    now, arrays = env.reset(seed), []
     for _ in range(steps):
-        found.append((now.obs.copy(), now.reward.copy(), now.terminated.copy()))
+        arrays.append((now.obs.copy(), now.reward.copy(), now.terminated.copy()))
         actions = rng.uniform(-1, 1, (8, *(space.shape or (1,))))[: env.spec.num_envs]
         now = env.step(actions if space.shape else (actions[:, 0] > 0).astype(np.int64))
-    return [np.stack(part) for part in zip(*found, strict=True)]
+    return [np.stack(part) for part in zip(*arrays, strict=True)]
 
 
 @needs
 @pytest.mark.parametrize("name", ["CartPole-v1", "HalfCheetah-v5"])
-def test_a_seed_is_an_environment_s_own_whatever_the_others_and_the_threads(name: str) -> None:
-    env, wide = made(name, 3, num_threads=1), made(name, 5, num_threads=2)
-    once, anew, among, other = walked(env, 7), walked(env, 7), walked(wide, 7), walked(wide, 8)
-    for one, two, three, four in zip(once, anew, among, other, strict=True):
+def test_seed_of_a_row_does_not_depend_on_rows_and_threads(name: str) -> None:
+    env, wide = build(name, 3, num_threads=1), build(name, 5, num_threads=2)
+    first, again, wider, other_seed = walk(env, 7), walk(env, 7), walk(wide, 7), walk(wide, 8)
+    for one, two, three, four in zip(first, again, wider, other_seed, strict=True):
         np.testing.assert_array_equal(one, two)
         np.testing.assert_array_equal(one, three[:, :3])
         assert (name, one.dtype) == ("CartPole-v1", np.float32) or one.dtype == bool or (one != four[:, :3]).any()
-    assert (once[0][0] != other[0][0, :3]).any()
-    assert (once[0][0, 0] != once[0][0, 1]).any()
+    assert (first[0][0] != other_seed[0][0, :3]).any()
+    assert (first[0][0, 0] != first[0][0, 1]).any()
 
 
 @needs
-def test_transitions_are_those_of_the_cart_and_its_pole() -> None:
-    """Every one, the last of an episode too, follows from the observation before it as Gymnasium has it."""
-    env: Any = made("CartPole-v1", 3)
+def test_cartpole_transitions_match_gymnasium() -> None:
+    """Also the last transition of an episode."""
+    env: Any = build("CartPole-v1", 3)
     truth: Any = gymnasium.make("CartPole-v1").unwrapped
     truth.reset(seed=0)
     rng, now, lengths, ended = np.random.default_rng(0), env.reset(3), np.zeros(3, np.int64), list[Episode]()
@@ -83,8 +83,8 @@ def test_transitions_are_those_of_the_cart_and_its_pole() -> None:
 @needs
 @pytest.mark.filterwarnings("ignore:.*precision lowered:UserWarning")
 @pytest.mark.parametrize("name", ["CartPole-v1", "HalfCheetah-v5", "Breakout-v5", "Snake-v1"])
-def test_a_step_is_what_envpool_s_own_step_is(name: str) -> None:
-    """The last has observations of several parts, which EnvPool lays out itself."""
+def test_steps_match_envpool(name: str) -> None:
+    """Snake has observations of several parts."""
     import envpool
 
     settings: dict[str, Any] = {"max_episode_steps": 25, "num_threads": 2}
@@ -92,16 +92,16 @@ def test_a_step_is_what_envpool_s_own_step_is(name: str) -> None:
     obs, info = pool.reset(seed=4)
     seeds = [row_seed(4, row) for row in range(3)]
     truth = envpool.make_gymnasium(name, num_envs=3, env_seed=seeds, **settings)
-    shown, said = truth.reset()
-    check(obs, info, shown, said)
+    expected_obs, expected_info = truth.reset()
+    check(obs, info, expected_obs, expected_info)
     pool.single_action_space.seed(0)
     for _ in range(80):
         actions = np.stack([pool.single_action_space.sample() for _ in range(3)])
         obs, *results, info = pool.step(actions)
-        shown, *wanted, said = truth.step(actions)
-        check(obs, info, shown, said)
-        for one, two in zip(results, wanted, strict=True):
-            np.testing.assert_array_equal(one, two, strict=True)
+        expected_obs, *expected, expected_info = truth.step(actions)
+        check(obs, info, expected_obs, expected_info)
+        for result, wanted in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(result, wanted, strict=True)
     pool.close()
     truth.close()
 
@@ -110,34 +110,36 @@ def leaves(tree: Any) -> list[Any]:
     return [leaf for key in sorted(tree) for leaf in leaves(tree[key])] if isinstance(tree, dict) else [tree]
 
 
-def check(obs: Any, info: dict[str, Any], shown: Any, said: dict[str, Any]) -> None:
-    """What rlplug takes from a step is what EnvPool showed and said, but for the copies."""
-    said = {key: value for key, value in said.items() if key not in COPIES}
-    assert [*info] == [*said]
-    for one, two in zip(*(map(leaves, ({"obs": obs, **info}, {"obs": shown, **said}))), strict=True):
-        np.testing.assert_array_equal(one, two, strict=True)
+def check(obs: Any, info: dict[str, Any], expected_obs: Any, expected_info: dict[str, Any]) -> None:
+    """Observation and info are those of EnvPool, without the entries of COPIES."""
+    expected_info = {key: value for key, value in expected_info.items() if key not in COPIES}
+    assert [*info] == [*expected_info]
+    for part, wanted in zip(
+        *(map(leaves, ({"obs": obs, **info}, {"obs": expected_obs, **expected_info}))), strict=True
+    ):
+        np.testing.assert_array_equal(part, wanted, strict=True)
 
 
 def lengths(env: Env, steps: int) -> tuple[set[int], list[Timestep]]:
     """The lengths of the episodes of some steps, and the steps that ended one."""
     env.reset(0)
-    found = [env.step(np.arange(2) % 2) for _ in range(steps)]
-    ends = [now for now in found if now.episodes]
+    steps_taken = [env.step(np.arange(2) % 2) for _ in range(steps)]
+    ends = [now for now in steps_taken if now.episodes]
     return {episode.length for now in ends for episode in now.episodes}, ends
 
 
 @needs
 def test_time_limits_truncate() -> None:
-    limited = made("CartPole-v1", max_episode_steps=5)
+    limited = build("CartPole-v1", max_episode_steps=5)
     assert limited.spec.limit == 5
-    for env in (limited, TimeLimit(made("CartPole-v1"), TimeLimitConfig(steps=5))):
+    for env in (limited, TimeLimit(build("CartPole-v1"), TimeLimitConfig(steps=5))):
         found, ends = lengths(env, 20)
         assert found == {5}
         assert all(now.truncated.all() and not now.terminated.any() for now in ends)
 
 
-def test_the_shortest_of_several_time_limits_counts() -> None:
-    pool: Any = object.__new__(Pool)  # without the package
+def test_shortest_time_limit_holds() -> None:
+    pool: Any = object.__new__(Pool)  # works without the package
     pool.spec, pool._arguments = EnvSpec("CartPole-v1", max_episode_steps=500), {}
     for steps, least in ((100, 100), (200, 100), (7, 7)):
         pool.limit(steps)
@@ -145,8 +147,8 @@ def test_the_shortest_of_several_time_limits_counts() -> None:
 
 
 @needs
-def test_games_are_scored_whole_and_lose_lives_above_the_score() -> None:
-    env = EpisodicLife(made("Breakout-v5", 1))
+def test_lost_lives_do_not_end_the_scored_episode() -> None:
+    env = EpisodicLife(build("Breakout-v5", 1))
     assert (env.spec.obs.shape, env.spec.obs.dtype) == ((4, 84, 84), np.uint8)
     env.reset(1)
     lives, episodes = 0, list[Episode]()
@@ -160,8 +162,8 @@ def test_games_are_scored_whole_and_lose_lives_above_the_score() -> None:
 
 
 @needs
-def test_it_says_why_it_cannot_resume_and_that_it_has_threads() -> None:
-    env = made("CartPole-v1", 4, num_threads=3)
+def test_envpool_is_inexact_and_has_threads() -> None:
+    env = build("CartPole-v1", 4, num_threads=3)
     assert complete(env).threads == 3
     assert env.spec.inexact == "envpool:CartPole-v1: EnvPool does not expose its state"
     assert env.state_dict() == {"inexact": env.spec.inexact}
@@ -171,7 +173,7 @@ def test_it_says_why_it_cannot_resume_and_that_it_has_threads() -> None:
 
 @needs
 @pytest.mark.parametrize(
-    ("name", "arguments", "sentence"),
+    ("name", "arguments", "message"),
     [
         ("Pong-v5", {"reward_clip": True}, "reward_clip would change the returns .* --wrap clip-reward instead"),
         ("Pong-v5", {"episodic_life": True}, "type --wrap episodic-life instead"),
@@ -180,31 +182,31 @@ def test_it_says_why_it_cannot_resume_and_that_it_has_threads() -> None:
         ("HalfCheetah-v5", {"frame_skip": "five"}, "cannot be made by EnvPool with frame_skip five: "),
     ],
 )
-def test_arguments_are_refused_in_a_sentence(name: str, arguments: dict[str, object], sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
-        made(name, **arguments)
+def test_unsupported_arguments_raise(name: str, arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        build(name, **arguments)
 
 
 @needs
-def test_environments_of_several_players_are_refused() -> None:
+def test_environments_of_several_players_raise() -> None:
     with pytest.raises(BadEnv, match="envpool:IntersectionMultiAgent-v0: several players share an environment"):
-        made("IntersectionMultiAgent-v0").reset(0)
+        build("IntersectionMultiAgent-v0").reset(0)
 
 
 @needs
-def test_an_unknown_id_is_answered_with_envpool_s_nearest() -> None:
+def test_unknown_id_suggests_the_nearest() -> None:
     with pytest.raises(UnknownEnv, match="'envpool:CartPol-v1'; did you mean 'envpool:CartPole-v1'"):
-        made("CartPol-v1")
+        build("CartPol-v1")
 
 
-def test_without_the_package_there_is_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(MissingPackage, match=r"install it: python -m pip install 'rlplug-envs\[envpool\]'"):
-        made("CartPole-v1")
+        build("CartPole-v1")
 
 
 @needs
-def test_a_library_that_the_system_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_system_library_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     import envpool
 
     def fails(*words: object, **settings: object) -> None:
@@ -212,11 +214,11 @@ def test_a_library_that_the_system_lacks_is_named(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(envpool, "make_spec", fails)
     with pytest.raises(MissingPackage, match="'envpool:CartPole-v1' cannot be made here: EnvPool Procgen requires"):
-        made("CartPole-v1")
+        build("CartPole-v1")
 
 
 @needs
-def test_listed_environments_are_those_of_envpool() -> None:
+def test_listed_ids_are_those_of_envpool() -> None:
     import envpool
 
     family = next(family for family in families() if family.name == "envpool")

@@ -1,4 +1,4 @@
-"""Families of environments from other packages: they run, continue exactly or say why not, and keep quiet."""
+"""Environments of other packages run, continue exactly or give the reason, and print nothing."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
 from tests.cli.warm import Fork
-from tests.envs.continuing import continued_afresh
+from tests.envs.continuing import continue_in_new_process
 
 GRIDS = ("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-5x5-v0", "MiniGrid-MemoryS7-v0", "BabyAI-GoToObj-v0")
 GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 
 
 def test_grids_continue_exactly_in_another_process(fork: Callable[..., Fork], tmp_path: Path) -> None:
-    """Though the things in them lie elsewhere in the fresh environment."""
+    """Their objects are at other places in the new environment."""
     pytest.importorskip("minigrid", reason="the extra rlplug-envs[minigrid] is not installed")
-    told = continued_afresh(fork, [(id, 2) for id in GRIDS], tmp_path)
-    assert any(ended for _, ended in told.values())
+    results = continue_in_new_process(fork, [(id, 2) for id in GRIDS], tmp_path)
+    assert any(ended for _, ended in results.values())
 
 
-def test_a_grid_is_seen_without_its_mission() -> None:
+def test_grid_observation_leaves_the_mission_out() -> None:
     pytest.importorskip("minigrid", reason="the extra rlplug-envs[minigrid] is not installed")
     env = Gymnasium().make("MiniGrid-DoorKey-5x5-v0", 1)
     assert isinstance(env.spec.obs, spaces.Dict)
@@ -41,7 +41,7 @@ def test_a_grid_is_seen_without_its_mission() -> None:
 
 
 @pytest.mark.parametrize("id", ["MiniGrid-DoorKey-5x5-v0", "BabyAI-GoToObj-v0"])
-def test_a_grid_shows_its_tiles_as_zeros_and_ones(id: str) -> None:
+def test_preset_makes_grid_tiles_one_hot(id: str) -> None:
     pytest.importorskip("minigrid", reason="the extra rlplug-envs[minigrid] is not installed")
     words = [WrapperSpec.parse(word) for word in preset("some.module:Algorithm", id)["wrap"]]
     image = wrap_env(Gymnasium().make(id, 1), words).reset(0).obs["image"]
@@ -53,12 +53,12 @@ def test_a_grid_shows_its_tiles_as_zeros_and_ones(id: str) -> None:
 @pytest.mark.slow
 def test_minatar_continues_exactly_in_another_process(fork: Callable[..., Fork], tmp_path: Path) -> None:
     pytest.importorskip("minatar", reason="the extra rlplug-envs[minatar] is not installed")
-    told = continued_afresh(fork, [(f"MinAtar/{game}-v1", 1) for game in GAMES], tmp_path)
-    assert all(ended for name, (_, ended) in told.items() if "Breakout" in name)
+    results = continue_in_new_process(fork, [(f"MinAtar/{game}-v1", 1) for game in GAMES], tmp_path)
+    assert all(ended for name, (_, ended) in results.items() if "Breakout" in name)
 
 
 @pytest.mark.filterwarnings("ignore")  # of the package about itself
-def test_pybullet_runs_and_says_why_it_is_not_exact(capfd: pytest.CaptureFixture[str]) -> None:
+def test_pybullet_is_inexact_with_a_reason(capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pybullet_envs_gymnasium", reason="the extra rlplug-envs[pybullet] is not installed")
     env = Gymnasium().make("InvertedPendulumBulletEnv-v0", 2)
     env.reset(0)
@@ -67,7 +67,7 @@ def test_pybullet_runs_and_says_why_it_is_not_exact(capfd: pytest.CaptureFixture
     assert capfd.readouterr().out == ""
 
 
-def test_crafter_is_an_environment() -> None:
+def test_crafter_runs() -> None:
     pytest.importorskip("crafter", reason="the extra rlplug-envs[crafter] is not installed")
     env = Gymnasium({"max_episode_steps": 3}).make("CrafterReward-v1", 1)
     first = env.reset(0).obs.copy()
@@ -80,18 +80,18 @@ def test_crafter_is_an_environment() -> None:
 
 
 class Thing:
-    """Lies on a shelf."""
+    """An object on a shelf."""
 
     def __init__(self, weight: int) -> None:
         self.weight = weight
 
 
 class Box(Thing):
-    """Another kind of thing."""
+    """Another class of thing."""
 
 
 class Shelf(gymnasium.Env[Any, Any]):
-    """Holds what it was given in this episode."""
+    """Has a list of things."""
 
     observation_space = spaces.Box(0, 1, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -100,33 +100,31 @@ class Shelf(gymnasium.Env[Any, Any]):
         self.things = list(things)
 
 
-def test_things_of_the_environments_own_package_are_built_anew() -> None:
+def test_restore_builds_objects_of_the_environments_package() -> None:
     heavy = Thing(3)
-    one, other = Shelf(heavy, Box(4), None, heavy), Shelf(None, Thing(1), Thing(2))
-    kept = other.things[1]
-    restore(other, capture(one))
-    assert [type(thing) for thing in other.things] == [Thing, Box, type(None), Thing]
-    assert [getattr(thing, "weight", 0) for thing in other.things] == [3, 4, 0, 3]
-    assert other.things[0] is other.things[3]
-    assert kept is not None
+    saved, fresh = Shelf(heavy, Box(4), None, heavy), Shelf(None, Thing(1), Thing(2))
+    restore(fresh, capture(saved))
+    assert [type(thing) for thing in fresh.things] == [Thing, Box, type(None), Thing]
+    assert [getattr(thing, "weight", 0) for thing in fresh.things] == [3, 4, 0, 3]
+    assert fresh.things[0] is fresh.things[3]
 
 
-def test_two_things_stay_two_where_the_fresh_environment_has_one() -> None:
+def test_restore_separates_objects_that_were_shared() -> None:
     same = Thing(0)
-    other = Shelf(same, same)
-    restore(other, capture(Shelf(Thing(1), Thing(2))))
-    assert [thing.weight for thing in other.things if thing] == [1, 2]
+    fresh = Shelf(same, same)
+    restore(fresh, capture(Shelf(Thing(1), Thing(2))))
+    assert [thing.weight for thing in fresh.things if thing] == [1, 2]
 
 
-def test_nothing_of_another_package_is_built() -> None:
-    one, other = Shelf(None), Shelf(None)
-    state = capture(one)
+def test_restore_does_not_build_objects_of_other_packages() -> None:
+    saved, fresh = Shelf(None), Shelf(None)
+    state = capture(saved)
     state["attributes"]["things"] = [{"~": "object", "type": "pathlib.PurePosixPath", "attributes": {}}]
     with pytest.raises(Uncapturable, match=r"attribute 'things' was a pathlib.PurePosixPath, here it is a NoneType"):
-        restore(other, state)
+        restore(fresh, state)
 
 
-def test_rows_of_things_are_exact() -> None:
+def test_dynamic_obstacles_are_exact() -> None:
     pytest.importorskip("minigrid", reason="the extra rlplug-envs[minigrid] is not installed")
     env = Gymnasium().make("MiniGrid-Dynamic-Obstacles-5x5-v0", 2)
     assert isinstance(env, SerialEnvs)

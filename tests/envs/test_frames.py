@@ -1,4 +1,4 @@
-"""Frames of films: what `render` gives becomes colors of uint8, and every frame of a film has the size of the first."""
+"""Rendered frames become uint8 colors, and each frame of a film gets the size of the first."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ def test_numbers_up_to_255_of_any_type_are_colors(kind: Any) -> None:
     assert np.array_equal(frame, COLORS)
 
 
-def test_floats_up_to_1_and_booleans_are_shares() -> None:
+def test_floats_up_to_1_and_booleans_are_scaled_to_255() -> None:
     assert np.array_equal(picture(COLORS / 255, "Env"), COLORS)
     assert np.array_equal(picture(COLORS > 99, "Env"), 255 * (COLORS > 99))
+    assert np.array_equal(picture([COLORS * 0, COLORS / 255], "Env"), COLORS)  # the last of several
 
 
 def test_gray_is_repeated_and_a_fourth_channel_is_dropped() -> None:
@@ -43,6 +44,7 @@ def test_gray_is_repeated_and_a_fourth_channel_is_dropped() -> None:
     [
         COLORS - 300,
         COLORS * 2.0,
+        None,
         np.zeros((0, 0, 3)),
         np.zeros(3),
         np.full((2, 2), np.nan),
@@ -50,7 +52,7 @@ def test_gray_is_repeated_and_a_fourth_channel_is_dropped() -> None:
         np.zeros((2, 2, 2)),
     ],
 )
-def test_other_things_are_no_frame(wrong: Any) -> None:
+def test_invalid_frames_raise(wrong: Any) -> None:
     with pytest.raises(BadEnv, match=r"Env.render\(\) returned .* instead of a frame"):
         picture(wrong, "Env")
 
@@ -73,7 +75,7 @@ class Sizes:
     def discard(self) -> None: ...
 
 
-def test_frames_of_another_size_are_fitted_to_the_first() -> None:
+def test_frames_are_resized_to_the_first() -> None:
     film = Sizes()
     reel = Reel(Films(film), sheet=True)
     for height in (40, 41):
@@ -83,8 +85,8 @@ def test_frames_of_another_size_are_fitted_to_the_first() -> None:
     assert film.shapes == [(40, 40, 3)] * 8
 
 
-def test_a_frame_rate_that_is_not_a_positive_number_is_30() -> None:
-    for given in (0, -5, None, "fast", np.nan, np.inf, [30]):
-        assert frame_rate({"render_fps": given}) == 30
-    assert [frame_rate({"render_fps": given}) for given in (4, 0.5, np.int64(7))] == [4, 0.5, 7]
+def test_invalid_frame_rate_becomes_30() -> None:
+    for rate in (0, -5, None, "fast", np.nan, np.inf, [30]):
+        assert frame_rate({"render_fps": rate}) == 30
+    assert [frame_rate({"render_fps": rate}) for rate in (4, 0.5, np.int64(7))] == [4, 0.5, 7]
     assert frame_rate({}) == frame_rate(None) == 30

@@ -1,4 +1,4 @@
-"""The rewards of other goals, taken from what an environment says about its own."""
+"""Goal environments: rewards of other goals by the environment's own `compute_reward`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Point(gymnasium.Env[Any, Any]):
 
 
 class OneByOne(Point):
-    """The same, for one pair of goals at a time, with an end."""
+    """A point with functions for one pair of goals at a time; reaching the goal terminates."""
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         assert achieved_goal.shape == (2,)
@@ -54,26 +54,26 @@ class OneByOne(Point):
         return bool(np.linalg.norm(achieved_goal - desired_goal) <= 0.5)
 
 
-class Aside(OneByOne):
-    """One that asks for the goals' own numbers, as one for whole batches would ask for its rows."""
+class Indexing(OneByOne):
+    """Indexes the numbers of one goal; with a batch it would index rows without an error."""
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
-        aside = np.abs(achieved_goal[0] - desired_goal[0]) + np.abs(achieved_goal[1] - desired_goal[1])
-        return -(aside > 1).astype(np.float64)
+        distance = np.abs(achieved_goal[0] - desired_goal[0]) + np.abs(achieved_goal[1] - desired_goal[1])
+        return -(distance > 1).astype(np.float64)
 
     def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         return self.compute_reward(achieved_goal, desired_goal, info) == 0
 
 
 class Locked(OneByOne):
-    """One that cannot be pickled."""
+    """Cannot be pickled."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
 
-class Asks(Point):
-    """Its rewards depend on what only a step knows."""
+class NeedsInfo(Point):
+    """Its rewards depend on the `info` of a step."""
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         return info["reward"]
@@ -84,7 +84,7 @@ def goals(env: type[Point]) -> Any:
 
 
 class Refuses(OneByOne):
-    """The same, with an error of its own for a batch."""
+    """Raises its own error for a batch."""
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         if np.ndim(achieved_goal) > 1:
@@ -93,14 +93,14 @@ class Refuses(OneByOne):
 
 
 class Unending(Point):
-    """Nobody can tell where it ends."""
+    """`compute_terminated` raises."""
 
     def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         raise RuntimeError("ask later")
 
 
 class Strict(OneByOne):
-    """It takes goals as it gives them itself: achieved as places on a grid, desired in float64."""
+    """Takes goals only in the dtypes that it gives: achieved as int16 places on a grid, desired as float64."""
 
     observation_space = spaces.Dict(
         {"observation": GOAL, "achieved_goal": spaces.MultiDiscrete([9, 9], dtype=np.int16), "desired_goal": GOAL}
@@ -118,7 +118,7 @@ class Strict(OneByOne):
 
 
 class Batches(Strict):
-    """The same for whole batches of goals, which are matrices."""
+    """Takes batches of goals, which are matrices, only in the dtypes that it gives."""
 
     observation_space = spaces.Dict({
         "observation": GOAL, "achieved_goal": spaces.Box(-9, 9, (1, 2), np.int16),
@@ -132,7 +132,7 @@ class Batches(Strict):
 
 
 class Floats(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Shows all parts as flat vectors of float32."""
+    """Gives all parts as flat vectors of float32."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -144,21 +144,21 @@ class Floats(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 @pytest.mark.parametrize("env", [Strict, Batches])
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_goals_come_back_in_the_environments_own_type_and_shape(env: type[Point], wrapped: bool) -> None:
-    """Agents see, and replay keeps, float32."""
-    found = SerialEnvs(lambda: Floats(env()) if wrapped else env(), 1, "Point", inexact="a test").spec
-    assert found.no_goals == ""
-    assert found.goals is not None
-    assert found.goals.terminated is not None
+def test_goals_get_the_environments_dtype_and_shape(env: type[Point], wrapped: bool) -> None:
+    """Agents and replay buffers have float32."""
+    spec = SerialEnvs(lambda: Floats(env()) if wrapped else env(), 1, "Point", inexact="a test").spec
+    assert spec.no_goals == ""
+    assert spec.goals is not None
+    assert spec.goals.terminated is not None
     shape = (2,) if wrapped or env is Strict else (1, 2)
     achieved, desired = np.full((3, *shape), 4, np.float32), np.zeros((3, *shape), np.float32)
     expected = 0 if env is Strict else -1
-    assert found.goals.reward(achieved, desired).tolist() == [expected] * 3
-    assert found.goals.terminated(achieved, desired).tolist() == [expected == 0] * 3
+    assert spec.goals.reward(achieved, desired).tolist() == [expected] * 3
+    assert spec.goals.terminated(achieved, desired).tolist() == [expected == 0] * 3
 
 
-@pytest.mark.parametrize("env", [Point, OneByOne, Refuses, Aside])
-def test_a_batch_of_goals_is_paid_as_each_alone(env: type[Point]) -> None:
+@pytest.mark.parametrize("env", [Point, OneByOne, Refuses, Indexing])
+def test_batch_of_goals_gets_the_rewards_of_single_goals(env: type[Point]) -> None:
     found, (achieved, desired) = goals(env), np.random.default_rng(1).uniform(-1, 1, (2, 9, 2))
     expected = [env().compute_reward(*pair, {}) for pair in zip(achieved, desired, strict=True)]
     reward = found.reward(achieved, desired)
@@ -172,27 +172,29 @@ def test_a_batch_of_goals_is_paid_as_each_alone(env: type[Point]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "said"),
-    [(Asks, r"compute_reward of P fails .*\(.*'reward'"), (Unending, r"compute_terminated of P .*later")],
+    ("env", "message"),
+    [(NeedsInfo, r"compute_reward of P fails .*\(.*'reward'"), (Unending, r"compute_terminated of P .*later")],
 )
-def test_goals_that_need_more_than_goals_are_named_where_they_are_asked_for(env: type[Point], said: str) -> None:
-    """The environment can be learned in without hindsight."""
+def test_rewards_that_need_info_raise_with_her(env: type[Point], message: str) -> None:
+    """Learning without hindsight is possible."""
     rows = wrap_env(SerialEnvs(env, 2, "P"), [WrapperSpec.parse("action-repeat")])
     rows.reset(0)
     assert rows.spec.goals is None
-    with pytest.raises(UsageError, match=f"^her replays other goals, and {said}.*; let it depend only on the goals, "):
+    with pytest.raises(
+        UsageError, match=f"^her replays other goals, and {message}.*; let it depend only on the goals, "
+    ):
         goals_of(rows.spec)
 
 
-class Own(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Nobody knows what it does to rewards."""
+class OwnStep(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An unknown wrapper with a `step`, which may change rewards."""
 
     def step(self, action: Any) -> Any:
         return self.env.step(action)
 
 
-class Opens(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Leaves steps as they are."""
+class OwnReset(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Changes only `reset`."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         return self.env.reset(seed=seed, options=options)
@@ -207,7 +209,7 @@ class Opens(gymnasium.Wrapper[Any, Any, Any, Any]):
         ("RepeatAction", ("gymnasium:RepeatAction:num_repeats=2", "gymnasium:ClipAction")),
     ],
 )  # fmt: skip
-def test_wrappers_that_change_rewards_or_goals_take_the_goals_away(name: str, words: tuple[str, ...]) -> None:
+def test_wrappers_that_may_change_rewards_remove_goals(name: str, words: tuple[str, ...]) -> None:
     env: Env = SerialEnvs(Point, 2, "Point", inexact="")
     env = wrap_env(env, map(WrapperSpec.parse, words))
     assert env.spec.goals is None
@@ -215,8 +217,10 @@ def test_wrappers_that_change_rewards_or_goals_take_the_goals_away(name: str, wo
         goals_of(env.spec)
 
 
-def test_wrappers_inside_a_function_are_found() -> None:
-    assert SerialEnvs(lambda: wrappers.TimeLimit(Own(Point()), 9), 1).spec.no_goals.startswith("Own around Point may")
+def test_wrapper_inside_a_function_removes_goals() -> None:
+    assert SerialEnvs(lambda: wrappers.TimeLimit(OwnStep(Point()), 9), 1).spec.no_goals.startswith(
+        "OwnStep around Point may"
+    )
 
 
 class Centimetres(gymnasium.ObservationWrapper[Any, Any, Any]):
@@ -224,22 +228,22 @@ class Centimetres(gymnasium.ObservationWrapper[Any, Any, Any]):
         return {name: 100 * value for name, value in observation.items()}
 
 
-def test_an_observation_wrapper_that_changes_goals_takes_them_away() -> None:
-    """The environment itself would be asked about goals a hundred times as far apart."""
+def test_observation_wrapper_removes_goals() -> None:
+    """The environment would get goals that are a hundred times as far apart."""
     assert SerialEnvs(lambda: Centimetres(Point()), 1).spec.no_goals.startswith("Centimetres around Point may change")
 
 
-def test_wrappers_that_leave_rewards_alone_leave_the_goals() -> None:
+def test_wrappers_that_do_not_change_rewards_keep_goals() -> None:
     def make() -> Any:
-        alike = Opens(wrappers.OrderEnforcing(wrappers.PassiveEnvChecker(Point())))
+        wrapped = OwnReset(wrappers.OrderEnforcing(wrappers.PassiveEnvChecker(Point())))
         return wrappers.RescaleAction(
-            wrappers.RecordEpisodeStatistics(wrappers.TimeLimit(alike, 9)), np.float32(-1), np.float32(1)
+            wrappers.RecordEpisodeStatistics(wrappers.TimeLimit(wrapped, 9)), np.float32(-1), np.float32(1)
         )
 
     assert goals_of(SerialEnvs(make, 1, "Point").spec).reward(np.zeros((1, 2)), np.ones((1, 2))).tolist() == [-1]
 
 
-def test_an_environment_without_goals_lost_none_to_a_wrapper() -> None:
+def test_wrapper_is_not_blamed_for_missing_goals() -> None:
     env = SerialEnvs(lambda: gymnasium.make("CartPole-v1"), 1)
     assert ScaleReward(env, ScaleRewardConfig()).spec.no_goals == ""
     assert env.spec.goals is None

@@ -1,4 +1,4 @@
-"""Environments in JAX: gymnax itself if it is installed; messages and spaces in any case."""
+"""JAX environments: transitions if their packages are installed, and messages and spaces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ needs_jumanji = pytest.mark.skipif(importlib.util.find_spec("jumanji") is None, 
 needs_gymnax = pytest.mark.skipif(importlib.util.find_spec("gymnax") is None, reason="gymnax is not installed")
 
 
-def test_spaces_become_those_of_gymnasium() -> None:
+def test_spaces_become_gymnasium_spaces() -> None:
     named = {name: type(name, (), {}) for name in ("Discrete", "Box", "Dict")}
     discrete, box, other = (kind() for kind in named.values())
     discrete.n = np.int32(3)  # type: ignore[attr-defined]
@@ -36,22 +36,22 @@ def test_spaces_become_those_of_gymnasium() -> None:
 
 
 @pytest.mark.parametrize("provider", [Gymnax, Brax, Playground, Jumanji])
-def test_a_missing_package_names_its_install_line(provider: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_names_the_install_command(provider: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> None:
         raise ModuleNotFoundError(name=name)
 
     monkeypatch.setattr("rlplug_envs.families.jax_worlds.import_module", refuse)
-    made = provider("cuda").on_device("cpu")
-    assert made.device == "cpu"
-    with pytest.raises(MissingPackage, match=rf"install \'rlplug-envs\[{made.name}\]\'"):
-        made.make(f"{made.name}/any", 2)
-    assert f"{made.name}/" in next(iter(made.ids()))
+    family = provider("cuda").on_device("cpu")
+    assert family.device == "cpu"
+    with pytest.raises(MissingPackage, match=rf"install \'rlplug-envs\[{family.name}\]\'"):
+        family.make(f"{family.name}/any", 2)
+    assert f"{family.name}/" in next(iter(family.ids()))
     with pytest.raises(UsageError, match="takes no argument 'size'"):
-        made.with_arguments({"size": 3})
+        family.with_arguments({"size": 3})
 
 
 @needs_gymnax
-def test_gymnax_has_the_transitions_of_gymnasium_and_continues_from_a_saved_state() -> None:
+def test_gymnax_matches_gymnasium_and_resumes() -> None:
     env: Any = Gymnax().make("gymnax/CartPole-v1", 16)
     fresh = Gymnax().make("gymnax/CartPole-v1", 16)
     single: Any = gymnasium.make("CartPole-v1").unwrapped
@@ -77,13 +77,13 @@ def test_gymnax_has_the_transitions_of_gymnasium_and_continues_from_a_saved_stat
     with HostReads() as reads:
         env.step(action)
     assert reads.counts == {}
-    assert env.env._move._cache_size() == 1  # JAX compiled the step once, after a reset as after a step
+    assert env.env._move._cache_size() == 1  # JAX compiled the step once for both resets and steps
     with pytest.raises(UnknownEnv, match="gymnax/CartPole-v1"):
         Gymnax().make("gymnax/CartPole-v2", 2)
 
 
 @needs_gymnax
-def test_arrays_and_tensors_share_memory_and_limits_truncate() -> None:
+def test_gymnax_shares_memory_and_truncates() -> None:
     adapter: Any = Gymnax().make("gymnax/Pendulum-v1", 4)
     assert adapter.spec.limit == 200
     adapter.limit(3)
@@ -97,27 +97,27 @@ def test_arrays_and_tensors_share_memory_and_limits_truncate() -> None:
 
 @needs_playground
 @pytest.mark.filterwarnings("ignore:JAXopt:DeprecationWarning")
-def test_playground_truncates_and_continues_from_a_saved_state() -> None:
+def test_playground_truncates_and_resumes() -> None:
     env: Any = Playground().make("playground/CartpoleBalance", 2)
     assert env.spec.limit == 1_000
     env.limit(4)
     first = env.reset(1)
     assert first.obs.shape == (2, 5)
     action = torch.full((2, 1), 0.5)
-    seen = [env.step(action) for _ in range(2)]
+    steps = [env.step(action) for _ in range(2)]
     saved = env.state_dict()
-    seen += [env.step(action) for _ in range(3)]
-    assert [bool(now.truncated.all()) for now in seen] == [False, False, False, True, False]
-    assert not torch.equal(seen[3].final_obs, seen[3].obs)
+    steps += [env.step(action) for _ in range(3)]
+    assert [bool(now.truncated.all()) for now in steps] == [False, False, False, True, False]
+    assert not torch.equal(steps[3].final_obs, steps[3].obs)
     env.load_state_dict(saved)
     again = [env.step(action) for _ in range(3)]
-    assert all(torch.equal(now.obs, then.obs) for now, then in zip(seen[2:], again, strict=True))
+    assert all(torch.equal(now.obs, then.obs) for now, then in zip(steps[2:], again, strict=True))
 
 
 @needs_jumanji
 @pytest.mark.filterwarnings("ignore")
-def test_jumanji_masks_actions_and_continues_from_a_saved_state() -> None:
-    """The actions of Minesweeper are pairs with one mask of all; its episodes end where Jumanji's own do."""
+def test_jumanji_masks_actions_and_resumes() -> None:
+    """The actions of Minesweeper are pairs with one common mask."""
     jax = pytest.importorskip("jax")
     env = Jumanji().make("jumanji/Minesweeper-v0", 8)
     fresh = Jumanji().make("jumanji/Minesweeper-v0", 8)
@@ -136,8 +136,8 @@ def test_jumanji_masks_actions_and_continues_from_a_saved_state() -> None:
             fresh.load_state_dict(env.state_dict())
         now = env.step(action)
         ends += int(now.terminated.sum())
-        shown = now.final_obs["board"].reshape(8, 100).gather(1, action.unsqueeze(1))
-        assert bool((shown >= 0).all())  # the field that the action named is shown
+        cells = now.final_obs["board"].reshape(8, 100).gather(1, action.unsqueeze(1))
+        assert bool((cells >= 0).all())  # the cell of the action is open
         assert bool((now.final_obs["step_count"] >= 1).all())
         if step >= 10:
             other = fresh.step(action)

@@ -1,7 +1,7 @@
-"""A run that is killed and resumed equals one that never stopped, in environments of packages that are not always here.
+"""A run that is killed and resumed equals an uninterrupted one, in environments of optional packages.
 
-With `--resume-exact` where their state can be saved by nobody: worlds in C++, as those of Box2D and PyBullet, locks,
-and models that change in use.
+With `--resume-exact` if their state cannot be saved: worlds in C++ such as Box2D and PyBullet, locks, and models that
+change during use.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ OPTIONS: dict[str, Any] = {
     "num_envs": 2, "eval_every": 600, "eval_episodes": 1, "final_eval_episodes": 0, "checkpoint_every": 200,
     "total_timesteps": 600, "wrap": ["time-limit:steps=120"],
 }  # fmt: skip
-ANEW: dict[str, Any] = {"resume_exact": True}
+EXACT: dict[str, Any] = {"resume_exact": True}
 ROAD = {"env.config.vehicles_count": 3, "env.config.lanes_count": 2, "env.config.simulation_frequency": 5}
 TILES = {"wrap": ["minigrid.wrappers:OneHotPartialObsWrapper", *OPTIONS["wrap"]]}
 ENVS: dict[str, tuple[str, dict[str, Any]]] = {
-    "LunarLander-v3": ("Box2D", ANEW),
-    "BipedalWalker-v3": ("Box2D", ANEW),
-    "InvertedPendulumBulletEnv-v0": ("pybullet_envs_gymnasium", ANEW),
-    "HopperBulletEnv-v0": ("pybullet_envs_gymnasium", ANEW),
-    "dm_control/cartpole-balance-v0": ("shimmy", ANEW),
-    "dm_control/walker-walk-v0": ("shimmy", ANEW),
-    "PointMaze_UMaze-v3": ("gymnasium_robotics", ANEW),
+    "LunarLander-v3": ("Box2D", EXACT),
+    "BipedalWalker-v3": ("Box2D", EXACT),
+    "InvertedPendulumBulletEnv-v0": ("pybullet_envs_gymnasium", EXACT),
+    "HopperBulletEnv-v0": ("pybullet_envs_gymnasium", EXACT),
+    "dm_control/cartpole-balance-v0": ("shimmy", EXACT),
+    "dm_control/walker-walk-v0": ("shimmy", EXACT),
+    "PointMaze_UMaze-v3": ("gymnasium_robotics", EXACT),
     "FetchReach-v4": ("gymnasium_robotics", {}),
     "highway-fast-v0": ("highway_env", ROAD),
     "MiniGrid-MemoryS7-v0": ("minigrid", TILES),
     "parking-v0": ("highway_env", {"env.config.simulation_frequency": 5}),
 }
-#: What two runs of one seed do not share: highway-env's reset draws from a generator that no seed reaches, for an
-#: action that its `info` tells of and nothing else.
+#: State that differs between two runs of one seed: highway-env's reset draws an action for its `info` from a generator
+#: that is never seeded.
 UNSEEDED = {"highway_env": ("/action_space/random/",)}
-#: Trains until the process kills itself, in the step that its last argument says.
+#: Trains until the process kills itself in the step with the number of the last argument.
 CHILD = """
 import json, os, signal, sys
 from rlplug_envs.vector import SerialEnvs
@@ -69,15 +69,15 @@ def final(run: Run, module: str) -> Any:
     return {path: value for path, value in flat(saved).items() if not any(part in path for part in left_out)}
 
 
-@pytest.mark.filterwarnings("ignore")  # what SWIG made warns as it is imported, and crashes where that is an error
+@pytest.mark.filterwarnings("ignore")  # modules made by SWIG warn on import, and crash if the warning is an error
 @pytest.mark.parametrize(
     "env", [pytest.param(env, marks=pytest.mark.slow if env == "BipedalWalker-v3" else ()) for env in ENVS]
 )
-def test_a_killed_run_resumes_to_the_same_bits(fork: Callable[..., Fork], env: str, tmp_path: Path) -> None:
-    module, own = ENVS[env]
+def test_killed_run_resumes_exactly(fork: Callable[..., Fork], env: str, tmp_path: Path) -> None:
+    module, extra = ENVS[env]
     if find_spec(module) is None:
         pytest.skip(f"{module} is not installed")
-    options = {**OPTIONS, **own}
+    options = {**OPTIONS, **extra}
     whole = train(TINY, env, options, out=tmp_path, name="whole", hooks=False)
     child = fork("-c", CHILD, TINY, env, tmp_path, "155", env={**os.environ, "OPTIONS": json.dumps(options)})
     assert child.wait(PATIENCE) == -signal.SIGKILL

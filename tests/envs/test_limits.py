@@ -1,4 +1,4 @@
-"""Time limits that packages keep by themselves: what is said of one is when an episode of idle actions is truncated."""
+"""Time limits inside other packages: idle episodes are truncated after `spec.limit` steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlplug_envs.families.classic import Gymnasium
 
 
 def idle(env: Env, action: Array) -> list[tuple[int, bool]]:
-    """The lengths of an environment's first two episodes of one action, and whether each was truncated."""
+    """The lengths of the first two episodes of one repeated action, and whether each was truncated."""
     env.reset(0)
     ends: list[tuple[int, bool]] = []
     while len(ends) < 2:
@@ -30,12 +30,12 @@ def assert_holds(env: Env, action: Array, limit: int) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "limit"), [({}, 256), ({"max_steps": 9}, 9), ({"max_episode_steps": 7}, 7)])
-def test_minigrid(arguments: dict[str, object], limit: int) -> None:
+def test_minigrid_has_its_limit(arguments: dict[str, object], limit: int) -> None:
     pytest.importorskip("minigrid", reason="the extra rlplug-envs[minigrid] is not installed")
     assert_holds(Gymnasium(arguments).make("MiniGrid-Empty-8x8-v0", 1), np.array([6]), limit)
 
 
-def test_a_level_of_babyai_whose_episodes_have_limits_of_their_own_says_none() -> None:
+def test_babyai_level_with_changing_limits_has_no_limit() -> None:
     pytest.importorskip("minigrid", reason="the extra rlplug-envs[minigrid] is not installed")
     levels = Gymnasium().make("BabyAI-MiniBossLevel-v0", 1)
     assert levels.spec.limit == 0
@@ -52,14 +52,14 @@ def test_a_level_of_babyai_whose_episodes_have_limits_of_their_own_says_none() -
         ({}, "atari:noop_max=0,fire=false,frame_skip=1", 402),
     ],
 )
-def test_atari_counts_frames(arguments: dict[str, object], wrap: str, limit: int) -> None:
+def test_atari_limit_counts_frames(arguments: dict[str, object], wrap: str, limit: int) -> None:
     pytest.importorskip("cv2", reason="the extra rlplug-envs[atari] is not installed")
     pytest.importorskip("ale_py", reason="the extra rlplug-envs[atari] is not installed")
     games = Gymnasium({"max_num_frames_per_episode": 402, **arguments}).make("ALE/Pong-v5", 1)
     assert_holds(wrap_env(games, [WrapperSpec.parse(wrap)] if wrap else []), np.array([0]), limit)
 
 
-def test_atari_as_it_is_plays_half_an_hour_less_the_frames_that_open_an_episode() -> None:
+def test_default_atari_limit_is_half_an_hour() -> None:
     pytest.importorskip("cv2", reason="the extra rlplug-envs[atari] is not installed")
     pytest.importorskip("ale_py", reason="the extra rlplug-envs[atari] is not installed")
     bare, as_dqn = Gymnasium().make("ALE/Pong-v5", 1), [WrapperSpec.parse("atari")]
@@ -78,19 +78,19 @@ def test_atari_as_it_is_plays_half_an_hour_less_the_frames_that_open_an_episode(
     ],
 )
 @pytest.mark.filterwarnings("ignore")  # of the package about itself
-def test_highway_counts_seconds(id: str, config: dict[str, Any], limit: int) -> None:
+def test_highway_limit_counts_seconds(id: str, config: dict[str, Any], limit: int) -> None:
     pytest.importorskip("highway_env")
     env = Gymnasium({"config": config}).make(id, 1)
     assert_holds(env, np.zeros((1, *env.spec.action.shape), np.float32), limit)  # type: ignore[misc]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_road_that_heeds_no_duration_says_none() -> None:
+def test_road_that_ignores_duration_has_no_limit() -> None:
     pytest.importorskip("highway_env")
     assert Gymnasium({"config": {"duration": 2}}).make("merge-v0", 1).spec.limit == 0
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_control_suite() -> None:
+def test_dm_control_has_its_limit() -> None:
     pytest.importorskip("shimmy", reason="the extra rlplug-envs[dm-control] is not installed")
     assert_holds(Gymnasium().make("dm_control/cartpole-balance-v0", 1), np.zeros((1, 1), np.float32), 1000)

@@ -1,4 +1,4 @@
-"""Environments that raise where a forbidden action is taken: nothing on our side takes one, whatever is tried out."""
+"""No self-test, wrapper or timing takes an action that the mask forbids."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS = [Strict, Inside, Several]
 
 
 class Nested(Strict):
-    """The choice lies in a dictionary."""
+    """The masked choice is nested in a dictionary."""
 
     action_space = spaces.Dict({"deep": spaces.Tuple((spaces.Discrete(3, start=-1), spaces.MultiBinary(2)))})
 
@@ -46,20 +46,20 @@ SIZES = {"hunter": 3, "prey": 5}
 
 
 class Hunt(ParallelEnv[str, Any, int]):
-    """Two agents with different spaces, each of whom may make every other choice, with its mask beside what it sees."""
+    """Two agents with different spaces, masks in their observations, and every other choice allowed."""
 
     metadata = {"name": "hunt", "is_parallelizable": True}
     render_mode = None
     possible_agents = list(SIZES)
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        seen = spaces.Box(-1, 1, (2 if agent == "prey" else 1,), np.float32)
-        return spaces.Dict({"observation": seen, "action_mask": spaces.MultiBinary(SIZES[agent])})
+        box = spaces.Box(-1, 1, (2 if agent == "prey" else 1,), np.float32)
+        return spaces.Dict({"observation": box, "action_mask": spaces.MultiBinary(SIZES[agent])})
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
         return spaces.Discrete(SIZES[agent])
 
-    def seen(self) -> dict[str, Any]:
+    def observe(self) -> dict[str, Any]:
         self.masks = {name: np.int8([(choice + self.time) % 2 == 0 for choice in range(SIZES[name])]) for name in SIZES}
         shapes = {name: self.observation_space(name)["observation"].shape for name in SIZES}
         return {
@@ -69,7 +69,7 @@ class Hunt(ParallelEnv[str, Any, int]):
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
         self.agents, self.time = list(SIZES), 0
-        return self.seen(), {name: {} for name in SIZES}
+        return self.observe(), {name: {} for name in SIZES}
 
     def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
         for name, choice in actions.items():
@@ -79,7 +79,7 @@ class Hunt(ParallelEnv[str, Any, int]):
         over = self.time == 20
         self.agents = [] if over else self.agents
         each = dict.fromkeys
-        return self.seen(), each(SIZES, 1.0), each(SIZES, over), each(SIZES, False), {name: {} for name in SIZES}
+        return self.observe(), each(SIZES, 1.0), each(SIZES, over), each(SIZES, False), {name: {} for name in SIZES}
 
 
 def hunt(worlds: int = 1, inexact: str | None = "") -> Agents:
@@ -87,14 +87,14 @@ def hunt(worlds: int = 1, inexact: str | None = "") -> Agents:
 
 
 class Partly(ParallelEnv[str, Any, int]):
-    """Two agents with the same spaces; the `info` of the second alone has a mask, from the step `begins` on."""
+    """Two agents with the same spaces; only the second has a mask in `info`, from the step `start` on."""
 
     metadata = {"name": "partly", "is_parallelizable": True}
     render_mode = None
     possible_agents = ["free", "bound"]
 
-    def __init__(self, begins: int = 0) -> None:
-        self.begins = begins
+    def __init__(self, start: int = 0) -> None:
+        self.start = start
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         return spaces.Discrete(21)
@@ -102,13 +102,13 @@ class Partly(ParallelEnv[str, Any, int]):
     def action_space(self, agent: str) -> spaces.Space[Any]:
         return spaces.Discrete(3)
 
-    def told(self) -> dict[str, Any]:
+    def infos(self) -> dict[str, Any]:
         self.mask = np.int8([self.time % 2, 1 - self.time % 2, 0])
-        return {"free": {}, "bound": {"action_mask": self.mask} if self.time >= self.begins else {}}
+        return {"free": {}, "bound": {"action_mask": self.mask} if self.time >= self.start else {}}
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
         self.agents, self.time = list(self.possible_agents), 0
-        return dict.fromkeys(self.agents, 0), self.told()
+        return dict.fromkeys(self.agents, 0), self.infos()
 
     def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
         if not self.mask[actions["bound"]]:
@@ -116,78 +116,78 @@ class Partly(ParallelEnv[str, Any, int]):
         self.time += 1
         over, all, each = self.time == 20, self.possible_agents, dict.fromkeys
         self.agents = [] if over else self.agents
-        return each(all, self.time), each(all, 1.0), each(all, over), each(all, False), self.told()
+        return each(all, self.time), each(all, 1.0), each(all, over), each(all, False), self.infos()
 
 
 @pytest.mark.parametrize("make", [lambda: Parallel(Partly()), lambda: Turns(parallel_to_aec(Partly()))])
-def test_agents_have_masks_where_the_first_has_none(make: Callable[[], Game]) -> None:
-    """The self-test and the walk take random allowed actions, and a forbidden one raises."""
+def test_agents_without_masks_may_do_everything(make: Callable[[], Game]) -> None:
+    """The self-test and the loop take random allowed actions; a forbidden one would raise."""
     env = Agents(make, 2, "partly")
     assert env.spec.inexact == ""
     env.spec.action.seed(0)
     now = env.reset(0)
     for _ in range(150):
         mask = now.obs["action_mask"]
-        assert mask[[0, 2]].all()  # who is told none may do everything
+        assert mask[[0, 2]].all()  # the agent without a mask
         now = env.step(legal(env.spec.action, sample(env.spec.action, 4), mask))
     assert mask[1].sum() == mask[3].sum() == 1
 
 
-def test_a_mask_that_comes_later_than_the_reset_is_said() -> None:
-    env = Agents(lambda: Parallel(Partly(begins=1)), 1, "partly", "")
+def test_mask_after_the_first_reset_raises() -> None:
+    env = Agents(lambda: Parallel(Partly(start=1)), 1, "partly", "")
     env.reset(0)
     with pytest.raises(BadEnv, match="partly: the info of bound has an 'action_mask', but after the first reset"):
         env.step(np.array([0, 1]))
 
 
-def test_a_mask_that_stops_in_the_middle_of_an_episode_is_said() -> None:
+def test_mask_missing_within_an_episode_raises() -> None:
     world = Partly()
     env = Agents(lambda: Parallel(world), 1, "partly", "")
     env.reset(0)
-    world.begins = 99
+    world.start = 99
     with pytest.raises(BadEnv, match="partly: info has no 'action_mask' in the middle of an episode"):
         env.step(np.array([0, 1]))
 
 
-def test_agents_with_different_spaces_are_tried_out_with_allowed_actions() -> None:
+def test_self_test_of_different_agents_takes_allowed_actions() -> None:
     assert hunt(inexact=None).spec.inexact == ""
     assert seconds_per_step(hunt()) > 0
 
 
-def test_agents_with_different_spaces_keep_to_their_masks_under_sticky_actions() -> None:
+def test_sticky_actions_of_different_agents_are_allowed() -> None:
     assert self_test(lambda: StickyActions(hunt(2), StickyActionsConfig(probability=0.7))) == ""
 
 
-def test_a_stack_of_frames_leaves_each_kind_its_mask() -> None:
+def test_frame_stack_keeps_the_mask_of_each_kind() -> None:
     env, bare = FrameStack(hunt(), FrameStackConfig(frames=2)), hunt()
-    seen, plain = env.reset(0).obs, bare.reset(0).obs
+    stacked, plain = env.reset(0).obs, bare.reset(0).obs
     for kind in SIZES:
-        assert seen[kind].keys() == env.spec.obs[kind].spaces.keys()  # type: ignore[index]
-        assert np.array_equal(seen[kind]["action_mask"], plain[kind]["action_mask"])
+        assert stacked[kind].keys() == env.spec.obs[kind].spaces.keys()  # type: ignore[index]
+        assert np.array_equal(stacked[kind]["action_mask"], plain[kind]["action_mask"])
 
 
-def test_spaces_of_several_kinds_are_not_made_one_vector() -> None:
+def test_flatten_of_different_agents_raises() -> None:
     with pytest.raises(UsageError, match="flatten makes one vector, and the agents of hunt have different spaces"):
         Flatten(hunt(), Config())
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_tried_out_with_allowed_actions(kind: type[Strict]) -> None:
+def test_self_test_of_rows_takes_allowed_actions(kind: type[Strict]) -> None:
     assert SerialEnvs(kind, 2).spec.inexact == ""
 
 
 @for_each("kind", KINDS)
 @for_each("mode", AutoresetMode)
-def test_vector_environments_are_tried_out_with_allowed_actions(kind: type[Strict], mode: AutoresetMode) -> None:
+def test_self_test_of_vectors_takes_allowed_actions(kind: type[Strict], mode: AutoresetMode) -> None:
     assert Adapter(lambda: SyncVectorEnv([kind] * 3, autoreset_mode=mode)).spec.inexact == ""
 
 
-def test_hidden_state_shows_though_masks_then_differ() -> None:
-    """Each continuation goes by its own masks, or it would do what is forbidden there."""
+def test_self_test_finds_hidden_state_despite_different_masks() -> None:
+    """Each continuation uses its own masks; otherwise it would take forbidden actions."""
     assert "differs" in SerialEnvs(Hiding, 1).spec.inexact
 
 
-def test_a_mask_that_does_not_fit_is_said_in_one_sentence() -> None:
+def test_mask_of_the_wrong_length_raises() -> None:
     class Short(Strict):
         action_space = spaces.Discrete(4)
 
@@ -196,64 +196,66 @@ def test_a_mask_that_does_not_fit_is_said_in_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1e9, -np.inf, np.nan])
-def test_a_mask_in_the_observation_that_is_added_to_logits_is_refused(wrong: float) -> None:
-    """Every number but 0 allows, so such a mask would allow what it forbids, and forbid all else."""
+def test_additive_mask_in_the_observation_raises(wrong: float) -> None:
+    """Any number except 0 allows, so a mask of logits would mean the opposite."""
 
     class Added(Strict):
         observation_space = spaces.Dict(obs=spaces.Box(-1, 1, (1,)), action_mask=spaces.Box(-np.inf, np.inf, (3,)))
 
-        def seen(self) -> Any:
+        def observe(self) -> Any:
             mask = [0, wrong if self.time == 2 else 0, 0]
             return {"obs": np.zeros(1, np.float32), "action_mask": np.array(mask, np.float32)}
 
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
             self.time = 0
-            return self.seen(), {}
+            return self.observe(), {}
 
         def step(self, action: Any) -> Any:
             self.time += 1
-            return self.seen(), 0.0, False, False, {}
+            return self.observe(), 0.0, False, False, {}
 
-    said = f"step 2 of its episode: the observation 'action_mask' holds {wrong:g}; give 1 for each choice that is allow"
-    with pytest.raises(BadEnv, match=said.replace("+", ".")):
+    message = (
+        f"step 2 of its episode: the observation 'action_mask' holds {wrong:g}; give 1 for each choice that is allow"
+    )
+    with pytest.raises(BadEnv, match=message.replace("+", ".")):
         SerialEnvs(Added, 2, "Added-v0")
 
 
 @pytest.mark.parametrize("length", [1, 2])
-def test_a_mask_that_changes_its_length_is_said(length: int) -> None:
-    """Also one of a single entry, which numpy would spread over all choices."""
+def test_mask_that_changes_its_length_raises(length: int) -> None:
+    """Also one with a single entry, which numpy would broadcast to all choices."""
 
     class Shrinking(Walk):
         def step(self, action: Any) -> Any:
-            *told, info = super().step(action)
-            return *told, {"action_mask": info["action_mask"][: length if self.time == 2 else None]}
+            *results, info = super().step(action)
+            return *results, {"action_mask": info["action_mask"][: length if self.time == 2 else None]}
 
-    said = rf"Walk: info\['action_mask'\] has shape \({length},\), and in the first reset it had \(3,\)"
-    env = SerialEnvs(Shrinking, 1, "Walk", inexact="")
+    message = rf"Walk: info\['action_mask'\] has shape \({length},\), and in the first reset it had \(3,\)"
+    serial = SerialEnvs(Shrinking, 1, "Walk", inexact="")
     vector = Adapter(lambda: SyncVectorEnv([Shrinking], autoreset_mode=AutoresetMode.NEXT_STEP), "Walk", inexact="")
-    for one in (env, vector):
-        one.reset(0)
-        one.step(np.zeros(1, np.int64))
-        with pytest.raises(BadEnv, match=said):
-            one.step(np.zeros(1, np.int64))
+    for envs in (serial, vector):
+        envs.reset(0)
+        envs.step(np.zeros(1, np.int64))
+        with pytest.raises(BadEnv, match=message):
+            envs.step(np.zeros(1, np.int64))
 
 
 class Walk(gymnasium.Env[Any, Any]):
-    """Says in `info` that every choice is allowed."""
+    """Its mask allows every choice."""
 
     observation_space = spaces.Box(0, 9, (1,), np.float32)
     action_space = spaces.Discrete(3)
 
-    def told(self) -> tuple[Any, dict[str, Any]]:
+    def observe(self) -> tuple[Any, dict[str, Any]]:
         return np.float32([self.time]), {"action_mask": np.ones(3, np.int8)}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.time = 0
-        return self.told()
+        return self.observe()
 
     def step(self, action: Any) -> Any:
         self.time += 1
-        obs, info = self.told()
+        obs, info = self.observe()
         return obs, 1.0, False, False, info
 
 
@@ -261,15 +263,15 @@ class Walk(gymnasium.Env[Any, Any]):
     ("words", "instead"),
     [("MaxAndSkipObservation:skip=4", "action-repeat"), ("StickyAction:repeat_action_probability=1", "sticky-actions")],
 )
-def test_wrappers_of_gymnasium_that_repeat_actions_are_refused_where_there_are_masks(words: str, instead: str) -> None:
+def test_gymnasium_wrappers_that_repeat_actions_raise_with_masks(words: str, instead: str) -> None:
     single = Single.parse(*f"gymnasium:{words}".rsplit(":", 1))
     with pytest.raises(UsageError, match=rf"repeats actions, also those that the masks of Walk.*--wrap {instead}"):
         SerialEnvs(Walk, 2, "Walk", inexact="").inside(single)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_sticky_action_sticks_only_where_it_is_allowed(kind: type[Strict]) -> None:
-    """Repeated for ever, unless it is forbidden by then: what was chosen instead is what is repeated from there on."""
+def test_sticky_action_repeats_only_allowed_actions(kind: type[Strict]) -> None:
+    """With probability 1, an action repeats until it is forbidden; then the next chosen action repeats."""
     env = StickyActions(SerialEnvs(kind, 3, inexact=""), StickyActionsConfig(probability=1.0))
     env.spec.action.seed(0)
     now, stuck = env.reset(0), 0
@@ -287,12 +289,12 @@ def test_a_sticky_action_sticks_only_where_it_is_allowed(kind: type[Strict]) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sticky_actions_under_a_mask_go_on_to_the_same_bits(kind: type[Strict]) -> None:
+def test_sticky_actions_with_masks_resume_exactly(kind: type[Strict]) -> None:
     assert self_test(lambda: StickyActions(SerialEnvs(kind, 3, inexact=""), StickyActionsConfig(probability=0.7))) == ""
 
 
 @pytest.mark.parametrize("kind", [*KINDS, Nested])
-def test_a_repeated_action_is_taken_only_as_long_as_it_is_allowed(kind: type[Strict]) -> None:
+def test_action_repeat_stops_when_the_action_is_forbidden(kind: type[Strict]) -> None:
     env = ActionRepeat(SerialEnvs(kind, 3, inexact=""), ActionRepeatConfig(times=4))
     env.spec.action.seed(0)
     now, rewards = env.reset(0), set[float]()
@@ -302,41 +304,41 @@ def test_a_repeated_action_is_taken_only_as_long_as_it_is_allowed(kind: type[Str
     assert rewards >= {1, 2, 3}
 
 
-def test_moments_of_masked_observations_are_refused() -> None:
+def test_normalizing_masked_observations_raises() -> None:
     env = Flatten(SerialEnvs(Strict, 2, inexact=""), Config())
     with pytest.raises(UsageError, match=r"hold an action_mask, which it does not support; leave it out: --net\.norm"):
         NormalizeObs(env, NormalizeObsConfig())
 
 
-def test_a_mask_without_choices_forbids_none() -> None:
+def test_mask_of_zeros_forbids_nothing() -> None:
     assert not forbids(np.zeros(3), spaces.Discrete(3), 1)
 
 
 class Forgetful(gymnasium.Env[Any, Any]):
-    """Allows the first action alone, and says so until step `until` of an episode that never ends."""
+    """Its mask allows only the first action and is missing from step `until` on; its episode never ends."""
 
     observation_space, action_space = spaces.Discrete(1), spaces.Discrete(2)
 
     def __init__(self, until: int) -> None:
         self.until, self.time = until, 0
 
-    def told(self) -> Any:
+    def infos(self) -> Any:
         return {"action_mask": np.array([1, 0], np.int8)} if self.time < self.until else {}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.time = 0
-        return 0, self.told()
+        return 0, self.infos()
 
     def step(self, action: Any) -> Any:
         self.time += 1
-        return 0, 1.0, False, False, self.told()
+        return 0, 1.0, False, False, self.infos()
 
 
 @pytest.mark.parametrize("others", [99, 2], ids=["one row", "all rows"])
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_a_mask_that_stops_in_the_middle_of_an_episode_is_said_of_a_vector(mode: AutoresetMode, others: int) -> None:
-    made = [lambda: Forgetful(others), lambda: Forgetful(2)]
-    env = Adapter(lambda: SyncVectorEnv(made, autoreset_mode=mode), "forgetful", inexact="a test")
+def test_mask_missing_within_an_episode_of_a_vector_raises(mode: AutoresetMode, others: int) -> None:
+    makes = [lambda: Forgetful(others), lambda: Forgetful(2)]
+    env = Adapter(lambda: SyncVectorEnv(makes, autoreset_mode=mode), "forgetful", inexact="a test")
     env.reset(0)
     assert env.step(np.zeros(2, np.int64)).obs["action_mask"].tolist() == [[1, 0]] * 2
     with pytest.raises(BadEnv, match=r"forgetful.*: info has no 'action_mask' in the middle of an episode") as raised:
@@ -345,7 +347,7 @@ def test_a_mask_that_stops_in_the_middle_of_an_episode_is_said_of_a_vector(mode:
         assert str(raised.value).startswith("forgetful, environment 1, step 2 of its episode: ")
 
 
-def test_masks_of_agents_begin_anew_with_the_worlds() -> None:
+def test_reset_restores_the_masks_of_agents() -> None:
     env = Agents(lambda: Parallel(Partly()), 1, "partly", "")
     first = env.reset(0).obs["action_mask"].copy()
     env.step(np.array([0, 1]))

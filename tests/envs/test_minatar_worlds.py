@@ -1,4 +1,4 @@
-"""The games of MinAtar in torch: the transitions of the package `minatar` from the same states."""
+"""MinAtar games in torch have the transitions of the package `minatar`."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def of_invaders(game: Any) -> dict[str, Any]:
     }
 
 
-def aiming(state: dict[str, Any], random: np.random.Generator) -> int:
-    """Follow the ball, or avoid bullets; sometimes at random."""
+def choose_action(state: dict[str, Any], random: np.random.Generator) -> int:
+    """Follow the ball or avoid bullets; 15 % of actions are random."""
     if random.random() < 0.15:
         return int(random.integers(4))
     if "ball" in state:
@@ -61,7 +61,7 @@ def aiming(state: dict[str, Any], random: np.random.Generator) -> int:
     return 1 + int(random.integers(2)) if column else 3
 
 
-#: The package's name of a game, ours, its state, and the letters of our actions there.
+#: By our name: the package's name, the function that reads its state, and the letters of our actions.
 GAMES: dict[str, tuple[str, Callable[[Any], dict[str, Any]], str]] = {
     "MinAtar-Breakout-v1": ("breakout", of_breakout, "nlrn"),
     "MinAtar-SpaceInvaders-v1": ("space_invaders", of_invaders, "nlrf"),
@@ -73,7 +73,7 @@ def rows_of(states: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", GAMES)
-def test_transitions_are_those_of_the_package(minatar: Any, name: str) -> None:
+def test_transitions_match_the_package(minatar: Any, name: str) -> None:
     game, state_of, letters = GAMES[name]
     env = minatar.Environment(game, sticky_action_prob=0.0)
     env.seed(0)
@@ -82,14 +82,14 @@ def test_transitions_are_those_of_the_package(minatar: Any, name: str) -> None:
     before, actions, after, results = [], [], [], []
     for _ in range(STEPS):
         before.append({key: np.copy(value) for key, value in state_of(env.env).items()})
-        action = aiming(before[-1], random)
+        action = choose_action(before[-1], random)
         reward, terminal = env.act("nlurdf".index(letters[action]))
         after.append({key: np.copy(value) for key, value in state_of(env.env).items()})
         actions.append(0 if action == 3 and letters[3] == "n" else action)
         results.append((reward, terminal, env.state()))
         if terminal:
             env.reset()
-            if game == "breakout":  # so that some walls are broken whole
+            if game == "breakout":  # so that some walls are broken completely
                 env.env.brick_map *= random.random((10, 10)) < 0.1
     world: Any = Tensors().make(f"tensor/{name}", STEPS).env  # type: ignore[attr-defined]
     world.sticky = 0.0
@@ -99,35 +99,35 @@ def test_transitions_are_those_of_the_package(minatar: Any, name: str) -> None:
     rewards, ends, observations = (np.array(column) for column in zip(*results, strict=True))
     assert rewards.sum() > 100
     assert ends.sum() > 5
-    # Both games begin again without an end: with a new wall, and with a faster wave.
-    whole = "bricks" if "bricks" in before[0] else "aliens"
-    assert sum(later[whole].sum() > now[whole].sum() for now, later in zip(before, after, strict=True)) > 1
-    going = ~ends  # the package does not say where things are after the end of an episode
-    for key, wanted in rows_of(after).items():
-        np.testing.assert_array_equal(moved[key].numpy()[going], wanted.numpy()[going], key)
+    # Both games continue without an end: with a new wall or a faster wave.
+    targets = "bricks" if "bricks" in before[0] else "aliens"
+    assert sum(later[targets].sum() > now[targets].sum() for now, later in zip(before, after, strict=True)) > 1
+    running = ~ends  # the package does not update positions at the end of an episode
+    for key, expected in rows_of(after).items():
+        np.testing.assert_array_equal(moved[key].numpy()[running], expected.numpy()[running], key)
     np.testing.assert_array_equal(reward.numpy(), rewards)
     np.testing.assert_array_equal(ended.numpy(), ends)
-    np.testing.assert_array_equal(world.observe(moved).numpy()[going], observations[going])
+    np.testing.assert_array_equal(world.observe(moved).numpy()[running], observations[running])
 
 
 @pytest.mark.parametrize("name", GAMES)
-def test_first_states_are_those_of_the_package(minatar: Any, name: str) -> None:
+def test_first_states_match_the_package(minatar: Any, name: str) -> None:
     game, state_of, _ = GAMES[name]
-    wanted = set()
+    expected = set()
     for seed in range(20):
         env = minatar.Environment(game)
         env.seed(seed)
         env.reset()
-        wanted.add(str([(key, np.asarray(value).tolist()) for key, value in state_of(env.env).items()]))
+        expected.add(str([(key, np.asarray(value).tolist()) for key, value in state_of(env.env).items()]))
     world: Any = Tensors().make(f"tensor/{name}", 40).env  # type: ignore[attr-defined]
     world.reset(seed=0)
     found = {
         str([(key, rows[row].tolist()) for key, rows in world.rows.items() if key != "action"]) for row in range(40)
     }
-    assert found == wanted
+    assert found == expected
 
 
-def test_sticky_actions_repeat_the_last_one() -> None:
+def test_sticky_actions_repeat_the_last_action() -> None:
     draw = DeviceGenerator(0, torch.device("cpu"))
     chosen, last = torch.ones(10_000, dtype=torch.int64), torch.full((10_000,), 2)
     with HostReads() as reads:

@@ -1,4 +1,4 @@
-"""MuJoCo's environments continue to the same bits, though their state lies in C; and MuJoCo keeps quiet."""
+"""MuJoCo environments have their state in C, continue exactly and print nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
 from tests.cli.warm import Fork
-from tests.envs.continuing import continued_afresh
+from tests.envs.continuing import continue_in_new_process
 from tests.waiting import PATIENCE
 
 pytest.importorskip("mujoco", reason="the extra rlplug-envs[mujoco] is not installed")
@@ -30,14 +30,14 @@ NAMES = (
 )  # fmt: skip
 
 
-def test_all_continue_exactly_in_another_process(fork: Callable[..., Fork], tmp_path: Path) -> None:
-    told = continued_afresh(fork, [(name, 2) for name in NAMES], tmp_path)
-    assert told["Hopper-v5_2"][1] > 20  # episodes ended on the way
-    assert told["HalfCheetah-v5_2"][1] == 0
+def test_mujoco_continues_exactly_in_another_process(fork: Callable[..., Fork], tmp_path: Path) -> None:
+    results = continue_in_new_process(fork, [(name, 2) for name in NAMES], tmp_path)
+    assert results["Hopper-v5_2"][1] > 20  # with ends of episodes
+    assert results["HalfCheetah-v5_2"][1] == 0
 
 
 class Heavier(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """The hopper weighs something else in every episode."""
+    """The hopper has another weight in each episode."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         obs, info = self.env.reset(seed=seed, options=options)
@@ -46,7 +46,7 @@ class Heavier(gymnasium.Wrapper[Any, Any, Any, Any]):
         return obs, info
 
 
-def test_a_model_that_changes_is_noticed() -> None:
+def test_model_that_changes_is_inexact() -> None:
     env = SerialEnvs(lambda: Heavier(gymnasium.make("Hopper-v5")), 1, "Heavier-v0")
     assert env.spec.inexact == "attribute 'model' is not the MuJoCo model that was captured; it changes during use"
 
@@ -55,35 +55,35 @@ def test_a_model_that_changes_is_noticed() -> None:
     ("name", "arguments", "camera"),
     [("Hopper-v5", {}, 0), ("InvertedPendulum-v5", {}, -1), ("Hopper-v5", {"camera_id": -1}, -1)],
 )
-def test_a_film_follows_what_walks(name: str, arguments: dict[str, object], camera: int) -> None:
-    """What has no such camera is seen from where it stays; and whoever chooses a camera gets it."""
+def test_film_camera_follows_the_body(name: str, arguments: dict[str, object], camera: int) -> None:
+    """Without a tracking camera the free one is used; a chosen camera is kept."""
     shown: Any = Gymnasium(arguments).make_shown(name, "rgb_array")
     assert shown.envs[0].unwrapped.mujoco_renderer.camera_id == camera
 
 
-def test_another_simulation_is_refused() -> None:
-    one, other = (gymnasium.make("Swimmer-v5").unwrapped for _ in range(2))
-    one.reset(seed=0)
-    other.data = None  # type: ignore[attr-defined]
+def test_restore_without_a_simulation_raises() -> None:
+    saved, fresh = (gymnasium.make("Swimmer-v5").unwrapped for _ in range(2))
+    saved.reset(seed=0)
+    fresh.data = None  # type: ignore[attr-defined]
     with pytest.raises(Uncapturable, match="attribute 'data' was a MuJoCo simulation, here it is a NoneType"):
-        restore(other, capture(one))
+        restore(fresh, capture(saved))
 
 
-def test_values_derived_in_a_step_are_restored() -> None:
-    """Ant's reward of a step begins with where its torso was, which MuJoCo derives in the step before."""
-    one, other = (gymnasium.make("Ant-v5").unwrapped for _ in range(2))
-    for env, seed in ((one, 0), (other, 1)):
+def test_derived_values_are_restored() -> None:
+    """Ant's reward needs the position of its torso, which MuJoCo derives in the step before."""
+    saved, fresh = (gymnasium.make("Ant-v5").unwrapped for _ in range(2))
+    for env, seed in ((saved, 0), (fresh, 1)):
         env.reset(seed=seed)
         for _ in range(20):
             env.step(np.full(8, 0.5, np.float32))
-    restore(other, capture(one))
-    simulations: list[Any] = [one.data, other.data]  # type: ignore[attr-defined]
+    restore(fresh, capture(saved))
+    simulations: list[Any] = [saved.data, fresh.data]  # type: ignore[attr-defined]
     for name in ("qpos", "qvel", "qacc_warmstart", "xpos", "cfrc_ext", "cinert"):
-        mine, theirs = (getattr(simulation, name) for simulation in simulations)
-        assert mine.tobytes() == theirs.tobytes(), name
+        expected, restored = (getattr(simulation, name) for simulation in simulations)
+        assert expected.tobytes() == restored.tobytes(), name
 
 
-def test_model_files_are_not_complained_about(
+def test_mujoco_prints_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -101,8 +101,8 @@ print(env.step(env.spec.action.sample()[None]).count)
 """
 
 
-def test_environments_that_cannot_render_still_step() -> None:
-    """MuJoCo loads what draws as it is imported, and cannot be imported where that fails."""
+def test_mujoco_steps_without_rendering() -> None:
+    """Importing MuJoCo loads its renderer and fails if that fails."""
     words, environment = [sys.executable, "-W", "ignore", "-c", STEPS], {**os.environ, "MUJOCO_GL": "crayons"}
     done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr

@@ -1,4 +1,4 @@
-"""What an environment gives is what agents see, or a sentence says where it is not: numpy wraps and cuts in silence."""
+"""Values that a dtype cannot hold raise errors: numpy would wrap or truncate them silently."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SMALL = spaces.Discrete(100, dtype=np.int8)
 
 
 class Gives(gymnasium.Env[Any, Any]):
-    """Gives one value up to the first step of an episode and another one from the second on, for four steps."""
+    """Gives `good` in reset and first step, then `bad`; episodes have four steps."""
 
     action_space = spaces.Discrete(2)
 
@@ -50,22 +50,22 @@ class Gives(gymnasium.Env[Any, Any]):
 
 
 class Rows(VectorEnv[Any, Any, Any]):
-    """The same for two environments, in arrays as they are given."""
+    """A vector of two such environments; the first always gives `good`."""
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
-    def __init__(self, one: Gives) -> None:
-        self.one, self.num_envs = one, 2
-        self.single_observation_space, self.single_action_space = one.observation_space, one.action_space
-        self.observation_space, self.action_space = batch_space(one.observation_space, 2), spaces.MultiDiscrete([2, 2])
+    def __init__(self, env: Gives) -> None:
+        self.env, self.num_envs = env, 2
+        self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
+        self.observation_space, self.action_space = batch_space(env.observation_space, 2), spaces.MultiDiscrete([2, 2])
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        good, info = self.one.reset()
+        good, info = self.env.reset()
         return both(good, good), info
 
     def step(self, actions: Any) -> Any:
-        value, reward, over, _, info = self.one.step(0)
-        return both(self.one.good, value), [1.0, reward], [over] * 2, [False] * 2, info
+        value, reward, over, _, info = self.env.step(0)
+        return both(self.env.good, value), [1.0, reward], [over] * 2, [False] * 2, info
 
     def close(self, **kwargs: Any) -> None:
         """There is nothing to close."""
@@ -79,7 +79,7 @@ def both(first: Any, second: Any) -> Any:
 
 
 class Two(ParallelEnv[str, Any, int]):
-    """The same for two agents."""
+    """A world of two agents; the first always gets `good`."""
 
     metadata = {"name": "two"}
     render_mode = None
@@ -107,20 +107,20 @@ class Two(ParallelEnv[str, Any, int]):
         return obs, rewards, flags, dict.fromkeys(names, False), {name: {} for name in names}
 
 
-def serial(one: Gives) -> Any:
-    good = Gives(one.observation_space, one.good, one.good)
-    return SerialEnvs(iter([good, one]).__next__, 2, "Gives", inexact="")
+def serial(env: Gives) -> Any:
+    good = Gives(env.observation_space, env.good, env.good)
+    return SerialEnvs(iter([good, env]).__next__, 2, "Gives", inexact="")
 
 
-def vector(one: Gives) -> Any:
-    return Adapter(lambda: Rows(one), "Gives", inexact="a test")
+def vector(env: Gives) -> Any:
+    return Adapter(lambda: Rows(env), "Gives", inexact="a test")
 
 
-def agents(one: Gives) -> Any:
-    return Agents(lambda: Parallel(Two(one)), 1, "Gives", "")
+def agents(env: Gives) -> Any:
+    return Agents(lambda: Parallel(Two(env)), 1, "Gives", "")
 
 
-#: How a second environment's second step is called in messages.
+#: How messages name the second step of the second environment.
 PLACES = {
     serial: "Gives, environment 1, step 2 of its episode: ", vector: "Gives, environment 1, step 2 of its episode: ",
     agents: "Gives, agent other, step 2 of its episode: ",
@@ -128,8 +128,8 @@ PLACES = {
 every = pytest.mark.parametrize("make", list(PLACES), ids=lambda make: make.__name__)
 
 
-def refused(env: Any) -> str:
-    """What the second step is refused with; the first one is taken."""
+def error_of(env: Any) -> str:
+    """The message of the error that the second step raises."""
     env.reset(0)
     env.step(np.zeros(2, np.int64))
     with pytest.raises(BadEnv) as raised:
@@ -137,73 +137,75 @@ def refused(env: Any) -> str:
     return str(raised.value)
 
 
-def held(low: int, high: int, dtype: str) -> str:
+def bounds(low: int, high: int, dtype: str) -> str:
     return f"and {dtype}, the type of its observation space, has {low} to {high}; let observation_space hold all that"
 
 
 @every
 @pytest.mark.parametrize(
-    ("space", "good", "bad", "said"),
+    ("space", "good", "bad", "message"),
     [
-        (BYTES, np.zeros(2, np.int8), np.array([1, 300]), f"the observation holds 300, {held(-128, 127, 'int8')}"),
-        (FRAMES, np.zeros(2, np.int64), np.array([-1, 3]), f"the observation holds -1, {held(0, 255, 'uint8')}"),
-        (FLAGS, np.zeros(2, np.int8), np.array([0, 2], np.int8), f"the observation holds 2, {held(0, 1, 'bool')}"),
+        (BYTES, np.zeros(2, np.int8), np.array([1, 300]), f"the observation holds 300, {bounds(-128, 127, 'int8')}"),
+        (FRAMES, np.zeros(2, np.int64), np.array([-1, 3]), f"the observation holds -1, {bounds(0, 255, 'uint8')}"),
+        (FLAGS, np.zeros(2, np.int8), np.array([0, 2], np.int8), f"the observation holds 2, {bounds(0, 1, 'bool')}"),
         (
             WORDS,
             np.zeros(2, np.int32),
             np.array([2**40 + 5, 1]),
-            f"the observation holds {2**40 + 5}, {held(-(2**31), 2**31 - 1, 'int32')}",
+            f"the observation holds {2**40 + 5}, {bounds(-(2**31), 2**31 - 1, 'int32')}",
         ),
         (FRAMES, [1, 2], [0.5, 1], "the observation holds 0.5, and its observation space has whole numbers; give one"),
-        (SMALL, 3, 300, f"the observation is 300, {held(-128, 127, 'int8')}"),
+        (SMALL, 3, 300, f"the observation is 300, {bounds(-128, 127, 'int8')}"),
         (SMALL, np.int64(3), 2.7, "the observation is 2.7, and its observation space has whole numbers; give one"),
         (
             spaces.Dict(a=FRAMES),
             {"a": np.zeros(2, np.uint8)},
             {"a": np.array([7, 256])},
-            f"the observation 'a' holds 256, {held(0, 255, 'uint8')}",
+            f"the observation 'a' holds 256, {bounds(0, 255, 'uint8')}",
         ),
     ],
 )
-def test_a_number_that_its_type_does_not_hold_is_named(make: Any, space: Any, good: Any, bad: Any, said: str) -> None:
-    if make is vector and space is SMALL:  # several of them are an array
-        good, bad, said = np.int8(3), np.int16(300), f"the observation holds 300, {held(-128, 127, 'int8')}"
-    assert refused(make(Gives(space, good, bad))).startswith(PLACES[make] + said)
+def test_integers_outside_their_dtype_raise(make: Any, space: Any, good: Any, bad: Any, message: str) -> None:
+    if make is vector and space is SMALL:  # its observations are one array
+        good, bad, message = np.int8(3), np.int16(300), f"the observation holds 300, {bounds(-128, 127, 'int8')}"
+    assert error_of(make(Gives(space, good, bad))).startswith(PLACES[make] + message)
 
 
 @every
 @pytest.mark.parametrize("nested", [False, True])
-def test_floats_are_not_cut_to_whole_numbers(make: Any, nested: bool) -> None:
-    """As frames are that are said to be bytes, and come scaled to [0, 1]; those of the reset may be whole by chance."""
+def test_floats_in_an_integer_space_raise(make: Any, nested: bool) -> None:
+    """For example frames declared as bytes but scaled to [0, 1]; the first may be whole by chance."""
     space: Any = spaces.Dict(a=FRAMES) if nested else FRAMES
     good, bad = np.zeros(2, np.uint8), np.ones(2, np.float32)
     env = Gives(space, {"a": good} if nested else good, {"a": bad} if nested else bad)
     name = " 'a'" if nested else ""
-    # A batch has one type.
+    # The message names no row, because a batch has one dtype.
     place = "Gives: " if make is vector else PLACES[make]
-    assert refused(make(env)) == (
+    assert error_of(make(env)) == (
         f"{place}the observation{name} is an array of float32, its observation space says uint8; give uint8, or "
         "declare the space with the bounds and the dtype of these observations"
     )
 
 
 @pytest.mark.parametrize("bad", [np.array(["1", "2"]), np.array([1, 2], object), np.array([1j, 2])], ids=str)
-def test_non_numeric_values_are_named(bad: Any) -> None:
-    said = refused(serial(Gives(FLOATS, np.zeros(2, np.float32), bad)))
-    assert said.startswith(f"{PLACES[serial]}the observation is an array of {bad.dtype}, its observation space says fl")
+def test_non_numeric_observations_raise(bad: Any) -> None:
+    message = error_of(serial(Gives(FLOATS, np.zeros(2, np.float32), bad)))
+    assert message.startswith(
+        f"{PLACES[serial]}the observation is an array of {bad.dtype}, its observation space says fl"
+    )
 
 
 @pytest.mark.parametrize(
-    ("space", "bad", "said"),
+    ("space", "bad", "message"),
     [
         (spaces.Discrete(3), 10**30, f"is {10**30}, its observation space says int64"),
         (spaces.Discrete(3), None, "is None, its observation space says int64"),
         (FLOATS, [[1], [2, 3]], "is not an array of numbers: "),
     ],
 )
-def test_values_that_fit_no_array_are_named(space: Any, bad: Any, said: str) -> None:
+def test_observations_that_fit_no_array_raise(space: Any, bad: Any, message: str) -> None:
     good = 1 if space is not FLOATS else np.zeros(2, np.float32)
-    assert refused(serial(Gives(space, good, bad))).startswith(f"{PLACES[serial]}the observation {said}")
+    assert error_of(serial(Gives(space, good, bad))).startswith(f"{PLACES[serial]}the observation {message}")
 
 
 @every
@@ -239,7 +241,7 @@ def test_other_dtypes_are_accepted_if_values_fit(make: Any, space: Any, good: An
 
 @every
 @pytest.mark.parametrize(
-    ("space", "good", "bad", "said"),
+    ("space", "good", "bad", "message"),
     [
         (FLOATS, np.zeros(2, np.float32), np.array([0, np.inf], np.float32), "an observation is infinite (inf); give"),
         (FLOATS, np.zeros(2, np.float32), np.array([0, -np.inf]), "an observation is infinite (-inf); give finite"),
@@ -258,13 +260,13 @@ def test_other_dtypes_are_accepted_if_values_fit(make: Any, space: Any, good: An
         ),
     ],
 )
-def test_infinite_observations_are_named(make: Any, space: Any, good: Any, bad: Any, said: str) -> None:
-    """And numpy says nothing: warnings are errors here."""
-    assert refused(make(Gives(space, good, bad))).startswith(PLACES[make] + said)
+def test_infinite_observations_raise(make: Any, space: Any, good: Any, bad: Any, message: str) -> None:
+    """And numpy does not warn: warnings are errors in these tests."""
+    assert error_of(make(Gives(space, good, bad))).startswith(PLACES[make] + message)
 
 
 @pytest.mark.parametrize("make", [serial, vector], ids=["serial", "vector"])
-def test_large_finite_observations_and_rewards_are_taken_in_silence(make: Any) -> None:
+def test_large_finite_values_are_accepted_without_warnings(make: Any) -> None:
     good, large = np.zeros(2, np.float32), np.array([3e38, -1e30], np.float32)
     env = make(Gives(FLOATS, good, large, reward=1e30))
     env.reset(0)
@@ -274,7 +276,7 @@ def test_large_finite_observations_and_rewards_are_taken_in_silence(make: Any) -
     assert now.reward.max() == np.float32(1e30)
 
 
-def test_an_infinity_behind_large_numbers_is_still_noticed() -> None:
+def test_detects_infinity_after_large_values() -> None:
     obs = np.full((2, 2), 1e30, np.float32)
     watch = Watch(FLOATS, obs, "Large")
     assert watch.suspects()
@@ -289,7 +291,7 @@ def test_an_infinity_behind_large_numbers_is_still_noticed() -> None:
         watch.examine([1, 2])
 
 
-def test_an_infinity_behind_what_lies_far_out_is_still_noticed() -> None:
+def test_detects_infinity_after_values_out_of_bounds() -> None:
     box = spaces.Box(-1, 1, (2,), np.float32)
     obs = allocate(box, 1)
     watch = Watch(box, obs, "Far out")
@@ -302,35 +304,36 @@ def test_an_infinity_behind_what_lies_far_out_is_still_noticed() -> None:
 
 @every
 @pytest.mark.parametrize(
-    ("reward", "said"),
+    ("reward", "message"),
     [
         (10**400, "a number of 1329 bits, more than float32 holds; give a smaller number"),
         (1e300, "1e+300, more than float32 holds; give a smaller number"),
         (np.float64(-1e39), "-1e+39, more than float32 holds; give a smaller number"),
         (-np.inf, "-inf; give a finite number"),
+        (np.nan, "nan; give a finite number"),
     ],
 )
-def test_a_reward_that_float32_does_not_hold_is_named(make: Any, reward: Any, said: str) -> None:
+def test_rewards_that_float32_cannot_hold_raise(make: Any, reward: Any, message: str) -> None:
     env = make(Gives(FLOATS, np.zeros(2, np.float32), np.zeros(2, np.float32), reward))
-    assert refused(env) == f"{PLACES[make]}the reward is {said}"
+    assert error_of(env) == f"{PLACES[make]}the reward is {message}"
 
 
 @pytest.mark.parametrize("make", [serial, vector], ids=["serial", "vector"])
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_mask_that_comes_after_the_first_reset_is_said(make: Any, nested: bool) -> None:
+def test_mask_after_the_first_reset_raises(make: Any, nested: bool) -> None:
     good: Any = np.zeros(2, np.float32)
     space: Any = spaces.Dict(a=FLOATS) if nested else FLOATS
     mask = np.ones((2, 2) if make is vector else 2, np.int8)
     good = {"a": good} if nested else good
-    told = {"action_mask": mask, "_action_mask": np.array([False, True])}
-    env = make(Gives(space, good, good, info=told))
-    assert refused(env) == (
+    info = {"action_mask": mask, "_action_mask": np.array([False, True])}
+    env = make(Gives(space, good, good, info=info))
+    assert error_of(env) == (
         f"{PLACES[make]}info has an 'action_mask', and that of the first reset had none; give it in the info of every "
         "reset and step, or make it part of the observation"
     )
 
 
-def test_a_mask_of_a_later_reset_alone_is_said() -> None:
+def test_mask_only_in_a_later_reset_raises() -> None:
     class Later(Gives):
         resets = 0
 
@@ -346,7 +349,7 @@ def test_a_mask_of_a_later_reset_alone_is_said() -> None:
         env.step(np.zeros(1, np.int64))
 
 
-def test_a_mask_beside_the_observation_may_be_in_info_too() -> None:
+def test_mask_may_be_in_observation_and_info() -> None:
     mask = np.ones(2, np.int8)
     space = spaces.Dict(a=FLOATS, action_mask=spaces.MultiBinary(2))
     good = {"a": np.zeros(2, np.float32), "action_mask": mask}
@@ -359,14 +362,14 @@ def test_a_mask_beside_the_observation_may_be_in_info_too() -> None:
 
 @pytest.mark.parametrize("make", [serial, vector], ids=["serial", "vector"])
 @pytest.mark.parametrize("info", [[], "much"])
-def test_an_info_that_is_no_dictionary_is_said(make: Any, info: Any) -> None:
+def test_info_must_be_a_dictionary(make: Any, info: Any) -> None:
     env = make(Gives(SMALL, 1, 1, info=info))
     place = "Gives: " if make is vector else PLACES[make]
-    assert refused(env) == f"{place}step() returned {info!r} as info; give a dictionary"
+    assert error_of(env) == f"{place}step() returned {info!r} as info; give a dictionary"
 
 
 class NoInfo(Gives):
-    """Gives None beside a first observation from some reset on, or beside every later one."""
+    """Gives None as info in the reset number `resets`, or in each step if `resets` is below 0."""
 
     def __init__(self, resets: int) -> None:
         super().__init__(SMALL, 1, 1)
@@ -381,7 +384,7 @@ class NoInfo(Gives):
         return (*found[:4], None) if self.resets < 0 else found
 
 
-def test_none_as_info_is_said_with_who_returned_it() -> None:
+def test_none_as_info_names_the_method() -> None:
     with pytest.raises(BadEnv, match=r"^Gives: reset\(\) returned None as info; give a dictionary$"):
         SerialEnvs(lambda: NoInfo(1), 1, "Gives", inexact="")
     env = SerialEnvs(lambda: NoInfo(3), 1, "Gives", inexact="")
@@ -397,7 +400,7 @@ def test_none_as_info_is_said_with_who_returned_it() -> None:
         env.step(np.zeros(1, np.int64))
 
 
-def test_none_as_the_info_of_an_agent_is_said() -> None:
+def test_none_as_info_of_an_agent_raises() -> None:
     class Silent(Two):
         def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
             return (*super().step(actions)[:4], dict.fromkeys(self.possible_agents))
@@ -408,7 +411,7 @@ def test_none_as_the_info_of_an_agent_is_said() -> None:
         env.step(np.zeros(2, np.int64))
 
 
-def test_a_missing_reward_inside_a_wrapper_is_refused() -> None:
+def test_missing_reward_inside_a_wrapper_raises() -> None:
     def make() -> RawReturn:
         return RawReturn(Gives(FLOATS, np.zeros(2, np.float32), np.zeros(2, np.float32), None))
 
@@ -419,7 +422,7 @@ def test_a_missing_reward_inside_a_wrapper_is_refused() -> None:
         env.step(np.zeros(1, np.int64))
 
 
-def test_a_step_without_arguments_is_its_own_error() -> None:
+def test_step_with_wrong_arguments_or_results_raises() -> None:
     class Bare(Gives):
         def step(self) -> Any:  # type: ignore[override]
             return super().step(0)
@@ -438,23 +441,23 @@ def test_a_step_without_arguments_is_its_own_error() -> None:
         env.step(np.zeros(1, np.int64))
 
 
-def test_last_observations_of_another_type_are_named() -> None:
-    """A SAME_STEP vector gives them apart; all rows are looked at only where they end."""
+def test_last_observation_outside_its_dtype_raises() -> None:
+    """A SAME_STEP vector gives last observations for all rows; only rows that ended are checked."""
 
-    class Apart(Rows):
+    class SameStep(Rows):
         metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
         def step(self, actions: Any) -> Any:
             value, reward, _, cut, _ = super().step(actions)
-            last = np.array([[10**6, 10**6], [7, 300]]) if self.one.age == 2 else value
-            return value, reward, [False, self.one.age == 2], cut, {"final_obs": last}
+            last = np.array([[10**6, 10**6], [7, 300]]) if self.env.age == 2 else value
+            return value, reward, [False, self.env.age == 2], cut, {"final_obs": last}
 
     good = np.zeros(2, np.uint8)
-    env = Adapter(lambda: Apart(Gives(FRAMES, good, good)), "Gives", inexact="a test")
-    assert refused(env).startswith(f"{PLACES[vector]}the observation holds 300, {held(0, 255, 'uint8')}")
+    env = Adapter(lambda: SameStep(Gives(FRAMES, good, good)), "Gives", inexact="a test")
+    assert error_of(env).startswith(f"{PLACES[vector]}the observation holds 300, {bounds(0, 255, 'uint8')}")
 
 
-def test_warnings_of_an_environments_own_are_left_to_it() -> None:
+def test_warnings_of_an_environment_are_not_suppressed() -> None:
     class Warns(Gives):
         def step(self, action: Any) -> Any:
             np.float32(1e30) * np.float32(1e30)
@@ -462,7 +465,7 @@ def test_warnings_of_an_environments_own_are_left_to_it() -> None:
 
     env = SerialEnvs(lambda: Warns(FLOATS, np.zeros(2, np.float32), np.zeros(2)), 1, "Warns", inexact="")
     env.reset(0)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         env.step(np.zeros(1, np.int64))
-    assert [str(one.message) for one in told] == ["overflow encountered in scalar multiply"]
+    assert [str(warning.message) for warning in caught] == ["overflow encountered in scalar multiply"]

@@ -1,4 +1,4 @@
-"""The interface before Gymnasium is named in the refusal, with what to write instead."""
+"""Environments with the interface of the old package gym raise errors that say what to change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class AnyArguments(New):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         (
             NoSeed,
@@ -55,11 +55,11 @@ class AnyArguments(New):
         (FourValues, r"but four values, as in the old package gym: split its 'done' into terminated and truncated"),
     ],
 )
-def test_the_old_interface_is_named(kind: type[New], said: str) -> None:
-    with pytest.raises(BadEnv, match=said):
+def test_old_interface_raises(kind: type[New], message: str) -> None:
+    with pytest.raises(BadEnv, match=message):
         SerialEnvs(kind, 1, "Old-v0")
 
 
 @pytest.mark.parametrize("kind", [New, AnyArguments])
-def test_the_new_interface_is_accepted(kind: type[New]) -> None:
+def test_new_interface_is_accepted(kind: type[New]) -> None:
     assert SerialEnvs(kind, 1, "New-v0").spec.inexact == ""

@@ -1,4 +1,4 @@
-"""The Gymnasium provider: what it makes, and what it says where it cannot."""
+"""The Gymnasium provider makes environments, or raises errors that say what to do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.core.fakes import TINY
 from tests.tables import for_each
 
 
-def test_it_is_a_provider_that_makes_what_it_lists() -> None:
+def test_provider_lists_and_makes_environments() -> None:
     provider = Gymnasium()
     assert isinstance(provider, Provider)
     ids = list(provider.ids())
@@ -34,21 +34,21 @@ def test_it_is_a_provider_that_makes_what_it_lists() -> None:
     assert (env.spec.id, env.spec.num_envs) == ("CartPole-v1", 2)
 
 
-def test_native_vectors_are_chosen_by_row_count() -> None:
+def test_native_vectors_are_used_from_a_number_of_rows() -> None:
     threshold = classic.NATIVE_FROM["CartPole-v1"]
     assert isinstance(Gymnasium().make("CartPole-v1", threshold - 1), SerialEnvs)
     assert isinstance(Gymnasium().make("CartPole-v1", threshold), Adapter)
     assert isinstance(Gymnasium().make("MountainCar-v0", 64), SerialEnvs)
 
 
-def test_rows_hold_no_wrapper_whose_work_they_do() -> None:
+def test_rows_have_no_redundant_wrappers() -> None:
     env = Gymnasium().make("CartPole-v1", 1)
     assert isinstance(env, SerialEnvs)
     assert type(env.envs[0]).__name__ == "CartPoleEnv"
 
 
 @pytest.mark.parametrize("rows", [1, 12])
-def test_minus_one_takes_the_time_limit_away(rows: int) -> None:
+def test_minus_one_removes_the_time_limit(rows: int) -> None:
     env = Gymnasium({"max_episode_steps": -1}).make("CartPole-v1", rows)
     assert env.spec.limit == 0
     env.reset(0)
@@ -56,9 +56,11 @@ def test_minus_one_takes_the_time_limit_away(rows: int) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, -2, 2.5, True, None, "abc"])
-def test_a_time_limit_that_is_no_number_of_steps_is_refused(steps: object) -> None:
-    said = rf"^'CartPole-v1': max_episode_steps is {steps!r}; give a whole number from 1 on, or -1 for no time limit$"
-    with pytest.raises(UsageError, match=said):
+def test_invalid_time_limit_raises(steps: object) -> None:
+    message = (
+        rf"^'CartPole-v1': max_episode_steps is {steps!r}; give a whole number from 1 on, or -1 for no time limit$"
+    )
+    with pytest.raises(UsageError, match=message):
         Gymnasium({"max_episode_steps": steps}).make("CartPole-v1", 1)
 
 
@@ -77,7 +79,7 @@ def test_a_time_limit_that_is_no_number_of_steps_is_refused(steps: object) -> No
         ("", "'' is not an environment id"),
     ],
 )
-def test_unknown_ids_come_with_the_nearest(id: str, message: str) -> None:
+def test_unknown_ids_suggest_the_nearest(id: str, message: str) -> None:
     with pytest.raises(UnknownEnv) as caught:
         Gymnasium().make(id, 1)
     assert str(caught.value).startswith(message)
@@ -85,11 +87,9 @@ def test_unknown_ids_come_with_the_nearest(id: str, message: str) -> None:
 
 @pytest.mark.parametrize("id", ["PongNoFrameskip-v4", "Pong-ramDeterministic-v4", "Pong-v4"])
 @pytest.mark.parametrize("installed", [True, False])
-def test_an_older_id_of_an_atari_game_says_what_the_game_is_called_now(
-    id: str, installed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for one in [one for one in gymnasium.registry if one.startswith("Pong")]:  # where ale_py has been imported
-        monkeypatch.delitem(gymnasium.registry, one)
+def test_old_atari_id_suggests_the_current_id(id: str, installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in gymnasium.registry if name.startswith("Pong")]:  # if ale_py has been imported
+        monkeypatch.delitem(gymnasium.registry, name)
     monkeypatch.setattr(families, "find_spec", lambda name: object() if installed else None)
     with pytest.raises(UnknownEnv) as caught:
         Gymnasium().make(id, 1)
@@ -97,7 +97,7 @@ def test_an_older_id_of_an_atari_game_says_what_the_game_is_called_now(
     assert str(caught.value) == f"unknown environment '{id}'; there is 'ALE/Pong-v5'{remedy}"
 
 
-def test_a_module_that_was_named_is_not_asked_for() -> None:
+def test_id_with_a_module_gets_no_module_advice() -> None:
     with pytest.raises(UnknownEnv, match=r"^unknown environment 'Xyzzyq-v0'$"):
         Gymnasium().make("json:Xyzzyq-v0", 1)
 
@@ -111,7 +111,7 @@ def test_a_module_that_was_named_is_not_asked_for() -> None:
         ("highway-v0", "highway-env"),
     ],
 )
-def test_an_id_of_a_family_that_is_not_installed_says_what_brings_it(
+def test_id_of_a_missing_family_names_the_install_command(
     id: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(gymnasium.registry, id, raising=False)
@@ -130,7 +130,7 @@ def test_an_id_of_a_family_that_is_not_installed_says_what_brings_it(
     ],
     ids=["dm_control", "robotics"],
 )
-def test_a_package_that_does_not_run_with_this_mujoco_says_so(spec: EnvSpec, package: str) -> None:
+def test_package_that_does_not_fit_mujoco_raises(spec: EnvSpec, package: str) -> None:
     with (
         pytest.raises(
             MissingPackage, match=r"does not run with MuJoCo \d+\.\d+\.\d+ \(AssertionError: flat\)"
@@ -170,7 +170,7 @@ def without(monkeypatch: pytest.MonkeyPatch, package: str, module: str) -> None:
         ("absent_module:Thing-v0", "absent_module", "absent_module", "python -m pip install absent_module"),
     ],
 )
-def test_a_missing_package_comes_with_the_line_that_installs_it(
+def test_missing_package_names_the_install_command(
     id: str, package: str, module: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without(monkeypatch, package, module)
@@ -180,8 +180,8 @@ def test_a_missing_package_comes_with_the_line_that_installs_it(
     assert str(caught.value).endswith(line)
 
 
-def test_it_is_said_before_the_wrapper_that_is_missing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MiniGrid's presets name one that the same package has."""
+def test_missing_package_is_reported_before_its_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MiniGrid's presets name a wrapper of the same package."""
     without(monkeypatch, "minigrid", "minigrid")
     values = {"wrap": ["minigrid.wrappers:OneHotPartialObsWrapper"]}
     with pytest.raises(MissingPackage, match=r"python -m pip install 'rlplug-envs\[minigrid\]'$"):
@@ -191,10 +191,10 @@ def test_it_is_said_before_the_wrapper_that_is_missing_with_it(monkeypatch: pyte
 
 
 class Plain(gymnasium.Env[Any, Any]):
-    """Was registered by somebody who draws nothing, and takes what it needs alone."""
+    """Does not render, and takes only its own arguments."""
 
     observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
-    metadata = {"render_modes": ["rgb_array"]}  # as Gymnasium has it; without, it warns
+    metadata = {"render_modes": ["rgb_array"]}  # Gymnasium warns without it
 
     def __init__(self, length: int = 3) -> None:
         if length < 1:
@@ -208,7 +208,7 @@ class Plain(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("limit", [None, 5])
-def test_an_environment_that_takes_no_render_mode_is_one(limit: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_without_render_mode_runs(limit: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(gymnasium.registry, "Plain-v0", EnvSpec("Plain-v0", Plain, max_episode_steps=limit))
     env = make_env("Plain-v0", 2)
     env.reset(0)
@@ -217,21 +217,21 @@ def test_an_environment_that_takes_no_render_mode_is_one(limit: int | None, monk
         make_shown("Plain-v0", "rgb_array", {})
 
 
-def test_errors_while_making_an_id_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constructor_error_becomes_plugin_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(gymnasium.registry, "Plain-v0", EnvSpec("Plain-v0", Plain))
     with pytest.raises(PluginError, match="'Plain-v0' cannot be made: ValueError: nobody walks so far"):
         make_env("Plain-v0", 1, {"length": 0})
 
 
 class Wrapped(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Counts twice: a wrapper above the time limit, whose order must be kept."""
+    """Steps twice; its place above the time limit must be kept."""
 
     def step(self, action: Any) -> Any:
         self.env.step(action)
         return self.env.step(action)
 
 
-def test_the_time_limit_stays_below_other_wrappers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_limit_stays_below_other_wrappers(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = EnvSpec(
         "Twice-v0", "gymnasium.envs.classic_control.mountain_car:MountainCarEnv", max_episode_steps=10,
         additional_wrappers=(Wrapped.wrapper_spec(),),
@@ -239,5 +239,5 @@ def test_the_time_limit_stays_below_other_wrappers(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(gymnasium.registry, "Twice-v0", spec)
     env = Gymnasium().make("Twice-v0", 1)
     env.reset(0)
-    lengths = [env.step(np.zeros(1, np.int64)).ended for _ in range(5)]
-    assert lengths == [False] * 4 + [True]
+    ends = [env.step(np.zeros(1, np.int64)).ended for _ in range(5)]
+    assert ends == [False] * 4 + [True]

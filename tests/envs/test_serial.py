@@ -1,4 +1,4 @@
-"""Serial environments: spaces, statistics, seeds and what is refused."""
+"""Serial environments: spaces, statistics, seeds and errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.tables import for_each
 
 
 class Echo(gymnasium.Env[Any, Any]):
-    """Remembers its last action; gives what the test says."""
+    """Stores its actions; gives the observation, reward and info of its arguments."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class Echo(gymnasium.Env[Any, Any]):
         return self.value, self.reward, self.age >= self.length, False, self.info(self.age)
 
 
-def taken(space: spaces.Space[Any], *actions: Any) -> list[Any]:
-    """What a one-row environment is given for canonical actions."""
+def actions_taken(space: spaces.Space[Any], *actions: Any) -> list[Any]:
+    """The actions that an environment gets for canonical actions."""
     env = SerialEnvs(lambda: Echo(space), 1, inexact="")
     env.reset(0)
     for action in actions:
@@ -66,11 +66,11 @@ def taken(space: spaces.Space[Any], *actions: Any) -> list[Any]:
     return [np.asarray(action).tolist() for action in env.envs[0].taken]  # type: ignore[attr-defined]
 
 
-def test_it_is_an_env() -> None:
+def test_serial_envs_is_an_env() -> None:
     assert isinstance(SerialEnvs(Echo, 1, inexact=""), Env)
 
 
-def test_box_actions_are_scaled_and_clipped_where_bounded() -> None:
+def test_bounded_box_actions_are_scaled_and_clipped() -> None:
     low = np.array([0, -3, -np.inf, 1], np.float32)
     high = np.array([10, 3, np.inf, np.inf], np.float32)
     space = spaces.Box(low, high)
@@ -78,14 +78,18 @@ def test_box_actions_are_scaled_and_clipped_where_bounded() -> None:
     assert isinstance(canonical, spaces.Box)
     assert canonical.low.tolist() == [-1, -1, -np.inf, 1]
     assert canonical.high.tolist() == [1, 1, np.inf, np.inf]
-    assert taken(space, [-1, 1, 5, 2], [1, 0, -5, 0], [9, -9, 0, 1]) == [[0, 3, 5, 2], [10, 0, -5, 1], [10, -3, 0, 1]]
+    assert actions_taken(space, [-1, 1, 5, 2], [1, 0, -5, 0], [9, -9, 0, 1]) == [
+        [0, 3, 5, 2],
+        [10, 0, -5, 1],
+        [10, -3, 0, 1],
+    ]
 
 
-def test_the_largest_float_is_no_bound() -> None:
+def test_largest_float_is_not_a_bound() -> None:
     huge = np.finfo(np.float32).max
-    assert taken(spaces.Box(-huge, huge, (1,)), [2.0]) == [[2.0]]
+    assert actions_taken(spaces.Box(-huge, huge, (1,)), [2.0]) == [[2.0]]
     wide = SerialEnvs(lambda: Echo(spaces.Box(-1e308, 1e308, (1,), np.float64)), 1, inexact="").spec.action
-    assert np.isfinite(wide.sample()).all()  # Gymnasium draws from no range that overflows
+    assert np.isfinite(wide.sample()).all()  # Gymnasium cannot sample from a range that overflows
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -94,29 +98,29 @@ def test_scaled_actions_never_leave_the_bounds(dtype: Any) -> None:
     for _ in range(50):
         low = rng.normal(size=3)
         space = spaces.Box(low.astype(dtype), (low + rng.uniform(0, 1, 3)).astype(dtype), dtype=dtype)
-        for action in taken(space, [1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]):
+        for action in actions_taken(space, [1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]):
             assert space.contains(np.array(action, dtype))
 
 
 def test_discrete_actions_count_from_zero() -> None:
-    assert taken(spaces.Discrete(3, start=5), 0, 2) == [5, 7]
+    assert actions_taken(spaces.Discrete(3, start=5), 0, 2) == [5, 7]
     assert SerialEnvs(lambda: Echo(spaces.Discrete(3, start=5)), 1, inexact="").spec.action == spaces.Discrete(3)
 
 
 def test_multi_discrete_and_multi_binary_actions() -> None:
     space = spaces.MultiDiscrete([3, 2], start=[1, 4])
-    assert taken(space, [0, 0], [2, 1]) == [[1, 4], [3, 5]]
-    assert taken(spaces.MultiBinary(3), [0, 1, 1]) == [[0, 1, 1]]
+    assert actions_taken(space, [0, 0], [2, 1]) == [[1, 4], [3, 5]]
+    assert actions_taken(spaces.MultiBinary(3), [0, 1, 1]) == [[0, 1, 1]]
 
 
-def test_an_environment_may_keep_its_action() -> None:
+def test_environment_may_store_its_actions() -> None:
     env = SerialEnvs(lambda: Echo(spaces.Box(-1, 1, (1,))), 1, inexact="")
     env.reset(0)
     action = np.zeros((1, 1), np.float32)
     env.step(action)
     action[:] = 1
     env.step(action)
-    assert [float(kept[0]) for kept in env.envs[0].taken] == [0, 1]  # type: ignore[attr-defined]
+    assert [float(action[0]) for action in env.envs[0].taken] == [0, 1]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +161,7 @@ def test_observations_of_every_kind(space: Any, value: Any, canonical: Any) -> N
     check(now.obs, value, env.spec.obs)
 
 
-def test_masks_move_into_the_observation() -> None:
+def test_masks_become_part_of_the_observation() -> None:
     env = SerialEnvs(lambda: Echo(info=lambda age: {"action_mask": np.array([1, age % 2], np.int8)}), 2, inexact="")
     assert isinstance(env.spec.obs, spaces.Dict)
     assert set(env.spec.obs.spaces) == {"obs", "action_mask"}
@@ -171,7 +175,7 @@ def test_masks_move_into_the_observation() -> None:
     assert now.obs["obs"].shape == (2, 2)
 
 
-def test_a_mask_may_be_absent_only_where_an_episode_ends() -> None:
+def test_mask_may_be_missing_only_in_the_last_step() -> None:
     mask = {"action_mask": np.array([1, 0], np.int8)}
     ending = SerialEnvs(lambda: Echo(info=lambda age: mask if age < 3 else {}), 1, inexact="")
     ending.reset(0)
@@ -186,7 +190,7 @@ def test_a_mask_may_be_absent_only_where_an_episode_ends() -> None:
         broken.step(np.zeros(1, np.int64))
 
 
-def test_episode_totals_are_float64_though_rewards_are_float32() -> None:
+def test_returns_are_float64_and_rewards_float32() -> None:
     for reward in (0.1, np.float32(0.1), np.float64(0.1)):
         env = SerialEnvs(lambda reward=reward: Echo(reward=reward, length=1000), 1, inexact="")
         now = env.reset(0)
@@ -199,7 +203,7 @@ def test_episode_totals_are_float64_though_rewards_are_float32() -> None:
         assert now.episodes == [Episode(0, total, 1000)]
 
 
-def test_the_limit_truncates_and_never_hides_a_termination() -> None:
+def test_limit_truncates_and_does_not_hide_termination() -> None:
     env = SerialEnvs(lambda: Echo(length=5), 1, limit=4, inexact="")
     env.reset(0)
     flags = []
@@ -214,37 +218,37 @@ def test_the_limit_truncates_and_never_hides_a_termination() -> None:
     assert (bool(now.terminated[0]), bool(now.truncated[0])) == (True, False)
 
 
-def test_the_limit_agrees_with_gymnasiums() -> None:
-    """The provider leaves TimeLimit away and counts itself."""
+def test_limit_matches_gymnasium() -> None:
+    """The provider removes TimeLimit and counts steps itself."""
     ours = Gymnasium().make("MountainCar-v0", 2)
     theirs = SerialEnvs(lambda: gymnasium.make("MountainCar-v0", disable_env_checker=True), 2, inexact="")
     np.testing.assert_array_equal(ours.reset(1).obs, theirs.reset(1).obs)
     for number in range(410):
         action = np.array([number % 3, 1])
-        one, other = ours.step(action), theirs.step(action)
-        np.testing.assert_array_equal(one.obs, other.obs)
-        np.testing.assert_array_equal(one.truncated, other.truncated)
-        assert one.episodes == other.episodes
+        our_step, their_step = ours.step(action), theirs.step(action)
+        np.testing.assert_array_equal(our_step.obs, their_step.obs)
+        np.testing.assert_array_equal(our_step.truncated, their_step.truncated)
+        assert our_step.episodes == their_step.episodes
 
 
-def test_rows_have_seeds_of_their_own() -> None:
+def test_rows_have_their_own_seeds() -> None:
     few, many = (Gymnasium().make("CartPole-v1", rows).reset(7).obs.copy() for rows in (2, 5))
     np.testing.assert_array_equal(few, many[:2])
     assert len(np.unique(many[:, 0])) == 5
     assert not np.array_equal(few, Gymnasium().make("CartPole-v1", 2).reset(8).obs)
 
 
-def test_quiet_steps_share_their_constant_arrays() -> None:
+def test_steps_without_ends_share_constant_arrays() -> None:
     env = SerialEnvs(Echo, 2, inexact="")
     env.reset(0)
-    one, other = env.step(np.zeros(2, np.int64)), env.step(np.zeros(2, np.int64))
-    assert one.valid is other.valid
-    assert one.valid.all()
-    assert one.is_first is one.terminated is one.truncated is other.is_first
-    assert not one.is_first.any()
-    env.step(np.zeros(2, np.int64))  # ends both episodes: the constants must have stayed so
-    assert one.valid.all()
-    assert not one.is_first.any()
+    first, second = env.step(np.zeros(2, np.int64)), env.step(np.zeros(2, np.int64))
+    assert first.valid is second.valid
+    assert first.valid.all()
+    assert first.is_first is first.terminated is first.truncated is second.is_first
+    assert not first.is_first.any()
+    env.step(np.zeros(2, np.int64))  # ends both episodes; must not change the constants
+    assert first.valid.all()
+    assert not first.is_first.any()
 
 
 @for_each(
@@ -252,30 +256,33 @@ def test_quiet_steps_share_their_constant_arrays() -> None:
     [
         (lambda: SerialEnvs(Echo, 2, "Echo-v0", inexact="").step(np.zeros(2)), "Echo-v0: step was called before reset"),
         (lambda: SerialEnvs(Echo, 0, "Echo-v0", inexact=""), "Echo-v0: num_envs is 0; it must be at least 1"),
-        (lambda: stepped(Echo(), np.zeros((1, 1))), r"the actions have shape \(1, 1\), expected \(1,\)"),
-        (lambda: stepped(Echo(value=np.zeros(3))), r"observation has shape \(3,\), its observation space says \(2,\)"),
+        (lambda: step_once(Echo(), np.zeros((1, 1))), r"the actions have shape \(1, 1\), expected \(1,\)"),
         (
-            lambda: stepped(Echo(obs=spaces.Dict({"a": spaces.Discrete(2)}), value={"b": 1})),
+            lambda: step_once(Echo(value=np.zeros(3))),
+            r"observation has shape \(3,\), its observation space says \(2,\)",
+        ),
+        (
+            lambda: step_once(Echo(obs=spaces.Dict({"a": spaces.Discrete(2)}), value={"b": 1})),
             "the observation lacks the entry 'a'",
         ),
-        (lambda: stepped(Echo(obs=spaces.Text(5), value="hm")), "observations of type Text have no fixed shape"),
-        (lambda: stepped(Echo(spaces.Text(3))), "actions of type Text are not supported"),
-        (lambda: stepped(Echo(spaces.Box(0, 3000, (1,), np.int64))), "has more than 1,000 integers; wrap"),
-        (lambda: stepped(Echo(reward=np.nan, length=1)), "environment 0, step 1 .*: the reward is nan"),
-        (lambda: stepped(Echo(reward=-np.inf, length=1)), "environment 0, step 1 .*: the reward is -inf"),
+        (lambda: step_once(Echo(obs=spaces.Text(5), value="hm")), "observations of type Text have no fixed shape"),
+        (lambda: step_once(Echo(spaces.Text(3))), "actions of type Text are not supported"),
+        (lambda: step_once(Echo(spaces.Box(0, 3000, (1,), np.int64))), "has more than 1,000 integers; wrap"),
+        (lambda: step_once(Echo(reward=np.nan, length=1)), "environment 0, step 1 .*: the reward is nan"),
+        (lambda: step_once(Echo(reward=-np.inf, length=1)), "environment 0, step 1 .*: the reward is -inf"),
         (
-            lambda: stepped(Echo(value=np.array([0, np.nan]), length=1)),
+            lambda: step_once(Echo(value=np.array([0, np.nan]), length=1)),
             "step 0 .*: an observation is not a number",
         ),
     ],
 )
-def test_contract_violations_are_one_sentence(call: Callable[[], Any], message: str) -> None:
+def test_contract_violations_raise(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(BadEnv, match=message):
         call()
 
 
 class Broken(Echo):
-    """Gives what the test says at the second step of an episode, and good values before."""
+    """Gives the values `bad` in the second step of an episode, and good values before."""
 
     def __init__(self, *bad: Any, obs: spaces.Space[Any] | None = None) -> None:
         super().__init__(obs=obs, length=9)
@@ -286,11 +293,11 @@ class Broken(Echo):
         return (*self.bad, *good[len(self.bad) :]) if self.age == 2 else good
 
 
-HALF = np.array([0, np.nan], np.float32)
+WITH_NAN = np.array([0, np.nan], np.float32)
 
 
 class Doubled(Transform):
-    """Agents are paid twice; returns are the environment's own."""
+    """Doubles rewards; the returns of episodes must stay unscaled."""
 
     def step(self, action: Any) -> Any:
         now = self.env.step(action)
@@ -298,14 +305,12 @@ class Doubled(Transform):
 
 
 @pytest.mark.parametrize("vector", [False, True], ids=["serial", "vector"])
-def test_returns_that_an_evaluation_cuts_are_the_environments_own(
-    vector: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_returns_of_cut_evaluations_are_unscaled(vector: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluating, "LONGEST", 5)
-    made = [lambda: Echo(length=9), lambda: Echo(length=3)]
-    env: Any = SerialEnvs(iter([one() for one in made]).__next__, 2, "Echo-v0", inexact="")
+    makes = [lambda: Echo(length=9), lambda: Echo(length=3)]
+    env: Any = SerialEnvs(iter([make() for make in makes]).__next__, 2, "Echo-v0", inexact="")
     if vector:
-        env = Adapter(lambda: SyncVectorEnv(made), "Echo-v0", inexact="a test")
+        env = Adapter(lambda: SyncVectorEnv(makes), "Echo-v0", inexact="a test")
     found = evaluate(Still(), Doubled(Doubled(env)), 0, Clock(1))  # type: ignore[arg-type]
     assert (found.returns, found.lengths, found.cut) == ((5.0, 3.0), (5, 3), 1)
 
@@ -317,7 +322,7 @@ SEVEN_MOVES = spaces.Discrete(7)
 @for_each(
     "bad, message",
     [
-        ((HALF,), r"an observation is not a number \(NaN\)"),
+        ((WITH_NAN,), r"an observation is not a number \(NaN\)"),
         ((3.0,), r"the observation has shape \(\), its observation space says \(2,\)"),
         ((np.zeros(1, np.float32),), r"the observation has shape \(1,\), its observation space says \(2,\)"),
         ((np.zeros(2), np.nan), "the reward is nan; give a finite number"),
@@ -334,12 +339,12 @@ SEVEN_MOVES = spaces.Discrete(7)
         ((np.zeros(2), 1.0, False, "yes"), "truncated is 'yes'; give True or False"),
     ],
 )
-def test_bad_values_are_named_with_row_and_step(bad: tuple[Any, ...], message: str, evaluating: bool) -> None:
+def test_bad_values_raise_with_row_and_step(bad: tuple[Any, ...], message: str, evaluating: bool) -> None:
     envs = [Echo(length=9), Broken(*bad)]
     rows = SerialEnvs(iter(envs).__next__, 2, "Broken-v0", inexact="")
     if evaluating:
         with pytest.raises(BadEnv, match=f"^Broken-v0, environment 1, step 2 of its episode: {message}$"):
-            evaluate(Still(), rows, 0, Clock(10))  # type: ignore[arg-type]  # all that is asked of an agent
+            evaluate(Still(), rows, 0, Clock(10))  # type: ignore[arg-type]  # it has all that evaluation calls
         return
     rows.reset(0)
     rows.step(np.zeros(2, np.int64))
@@ -347,8 +352,8 @@ def test_bad_values_are_named_with_row_and_step(bad: tuple[Any, ...], message: s
         rows.step(np.zeros(2, np.int64))
 
 
-def test_a_part_of_a_larger_vector_names_its_environments_as_that_does() -> None:
-    for bad, step in (((np.zeros(2), np.nan), 2), ((HALF,), 2), ((np.zeros(3, np.float32),), 2)):
+def test_errors_of_a_part_use_the_row_of_the_whole_vector() -> None:
+    for bad, step in (((np.zeros(2), np.nan), 2), ((WITH_NAN,), 2), ((np.zeros(3, np.float32),), 2)):
         rows = SerialEnvs(iter([Echo(length=9), Broken(*bad)]).__next__, 2, "Broken-v0", inexact="")
         rows.part(4)
         rows.reset(0)
@@ -358,75 +363,33 @@ def test_a_part_of_a_larger_vector_names_its_environments_as_that_does() -> None
 
 
 @pytest.mark.parametrize(
-    ("obs", "action", "what"),
+    ("obs", "action", "values"),
     [
         (spaces.Dict({}), SEVEN_MOVES, r"observations of its space Dict\(\)"),
         (spaces.Tuple(()), SEVEN_MOVES, r"observations of its space Dict\(\)"),
         (spaces.Discrete(2), spaces.Box(-1, 1, (0,)), r"actions of its space Box\(.*\)"),
     ],
 )
-def test_spaces_without_a_number_are_refused(obs: Any, action: Any, what: str) -> None:
-    with pytest.raises(BadEnv, match=f"^Empty-v0: {what} hold no number; give at least one$"):
+def test_empty_spaces_raise(obs: Any, action: Any, values: str) -> None:
+    with pytest.raises(BadEnv, match=f"^Empty-v0: {values} hold no number; give at least one$"):
         View(obs, action, {}, "Empty-v0")
 
 
-def test_empty_parts_of_observations_are_left_out() -> None:
+def test_empty_parts_of_observations_are_removed() -> None:
     inner = spaces.Dict(a=spaces.Discrete(2), b=spaces.Dict({}), c=spaces.Tuple([spaces.Dict({}), spaces.Tuple([])]))
     assert View(inner, SEVEN_MOVES, {}, "Empty-v0").obs == spaces.Dict(a=spaces.Discrete(2))
 
 
 @pytest.mark.parametrize(("space", "kind"), [(None, "None"), ((2,), "of type tuple")])
-def test_an_attribute_that_is_not_a_space_is_named(space: Any, kind: str) -> None:
+def test_attribute_that_is_not_a_space_raises(space: Any, kind: str) -> None:
     with pytest.raises(BadEnv, match=f"^Bare-v0: observation_space is {kind}; set it to a space of gymnasium.spaces"):
         View(space, SEVEN_MOVES, {}, "Bare-v0")
     with pytest.raises(BadEnv, match=f"^Bare-v0: action_space is {kind}; set it to a space of gymnasium.spaces"):
         View(SEVEN_MOVES, space, {}, "Bare-v0")
 
 
-def test_a_reward_in_a_vector_that_is_no_number_is_named_with_row_and_step() -> None:
-    made = [lambda: Echo(length=9), lambda: Broken(np.zeros(2), np.nan)]
-    env = Adapter(lambda: SyncVectorEnv(made), "Broken-v0", inexact="a test")
-    env.reset(0)
-    env.step(np.zeros(2, np.int64))
-    with pytest.raises(
-        BadEnv, match=r"^Broken-v0, environment 1, step 2 of its episode: the reward is nan; give a fin"
-    ):
-        env.step(np.zeros(2, np.int64))
-
-
-class Old(gymnasium.Env[Any, Any]):
-    """As before Gymnasium; once `reset` is as it is now, too."""
-
-    observation_space, action_space = spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(2)
-    now = False
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return (np.zeros(1, np.float32), {}) if self.now else np.zeros(1, np.float32)
-
-    def step(self, action: Any) -> Any:
-        return np.zeros(1, np.float32), 1.0, False, {}
-
-
-def test_an_interface_from_before_is_answered_with_what_to_return() -> None:
-    with pytest.raises(
-        BadEnv, match=r"^Old: reset\(\) returned a ndarray; return two, the observation and a dictionary"
-    ):
-        SerialEnvs(Old, 1, inexact="")
-
-    class Newer(Old):
-        now = True
-
-    rows = SerialEnvs(Newer, 2, "Old-v0", inexact="")
-    rows.reset(0)
-    message = r"^Old-v0, environment 0, step 1 of its episode: step\(\) did not return \(observation, reward,"
-    with pytest.raises(BadEnv, match=message):
-        rows.step(np.zeros(2, np.int64))
-
-
-def test_errors_of_an_environment_stay_unchanged() -> None:
-    class Raises(Old):
-        now = True
-
+def test_errors_of_an_environment_are_unchanged() -> None:
+    class Raises(Echo):
         def step(self, action: Any) -> Any:
             raise ValueError("mine")
 
@@ -446,27 +409,27 @@ class Still:
         return Act(np.zeros(len(first), np.int64), None)
 
 
-def test_a_part_without_numbers_has_no_bounds_to_show() -> None:
+def test_space_text_of_an_empty_box_has_no_bounds() -> None:
     space = spaces.Dict({"a": spaces.Box(-1, 1, (0,), np.float32), "b": spaces.Box(-1, 1, (2,), np.float32)})
     assert space_text(space) == "{a: Box(0) of float32, b: Box(2) of float32 in [-1, 1]}"
 
 
-def test_a_nan_within_a_dictionary_is_named_with_its_entry() -> None:
+def test_nan_in_a_dictionary_raises_with_its_entry() -> None:
     space = spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(2)})
-    env = Broken({"a": HALF, "b": 1}, obs=space)
-    assert second_step_of(env).startswith("an observation 'a' is not a number")
+    env = Broken({"a": WITH_NAN, "b": 1}, obs=space)
+    assert second_step_error(env).startswith("an observation 'a' is not a number")
 
 
-def second_step_of(env: Broken) -> str:
-    """What is said of its second step, which is refused, behind the place."""
+def second_step_error(env: Broken) -> str:
+    """The message of the error that the second step raises, without its prefix."""
     env.value = {"a": np.zeros(2, np.float32), "b": 0.0}
     rows = SerialEnvs(lambda: env, 1, "Broken-v0", inexact="")
     rows.reset(0)
     rows.step(np.zeros(1, np.int64))
-    place = "Broken-v0, environment 0, step 2 of its episode: "
-    with pytest.raises(BadEnv, match=f"^{place}") as raised:
+    prefix = "Broken-v0, environment 0, step 2 of its episode: "
+    with pytest.raises(BadEnv, match=f"^{prefix}") as raised:
         rows.step(np.zeros(1, np.int64))
-    return str(raised.value).removeprefix(place)
+    return str(raised.value).removeprefix(prefix)
 
 
 @pytest.mark.parametrize(
@@ -479,9 +442,9 @@ def second_step_of(env: Broken) -> str:
         ({"a": np.ones(2), "b": 0.5}, "the observation 'b' is 0.5, and its observation space has whole numbers"),
     ],
 )
-def test_a_part_that_does_not_fit_its_space_is_named_with_row_and_step(bad: Any, message: str) -> None:
+def test_entry_that_does_not_fit_its_space_raises(bad: Any, message: str) -> None:
     env = Broken(bad, obs=spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(2)}))
-    assert re.match(message, second_step_of(env))
+    assert re.match(message, second_step_error(env))
 
 
 SEVEN, PAIRS = spaces.Discrete(7), spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0])
@@ -509,48 +472,50 @@ SEVEN, PAIRS = spaces.Discrete(7), spaces.MultiDiscrete([3, 4], dtype=np.uint8, 
     ],
 )
 @for_each("vector", [False, True])
-def test_counters_beyond_their_space_are_named(
+def test_discrete_values_outside_their_space_raise(
     space: spaces.Space[Any], good: Any, bad: Any, message: str, vector: bool
 ) -> None:
-    """One number too many would end a run without a word, and one below 0 would be taken for another state."""
+    """A number above the range would crash a run, and -1 would be read as another state."""
 
-    def made() -> Broken:
+    def make() -> Broken:
         env = Broken(bad, obs=space)
         env.value = good
         return env
 
-    rows: Any = SerialEnvs(made, 2, "Off-v0", inexact="")
+    rows: Any = SerialEnvs(make, 2, "Off-v0", inexact="")
     if vector:
-        rows = Adapter(lambda: SyncVectorEnv([made] * 2), "Off-v0", inexact="a test")
+        rows = Adapter(lambda: SyncVectorEnv([make] * 2), "Off-v0", inexact="a test")
     rows.reset(0)
     rows.step(np.zeros(2, np.int64))
-    said = f"^Off-v0, environment 0, step 2 of its episode: {message}; let observation_space hold all that is given$"
-    with pytest.raises(BadEnv, match=said):
+    expected = (
+        f"^Off-v0, environment 0, step 2 of its episode: {message}; let observation_space hold all that is given$"
+    )
+    with pytest.raises(BadEnv, match=expected):
         rows.step(np.zeros(2, np.int64))
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_counters_beyond_their_space_are_named_at_episode_ends(mode: AutoresetMode) -> None:
+def test_discrete_values_outside_their_space_raise_at_episode_ends(mode: AutoresetMode) -> None:
     class Ends(Broken):
         def step(self, action: Any) -> Any:
             obs, reward, _, cut, info = super().step(action)
             return obs, reward, self.age == 2, cut, info
 
-    def made(bad: int, value: int) -> Any:
+    def make(bad: int, value: int) -> Any:
         env = Ends(bad, obs=SEVEN)
         env.value = value
         return Adapter(lambda: SyncVectorEnv([lambda: env], autoreset_mode=mode), "Off-v0", inexact="a test")
 
     with pytest.raises(BadEnv, match="step 0 of its episode: the observation is 9"):
-        made(0, 9).reset(0)
-    rows = made(8, 0)
+        make(0, 9).reset(0)
+    rows = make(8, 0)
     rows.reset(0)
     rows.step(np.zeros(1, np.int64))
     with pytest.raises(BadEnv, match="step 2 of its episode: the observation is 8"):
         rows.step(np.zeros(1, np.int64))
 
 
-def test_values_far_outside_their_bounds_are_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_far_out_of_bounds_warn_once(capsys: pytest.CaptureFixture[str]) -> None:
     rows = SerialEnvs(lambda: Broken(np.array([0, 1e6], np.float32)), 1, "Far-v0", inexact="")
     for seed in (0, 1):
         rows.reset(seed)
@@ -562,14 +527,14 @@ def test_values_far_outside_their_bounds_are_reported_once(capsys: pytest.Captur
     )
 
 
-def test_rewards_and_ends_may_be_of_any_numbers_type() -> None:
+def test_rewards_and_ends_may_have_any_numeric_type() -> None:
     rows = SerialEnvs(lambda: Broken([0, 1], np.array(2), np.array(True), 0), 1, "Any-v0", inexact="")
     rows.reset(0)
     rows.step(np.zeros(1, np.int64))
     assert rows.step(np.zeros(1, np.int64)).episodes[0].total == 3
 
 
-def stepped(env: Echo, action: Any = None) -> None:
+def step_once(env: Echo, action: Any = None) -> None:
     rows = SerialEnvs(lambda: env, 1, "Echo-v0", inexact="")
     rows.reset(0)
     rows.step(np.zeros(1, np.int64) if action is None else action)

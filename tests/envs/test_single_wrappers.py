@@ -1,4 +1,4 @@
-"""Gymnasium's wrappers by name: around each environment, recorded as words, in workers too."""
+"""Gymnasium wrappers by name, around each single environment."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from tests.tables import for_each
 
 
 class Doubled(gymnasium.RewardWrapper[Any, Any]):
-    """Every reward twice."""
+    """Doubles rewards."""
 
     def reward(self, reward: Any) -> Any:
         return 2 * reward
 
 
 class Scaled(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
-    """One that learns."""
+    """A wrapper that learns."""
 
 
 def env_of(id: str, *words: str, rows: int = 2) -> Env:
     return wrap_env(Gymnasium().make(id, rows), map(WrapperSpec.parse, words))
 
 
-@pytest.mark.filterwarnings("ignore:.*precision lowered")  # of Gymnasium's about its own wrapper
-def test_a_wrapper_of_gymnasium_by_name_is_that_wrapper() -> None:
+@pytest.mark.filterwarnings("ignore:.*precision lowered")  # Gymnasium warns about its own wrapper
+def test_gymnasium_wrapper_by_name() -> None:
     env = env_of("Pendulum-v1", "gymnasium:RescaleAction:min_action=-0.5,max_action=0.5")
     other = gymnasium.wrappers.RescaleAction(gymnasium.make("Pendulum-v1"), -0.5, 0.5)
     assert env.spec.inexact == ""
-    now, (seen, _) = env.reset(3), other.reset(seed=row_seed(3, 0))
+    now, (obs, _) = env.reset(3), other.reset(seed=row_seed(3, 0))
     for _ in range(5):
-        assert np.array_equal(now.obs[0], seen)
+        assert np.array_equal(now.obs[0], obs)
         now = env.step(np.full((2, 1), 0.5, np.float32))
-        seen, reward, *_ = other.step(np.array([0.25], np.float32))
+        obs, reward, *_ = other.step(np.array([0.25], np.float32))
         assert now.reward[0] == np.float32(reward)
 
 
-def test_a_wrapper_of_ones_own_and_several_of_them() -> None:
+def test_own_wrapper_and_several_wrappers() -> None:
     stack = "gymnasium:FrameStackObservation:stack_size=2"
     env = env_of("CartPole-v1", f"{__file__}:Doubled", stack, "clip-reward:high=3")
     assert env.spec.obs.shape == (2, 4)
@@ -56,27 +56,27 @@ def test_a_wrapper_of_ones_own_and_several_of_them() -> None:
     assert WrapperSpec.parse(f"{__file__}:Doubled").words == f"{__file__}:Doubled"
 
 
-def shifted(env: Any, by: float = 0.0) -> Any:
-    """A function that wraps."""
+def shift_rewards(env: Any, by: float = 0.0) -> Any:
+    """A function that wraps an environment."""
     return gymnasium.wrappers.TransformReward(env, lambda reward: reward + by)
 
 
-def lost(env: Any) -> None:
-    """A function that forgets to return its environment."""
+def returns_nothing(env: Any) -> None:
+    """A function that does not return its environment."""
 
 
-def test_a_function_wraps_each_environment() -> None:
-    env = env_of("CartPole-v1", f"{__file__}:shifted:by=2", "frame-stack:frames=2")
+def test_function_wraps_each_environment() -> None:
+    env = env_of("CartPole-v1", f"{__file__}:shift_rewards:by=2", "frame-stack:frames=2")
     assert env.spec.obs.shape == (8,)
     env.reset(0)
     assert env.step(np.zeros(2, np.int64)).reward.tolist() == [3, 3]
-    assert WrapperSpec.parse(f"{__file__}:shifted").words == f"{__file__}:shifted"
-    with pytest.raises(PluginError, match=r"lost' returned None; return a gymnasium.Env"):
-        env_of("CartPole-v1", f"{__file__}:lost")
+    assert WrapperSpec.parse(f"{__file__}:shift_rewards").words == f"{__file__}:shift_rewards"
+    with pytest.raises(PluginError, match=r"returns_nothing' returned None; return a gymnasium.Env"):
+        env_of("CartPole-v1", f"{__file__}:returns_nothing")
 
 
-class Once(CartPoleEnv):
-    """One that is nobody's but its maker's."""
+class Owned(CartPoleEnv):
+    """An environment of the caller; counts calls of `close`."""
 
     closed = 0
 
@@ -85,8 +85,8 @@ class Once(CartPoleEnv):
 
 
 @pytest.mark.parametrize("words", ["action-repeat", f"{__file__}:Doubled"])
-def test_an_environment_that_was_handed_over_stays_open_inside_a_wrapper(words: str) -> None:
-    own = Once()
+def test_held_environment_stays_open_inside_a_wrapper(words: str) -> None:
+    own = Owned()
     env: Any = Gymnasium().hold(own, "Yours")
     env.limit(6)
     env = wrap_env(env, [WrapperSpec.parse(words)])
@@ -99,7 +99,7 @@ def test_an_environment_that_was_handed_over_stays_open_inside_a_wrapper(words: 
 
 
 class Maker:
-    """Makes environments, by a name that others have too."""
+    """Makes environments; all makers have the same `repr`."""
 
     def __init__(self, kind: type[gymnasium.Env[Any, Any]]) -> None:
         self.kind = kind
@@ -112,7 +112,7 @@ class Maker:
 
 
 class Counting(CartPoleEnv):
-    """One whose state lies elsewhere."""
+    """Its state is a class attribute, which cannot be captured."""
 
     steps = iter(range(10**9))
 
@@ -121,30 +121,30 @@ class Counting(CartPoleEnv):
         return obs, reward + next(self.steps), *rest
 
 
-def test_whether_makers_of_one_name_give_what_can_be_captured_is_found_out_apart() -> None:
+def test_makers_with_one_name_are_tested_separately() -> None:
     rows = [SerialEnvs(Maker(kind), 1, "Yours") for kind in (CartPoleEnv, Counting)]
-    assert [bool(one.inside(Doubled).spec.inexact) for one in rows] == [False, True]
+    assert [bool(env.inside(Doubled).spec.inexact) for env in rows] == [False, True]
 
 
 @pytest.mark.parametrize(
     ("words", "limit"),
     [("action-repeat:times=3", 167), ("gymnasium:TimeAwareObservation", 500), (f"{__file__}:Doubled", 500)],
 )
-def test_wrappers_go_around_each_of_many_cartpoles_too(words: str, limit: int) -> None:
-    """Evaluations have as many rows as episodes, of which CartPole's own vector takes the place of single ones."""
+def test_wrappers_work_with_many_cartpoles(words: str, limit: int) -> None:
+    """Evaluations have one row per episode; without wrappers CartPole would use its native vector."""
     env = env_of("CartPole-v1", words, rows=12)
     assert (env.spec.num_envs, env.spec.limit, env.spec.inexact) == (12, limit, "")
     few = env_of("CartPole-v1", words)
-    now, some = env.reset(3), few.reset(3)
-    assert np.array_equal(now.obs[:2], some.obs)
+    now, expected = env.reset(3), few.reset(3)
+    assert np.array_equal(now.obs[:2], expected.obs)
     for _ in range(20):
-        now, some = env.step(np.ones(12, np.int64)), few.step(np.ones(2, np.int64))
-        assert np.array_equal(now.obs[:2], some.obs)
-        assert [one for one in now.episodes if one.row < 2] == list(some.episodes)
+        now, expected = env.step(np.ones(12, np.int64)), few.step(np.ones(2, np.int64))
+        assert np.array_equal(now.obs[:2], expected.obs)
+        assert [episode for episode in now.episodes if episode.row < 2] == list(expected.episodes)
     env.close()
 
 
-def test_many_cartpoles_inside_a_wrapper_keep_a_limit_set_before() -> None:
+def test_many_wrapped_cartpoles_keep_their_limit() -> None:
     many: Any = Gymnasium().make("CartPole-v1", 12)
     many.limit(5)
     env = many.inside(Doubled)
@@ -153,8 +153,8 @@ def test_many_cartpoles_inside_a_wrapper_keep_a_limit_set_before() -> None:
 
 
 @pytest.mark.parametrize("native", [False, True])
-def test_returns_are_counted_below_wrappers_by_name(native: bool) -> None:
-    """What agents are paid is what the wrappers make of it."""
+def test_returns_are_summed_below_wrappers(native: bool) -> None:
+    """Agents get the rewards of the wrappers."""
     rows = 12 if native else 2
     words = ("gymnasium:TimeAwareObservation", f"{__file__}:Doubled", "action-repeat:times=2")
     env: Any = env_of("CartPole-v1", *words, rows=rows)
@@ -165,29 +165,29 @@ def test_returns_are_counted_below_wrappers_by_name(native: bool) -> None:
         lengths = {}
         while not lengths:
             now = env.step(np.ones(rows, np.int64))
-            lengths = {one.row: (one.length, one.total) for one in now.episodes}
+            lengths = {episode.row: (episode.length, episode.total) for episode in now.episodes}
         assert all(total in (2 * length, 2 * length - 1) for length, total in lengths.values())
         assert [env.running_returns()[row] for row in lengths] == [0] * len(lengths)
 
 
-def test_returns_below_wrappers_go_on_where_they_were() -> None:
+def test_returns_below_wrappers_resume() -> None:
     first, other = (env_of("CartPole-v1", f"{__file__}:Doubled") for _ in range(2))
     first.reset(0)
     for _ in range(5):
         first.step(np.ones(2, np.int64))
     state = first.state_dict()
-    assert "Paid" not in repr(state)  # those saved before returns were summed there fit
+    assert "Paid" not in repr(state)  # so states saved before returns were summed there still load
     other.load_state_dict(state)
     ends = [env.step(np.ones(2, np.int64)).episodes for _ in range(9) for env in (first, other)]
-    assert [list(one) for one in ends[::2]] == [list(one) for one in ends[1::2]]
-    assert all(one.total == one.length for found in ends for one in found)
+    assert [list(episodes) for episodes in ends[::2]] == [list(episodes) for episodes in ends[1::2]]
+    assert all(episode.total == episode.length for found in ends for episode in found)
     assert any(ends)
 
 
-def test_arguments_are_pythons_literals() -> None:
+def test_arguments_are_python_literals() -> None:
     words = "shape=(84,84),flag=true,name=abc,number=-1.5"
-    found = Single("gymnasium:ResizeObservation", words).keywords()
-    assert found == {"shape": (84, 84), "flag": True, "name": "abc", "number": -1.5}
+    keywords = Single("gymnasium:ResizeObservation", words).keywords()
+    assert keywords == {"shape": (84, 84), "flag": True, "name": "abc", "number": -1.5}
 
 
 @for_each(
@@ -215,26 +215,26 @@ def test_arguments_are_pythons_literals() -> None:
         (["gymnasium:vector"], UsageError, "is not a gymnasium.Wrapper and not a function"),
     ],
 )
-def test_impossible_options_are_refused(words: list[str], kind: type[Exception], message: str) -> None:
+def test_unsupported_wrappers_raise(words: list[str], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         env_of("CartPole-v1", *words)
 
 
-def test_a_wrapper_that_learns_inside_an_environment_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    def made() -> gymnasium.Env[Any, Any]:
+def test_learning_wrapper_inside_an_environment_warns_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def make() -> gymnasium.Env[Any, Any]:
         return gymnasium.wrappers.ClipAction(Scaled(gymnasium.make("Pendulum-v1")))
 
     for _ in range(2):
-        Gymnasium().adopt(made, 2, "Mine")
-        Gymnasium().hold(made(), "Yours")
-    said = "holds Scaled, and evaluations and loaded policies would not get what it learns: leave it out"
+        Gymnasium().adopt(make, 2, "Mine")
+        Gymnasium().hold(make(), "Yours")
+    message = "holds Scaled, and evaluations and loaded policies would not get what it learns: leave it out"
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(";")[0] for line in lines] == [f"rlplug: {of} {said}" for of in ("Mine", "Yours")]
+    assert [line.partition(";")[0] for line in lines] == [f"rlplug: {name} {message}" for name in ("Mine", "Yours")]
     Gymnasium().adopt(lambda: Doubled(gymnasium.make("Pendulum-v1")), 2, "Other")
     assert not capsys.readouterr().err
 
 
-def test_an_argument_without_a_name_is_refused() -> None:
+def test_argument_without_a_name_raises() -> None:
     with pytest.raises(BadConfig, match="'3' is not an argument; write name=value"):
         Single("gymnasium:TimeLimit", "3").keywords()
 
@@ -243,15 +243,15 @@ def test_an_argument_without_a_name_is_refused() -> None:
     ("words", "limit", "steps"),
     [("action-repeat:times=3", 67, 67), ("gymnasium:MaxAndSkipObservation:skip=4", 200, 50)],
 )
-def test_a_time_limit_counts_the_steps_of_the_environment_itself(words: str, limit: int, steps: int) -> None:
-    """Pendulum's 200 are 66 of three and one of two; of others than ours, nobody knows what they make of the limit."""
+def test_time_limit_counts_steps_of_the_environment(words: str, limit: int, steps: int) -> None:
+    """Pendulum's 200 steps are 66 times three and one of two; for other wrappers the limit is unchanged."""
     bare = Gymnasium().make("Pendulum-v1", 1)
     env = wrap_env(Gymnasium().make("Pendulum-v1", 1), [WrapperSpec.parse(words)])
-    still = np.zeros((1, 1), np.float32)
+    action = np.zeros((1, 1), np.float32)
     assert env.spec.limit == limit
     for seed in (0, 1):
         env.reset(seed)
         bare.reset(seed)
-        told = [env.step(still) for _ in range(steps)][-1].episodes[0]
-        whole = [bare.step(still) for _ in range(200)][-1].episodes[0]
-        assert (told.total, told.length) == (pytest.approx(whole.total, rel=1e-5), steps)
+        episode = [env.step(action) for _ in range(steps)][-1].episodes[0]
+        expected = [bare.step(action) for _ in range(200)][-1].episodes[0]
+        assert (episode.total, episode.length) == (pytest.approx(expected.total, rel=1e-5), steps)

@@ -1,4 +1,4 @@
-"""Worlds in torch: Gymnasium's transitions, and one meaning of resets in every mode."""
+"""Worlds in torch have Gymnasium's transitions, and equal resets in every autoreset mode."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rlplug_envs.families.tensor import WORLDS, Tensors
 from rlplug_envs.tensors.adapter import TensorAdapter, is_tensor_env
 
 ROWS = 64
-#: Those of Gymnasium; the others have tests of their own.
+#: The worlds of Gymnasium; the others have their own tests.
 CLASSIC = sorted(name for name in WORLDS if not name.startswith("MinAtar-"))
 
 
-def pushing(env: Any) -> Any:
+def push(env: Any) -> Any:
     """The action that adds to the last velocity in the state."""
     forwards = env.state[-1] > 0
     if isinstance(env.action_space, Box):
@@ -32,8 +32,8 @@ def pushing(env: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CLASSIC)
-def test_transitions_are_gymnasiums(name: str) -> None:
-    """From states of Gymnasium's own episodes, which random and pushing actions reach."""
+def test_transitions_match_gymnasium(name: str) -> None:
+    """From states of Gymnasium's episodes with random and pushing actions."""
     adapter: Any = Tensors().make(f"tensor/{name}", ROWS)
     world = adapter.env
     env: Any = gymnasium.make(name).unwrapped
@@ -42,7 +42,7 @@ def test_transitions_are_gymnasiums(name: str) -> None:
     before, actions, after = [], [], []
     limit = 100 if name == "Pendulum-v1" else 400
     for step in range(40 * ROWS):
-        action = pushing(env) if step // 400 % 2 and name != "CartPole-v1" else env.action_space.sample()
+        action = push(env) if step // 400 % 2 and name != "CartPole-v1" else env.action_space.sample()
         state = np.array(env.state, dtype=np.float32)
         env.state = state.astype(np.float64)
         obs, reward, terminated, _, _ = env.step(action)
@@ -66,7 +66,7 @@ def test_transitions_are_gymnasiums(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLASSIC)
-def test_starts_and_spaces_are_gymnasiums(name: str) -> None:
+def test_starts_and_spaces_match_gymnasium(name: str) -> None:
     adapter: Any = Tensors().make(f"tensor/{name}", 4_096)
     env: Any = gymnasium.make(name)
     assert adapter.env.single_observation_space == env.observation_space
@@ -82,7 +82,7 @@ def test_starts_and_spaces_are_gymnasiums(name: str) -> None:
 
 
 class Counting:
-    """Rows that count their steps in an episode; row r terminates after r + 2, or is truncated if r is odd."""
+    """Counts the steps of episodes; row r has r + 2 steps and is truncated if r is odd, else terminated."""
 
     single_observation_space: Any = Dict({"count": Box(0, 100, (1,))})
     single_action_space: Any = Discrete(2, start=1)
@@ -128,15 +128,15 @@ MODES = [
 
 
 @pytest.mark.parametrize(("mode", "final"), MODES)
-def test_every_mode_means_the_same(mode: AutoresetMode, final: str) -> None:
+def test_all_modes_give_the_same_transitions(mode: AutoresetMode, final: str) -> None:
     adapter = TensorAdapter(lambda: Counting(mode, final), "counting")
     adapter.reset(0)
     transitions: list[list[tuple[float, bool, bool]]] = [[], [], [], []]
-    seen = []
+    log = []
     opens = adapter.reset(0).is_first
     for step in range(1, 20):
         now = adapter.step(torch.zeros(4, dtype=torch.int64))  # type: ignore[arg-type]
-        seen.append((step, now.episodes))
+        log.append((step, now.episodes))
         for row in range(4):
             if now.valid[row]:
                 ends = bool(now.terminated[row]), bool(now.truncated[row])
@@ -151,13 +151,13 @@ def test_every_mode_means_the_same(mode: AutoresetMode, final: str) -> None:
     assert opens.all()
     for row in range(4):
         length = row + 2
-        whole = [
+        episode_steps = [
             (float(count), count == length and row % 2 == 0, count == length and row % 2 == 1)
             for count in range(1, length + 1)
         ]
-        assert transitions[row][: 2 * length] == whole * 2
-    episodes = [episode for _, episode in read(seen)]  # type: ignore[arg-type]
-    assert {(one.row, one.length, one.total, one.success) for one in episodes} == {
+        assert transitions[row][: 2 * length] == episode_steps * 2
+    episodes = [episode for _, episode in read(log)]  # type: ignore[arg-type]
+    assert {(episode.row, episode.length, episode.total, episode.success) for episode in episodes} == {
         (row, row + 2, sum(range(row + 3)), row == 1) for row in range(4)
     }
     assert adapter.env.actions[0] == [1, 1, 1, 1]  # type: ignore[attr-defined]
@@ -165,7 +165,7 @@ def test_every_mode_means_the_same(mode: AutoresetMode, final: str) -> None:
 
 
 class Simulator(Counting, VectorEnv[Any, Any, Any]):
-    """A vector as ManiSkill has it: `info` is that of the reset, and the one of the last step is in `final_info`."""
+    """A vector like ManiSkill's: after a reset, the `info` of the last step is in `final_info`."""
 
     def __init__(self) -> None:
         super().__init__(AutoresetMode.SAME_STEP, "final_observation")
@@ -181,14 +181,14 @@ class Simulator(Counting, VectorEnv[Any, Any, Any]):
         return *results, {**after_reset, **final, "final_info": last, "_final_info": self.ended.clone()}
 
 
-def test_a_simulator_that_resets_its_info_keeps_success_and_signals() -> None:
+def test_success_and_signals_come_from_final_info() -> None:
     adapter = TensorAdapter(Simulator, "simulator")
     assert is_tensor_env(adapter.env)
     adapter.reset(0)
-    seen = []
+    log = []
     for step in range(1, 11):
         now = adapter.step(torch.zeros(4, dtype=torch.int64))  # type: ignore[arg-type]
-        seen.append((step, now.episodes))
+        log.append((step, now.episodes))
         cost: Any = adapter.info_tensor("cost")
         ended: Any = now.terminated | now.truncated
         expected = now.reward if not ended.any() else torch.where(ended, now.reward, 0)  # type: ignore[call-overload]
@@ -196,29 +196,29 @@ def test_a_simulator_that_resets_its_info_keeps_success_and_signals() -> None:
         assert adapter.info("cost") == cost.tolist()
     assert adapter.info("nothing") == [None] * 4
     assert "elapsed_steps" in adapter.info_names()
-    assert {(one.row, one.success) for _, one in read(seen)} == {(row, row == 1) for row in range(4)}  # type: ignore[arg-type]
+    assert {(episode.row, episode.success) for _, episode in read(log)} == {(row, row == 1) for row in range(4)}  # type: ignore[arg-type]
 
 
-def test_a_missing_last_observation_is_an_error() -> None:
+def test_missing_final_obs_raises() -> None:
     adapter = TensorAdapter(lambda: Counting(AutoresetMode.SAME_STEP, ""), "counting")
     adapter.reset(0)
-    seen = [(0, adapter.step(torch.zeros(4, dtype=torch.int64)).episodes) for _ in range(3)]  # type: ignore[arg-type]
+    log = [(0, adapter.step(torch.zeros(4, dtype=torch.int64)).episodes) for _ in range(3)]  # type: ignore[arg-type]
     with pytest.raises(BadEnv, match="final_obs"):
-        read(seen)  # type: ignore[arg-type]
+        read(log)  # type: ignore[arg-type]
 
 
-def test_numbers_that_are_not_finite_are_found_at_the_next_look() -> None:
+def test_reading_episodes_finds_values_that_are_not_finite() -> None:
     adapter: Any = Tensors().make("tensor/CartPole-v1", 8)
     adapter.reset(0)
     adapter.env.rows["state"][3, 1] = torch.nan
-    seen = [(0, adapter.step(torch.zeros(8, dtype=torch.int64)).episodes)]
+    log = [(0, adapter.step(torch.zeros(8, dtype=torch.int64)).episodes)]
     adapter.env.reset(seed=0)
-    seen += [(0, adapter.step(torch.zeros(8, dtype=torch.int64)).episodes)]
+    log += [(0, adapter.step(torch.zeros(8, dtype=torch.int64)).episodes)]
     with pytest.raises(BadEnv, match="not finite"):
-        read(seen)
+        read(log)
 
 
-def test_an_environment_that_returns_arrays_is_refused() -> None:
+def test_environment_that_returns_arrays_raises() -> None:
     class Arrays(Counting):
         def obs(self) -> Any:
             return {"count": self.count.numpy()}
@@ -228,7 +228,7 @@ def test_an_environment_that_returns_arrays_is_refused() -> None:
         adapter.reset(0)
 
 
-def test_an_agent_that_returns_arrays_is_refused() -> None:
+def test_agent_that_returns_arrays_raises() -> None:
     adapter: Any = Tensors().make("tensor/Pendulum-v1", 2)
     adapter.reset(0)
     with pytest.raises(PluginError, match=r"takes actions as tensors on cpu, and the agent .* of type ndarray"):
@@ -236,7 +236,7 @@ def test_an_agent_that_returns_arrays_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_steps_read_nothing_back(name: str) -> None:
+def test_steps_do_not_read_from_the_device(name: str) -> None:
     adapter: Any = Tensors().make(f"tensor/{name}", 8)
     adapter.reset(0)
     shape = (8, *adapter.spec.action.shape)
@@ -247,7 +247,7 @@ def test_steps_read_nothing_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_row_0_is_drawn(name: str) -> None:
+def test_row_0_is_rendered(name: str) -> None:
     pytest.importorskip("pygame")
     adapter: Any = Tensors().make_shown(f"tensor/{name}", "rgb_array")
     frames: list[Any] = []

@@ -1,4 +1,4 @@
-"""Every wrapper does, row by row, what a naive one would: through ends of episodes, in all autoreset modes, resumed."""
+"""Each wrapper equals a naive one per row: across ends of episodes, in all autoreset modes and after resuming."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from rlplug_envs.wrappers.lives import EpisodicLife
 from rlplug_envs.wrappers.observations import NormalizeObs, NormalizeObsConfig
 from rlplug_envs.wrappers.rewards import ClipReward, ScaleReward
 from rlplug_envs.wrappers.time import TimeFeature, TimeLimit
-from tests.envs.walks import Rich, Walk, environments, reference, story
+from tests.envs.walks import Rich, Walk, environments, play_rows, reference
 from tests.tables import for_each
 
-WAYS = list(environments())
-#: Every wrapper as one would type it, by class; a type checker holds the classes to the protocol here.
+FORMS = list(environments())
+#: Wrappers by the name that a user types; a type checker compares the classes with the protocol here.
 WRAPPERS: dict[str, Wrapper] = {
     "clip-reward": ClipReward, "flatten": Flatten, "frame-stack": FrameStack, "normalize-obs": NormalizeObs,
     "scale-reward": ScaleReward, "sticky-actions": StickyActions, "time-feature": TimeFeature,
@@ -45,8 +45,8 @@ WRAPPERS: dict[str, Wrapper] = {
 FLAGS = ("terminated", "truncated", "is_first", "valid")
 
 
-def over(env: Env, *words: str) -> Env:
-    """`env` inside wrappers that are written as on the command line."""
+def wrap(env: Env, *words: str) -> Env:
+    """`env` inside wrappers that are written like on the command line."""
     names = [word.partition(":") for word in words]
     targets = [f"{_target(name)}{colon}{options}" for name, colon, options in names]
     return wrap_env(env, map(WrapperSpec.parse, targets))
@@ -57,8 +57,8 @@ def _target(name: str) -> str:
     return f"{code.__module__}:{code.__qualname__}"
 
 
-def copied(now: Timestep) -> Timestep:
-    """A timestep that later calls leave alone; `final_obs` stays the same object as `obs` where it was."""
+def copy_timestep(now: Timestep) -> Timestep:
+    """A copy that later calls do not change; `final_obs` stays the same object as `obs` if it was."""
     obs = _copy(now.obs)
     final = obs if now.final_obs is now.obs else _copy(now.final_obs)
     reward, *flags = (getattr(now, name).copy() for name in ("reward", *FLAGS))
@@ -73,40 +73,40 @@ def row_of(tree: Any, row: int) -> Any:
     return {name: row_of(inner, row) for name, inner in tree.items()} if isinstance(tree, dict) else tree[row]
 
 
-def played(env: Env, seed: int, actions: Array) -> Iterator[Timestep]:
+def play(env: Env, seed: int, actions: Array) -> Iterator[Timestep]:
     """The timesteps of actions [T, N]."""
-    yield copied(env.reset(seed))
+    yield copy_timestep(env.reset(seed))
     for action in actions:
-        yield copied(env.step(action))
+        yield copy_timestep(env.step(action))
     env.close()
 
 
 def check(bare: list[Timestep], seen: list[Timestep], row: int, see: Callable[[list[Any]], Any]) -> None:
-    """One row of `seen` is what `see` makes of the bare observations since the episode began."""
+    """One row of `seen` is what `see` makes of the unwrapped observations since the start of the episode."""
     history: list[Any] = []
     for number, (below, above) in enumerate(zip(bare, seen, strict=True)):
         if number and below.valid[row]:
-            equal(row_of(above.final_obs, row), see([*history, row_of(below.final_obs, row)]))
+            assert_equal(row_of(above.final_obs, row), see([*history, row_of(below.final_obs, row)]))
         history = [*([] if below.is_first[row] else history), row_of(below.obs, row)]
-        equal(row_of(above.obs, row), see(history))
+        assert_equal(row_of(above.obs, row), see(history))
         assert (above.final_obs is above.obs) == (below.final_obs is below.obs)
 
 
-def equal(one: Any, other: Any) -> None:
-    if isinstance(other, dict):
-        assert one.keys() == other.keys()
-        for name in other:
-            equal(one[name], other[name])
+def assert_equal(actual: Any, expected: Any) -> None:
+    if isinstance(expected, dict):
+        assert actual.keys() == expected.keys()
+        for name in expected:
+            assert_equal(actual[name], expected[name])
     else:
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(actual, expected)
 
 
-def same(one: Timestep, other: Timestep, *but: str) -> None:
-    """Two timesteps agree in all but the named fields."""
+def assert_same(actual: Timestep, expected: Timestep, *excluded: str) -> None:
+    """Two timesteps are equal except for the excluded fields."""
     for name in ("obs", "final_obs", "reward", *FLAGS):
-        if name not in but:
-            equal(getattr(one, name), getattr(other, name))
-    assert (one.episodes, one.ended, one.count) == (other.episodes, other.ended, other.count)
+        if name not in excluded:
+            assert_equal(getattr(actual, name), getattr(expected, name))
+    assert (actual.episodes, actual.ended, actual.count) == (expected.episodes, expected.ended, expected.count)
 
 
 def actions_of(seed: int, steps: int = 40, num_envs: int = 2) -> Array:
@@ -114,7 +114,7 @@ def actions_of(seed: int, steps: int = 40, num_envs: int = 2) -> Array:
 
 
 class Image(Walk):
-    """A walk seen as an image [C, H, W]."""
+    """A walk with an image [C, H, W] as observation."""
 
     shape: ClassVar[tuple[int, ...]] = (2, 3, 4)
     observation_space = spaces.Box(0, 255, shape, np.uint8)
@@ -129,7 +129,7 @@ class ChannelsLast(Image):
 
 
 class ManyLast(Image):
-    """More channels than pixels a side, and they are last."""
+    """An image [H, W, C] with more channels than pixels per side."""
 
     shape = (2, 2, 6)
     observation_space = spaces.Box(0, 255, shape, np.uint8)
@@ -149,29 +149,29 @@ class Number(Image):
 
 
 class Vectors(Walk):
-    """Two vectors in a dictionary, and a mask of allowed actions."""
+    """Two vectors in a dictionary, and an action mask."""
 
     observation_space = spaces.Dict({"a": Walk.observation_space, "b": spaces.Box(0, 9, (2,), np.float32)})
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return super().reset(seed=seed)[0], self.allowed()
+        return super().reset(seed=seed)[0], self.mask_info()
 
     def see(self) -> Any:
         return {"a": super().see(), "b": np.full(2, self.age, np.float32)}
 
-    def allowed(self) -> dict[str, Any]:
+    def mask_info(self) -> dict[str, Any]:
         return {"action_mask": np.array([1, self.age % 2, 1], np.int8)}
 
     def step(self, action: Any) -> Any:
-        return *super().step(action)[:4], self.allowed()
+        return *super().step(action)[:4], self.mask_info()
 
 
-#: How frames of one array are joined: along which axis, or stacked as a new first one.
+#: The axis along which frames are joined; None stacks them along a new first axis.
 JOINED: dict[type[Walk], int | None] = {Walk: 0, Image: 0, ChannelsLast: 2, ManyLast: 2, Gray: None, Number: None}
 
 
 def stack(history: list[Any], frames: int, axis: int | None) -> Any:
-    """The last frames, the first one repeated where there are too few; per entry of a dictionary, but for the mask."""
+    """The last frames, padded with the first one; per entry of a dictionary, without the mask."""
     if isinstance(history[-1], dict):
         parts = {name: [obs[name] for obs in history] for name in history[-1]}
         return {n: part[-1] if n == "action_mask" else stack(part, frames, axis) for n, part in parts.items()}
@@ -179,24 +179,24 @@ def stack(history: list[Any], frames: int, axis: int | None) -> Any:
     return np.stack(last) if axis is None else np.concatenate(last, axis)
 
 
-@for_each("way", WAYS)
+@for_each("form", FORMS)
 @for_each("kind", [*JOINED, Vectors])
 @for_each("frames", [1, 3])
-def test_frame_stack(way: str, kind: type[Walk], frames: int) -> None:
-    env = over(environments(kind)[way], f"frame-stack:frames={frames}")
+def test_frame_stack(form: str, kind: type[Walk], frames: int) -> None:
+    env = wrap(environments(kind)[form], f"frame-stack:frames={frames}")
     actions = actions_of(frames)
-    seen, bare = list(played(env, 5, actions)), list(played(environments(kind)[way], 5, actions))
+    seen, bare = list(play(env, 5, actions)), list(play(environments(kind)[form], 5, actions))
     for row in range(2):
         check(bare, seen, row, lambda history: stack(history, frames, JOINED.get(kind, 0)))
     for now, below in zip(seen, bare, strict=True):
-        same(now, below, "obs", "final_obs")
+        assert_same(now, below, "obs", "final_obs")
         assert all(env.spec.obs.contains(row_of(now.obs, row)) for row in range(2))
 
 
-@for_each("way", WAYS)
+@for_each("form", FORMS)
 @for_each("kind", [*JOINED, Rich, Vectors])
-def test_flatten(way: str, kind: type[Walk]) -> None:
-    below = environments(kind)[way].spec.obs
+def test_flatten(form: str, kind: type[Walk]) -> None:
+    below = environments(kind)[form].spec.obs
     masked = isinstance(below, spaces.Dict) and "action_mask" in below.spaces
     inner = spaces.Dict({n: s for n, s in below.items() if n != "action_mask"}) if masked else below
 
@@ -206,17 +206,17 @@ def test_flatten(way: str, kind: type[Walk]) -> None:
         body = {name: part for name, part in history[-1].items() if name != "action_mask"}
         return {"obs": spaces.flatten(inner, body), "action_mask": history[-1]["action_mask"]}
 
-    env, actions = over(environments(kind)[way], "flatten"), actions_of(1)
-    seen, bare = list(played(env, 5, actions)), list(played(environments(kind)[way], 5, actions))
+    env, actions = wrap(environments(kind)[form], "flatten"), actions_of(1)
+    seen, bare = list(play(env, 5, actions)), list(play(environments(kind)[form], 5, actions))
     for row in range(2):
         check(bare, seen, row, see)
     for now, before in zip(seen, bare, strict=True):
-        same(now, before, "obs", "final_obs")
+        assert_same(now, before, "obs", "final_obs")
         assert all(env.spec.obs.contains(row_of(now.obs, row)) for row in range(2))
 
 
 class Numbers(Walk):
-    """Numbers that count from elsewhere."""
+    """Numbers that do not start at 0."""
 
     observation_space = spaces.Tuple((spaces.Discrete(20, start=-3), spaces.MultiDiscrete([9, 3], start=[0, 5])))
 
@@ -225,24 +225,24 @@ class Numbers(Walk):
 
 
 def test_flatten_makes_numbers_one_hot() -> None:
-    env = over(SerialEnvs(Numbers, 2, inexact=""), "flatten")
+    env = wrap(SerialEnvs(Numbers, 2, inexact=""), "flatten")
     env.reset(0)
     now = env.step(np.ones(2, np.int64))
     assert now.final_obs[0].nonzero()[0].tolist() == [1, 20 + 1, 20 + 9 + 1]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_time_feature(way: str) -> None:
-    env, actions = over(environments()[way], "time-feature:steps=5"), actions_of(1)
-    seen, bare = list(played(env, 5, actions)), list(played(environments()[way], 5, actions))
+@pytest.mark.parametrize("form", FORMS)
+def test_time_feature(form: str) -> None:
+    env, actions = wrap(environments()[form], "time-feature:steps=5"), actions_of(1)
+    seen, bare = list(play(env, 5, actions)), list(play(environments()[form], 5, actions))
     for row in range(2):
         check(bare, seen, row, lambda h: np.append(h[-1], np.float32(min(1, (len(h) - 1) * np.float32(0.2)))))
     for now, below in zip(seen, bare, strict=True):
-        same(now, below, "obs", "final_obs")
+        assert_same(now, below, "obs", "final_obs")
 
 
-def test_time_feature_leaves_the_mask_of_allowed_actions() -> None:
-    env = over(SerialEnvs(Vectors, 2, inexact=""), "flatten", "time-feature:steps=5")
+def test_time_feature_keeps_the_mask() -> None:
+    env = wrap(SerialEnvs(Vectors, 2, inexact=""), "flatten", "time-feature:steps=5")
     env.reset(0)
     now = env.step(np.ones(2, np.int64))
     assert now.final_obs["obs"][:, -1].tolist() == pytest.approx([0.2, 0.2])
@@ -251,23 +251,23 @@ def test_time_feature_leaves_the_mask_of_allowed_actions() -> None:
 
 
 @pytest.mark.parametrize("name", ["clip-reward", "scale-reward"])
-def test_rewards_stay_as_they_are_where_nobody_learns(name: str) -> None:
-    """An episode that an evaluation cuts has the sum of the rewards that it saw as its return."""
+def test_evaluation_does_not_change_rewards(name: str) -> None:
+    """The return of an episode that an evaluation cuts is the sum of its rewards."""
     env = SerialEnvs(Walk, 1, inexact="")
     assert WrapperSpec.parse(name).around(env, training=False) is env
 
 
-@for_each("way", WAYS)
+@for_each("form", FORMS)
 @for_each(
     "words, pay",
     [("clip-reward:low=-0.5,high=2", lambda r: min(max(r, -0.5), 2)), ("scale-reward:factor=0.5", lambda r: r * 0.5)],
 )
-def test_rewards(way: str, words: str, pay: Callable[[float], float]) -> None:
-    """What agents are paid changes; what is reported of episodes does not."""
+def test_rewards(form: str, words: str, pay: Callable[[float], float]) -> None:
+    """Rewards change; the returns of episodes do not."""
     actions = actions_of(1)
-    seen, bare = (list(played(env, 5, actions)) for env in (over(environments()[way], words), environments()[way]))
+    seen, bare = (list(play(env, 5, actions)) for env in (wrap(environments()[form], words), environments()[form]))
     for now, below in zip(seen, bare, strict=True):
-        same(now, below, "reward")
+        assert_same(now, below, "reward")
         assert now.reward.dtype == np.float32
         valid = below.valid
         assert now.reward[valid].tolist() == [np.float32(pay(reward)) for reward in below.reward[valid].tolist()]
@@ -278,43 +278,43 @@ def test_rewards(way: str, words: str, pay: Callable[[float], float]) -> None:
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**31), num_envs=st.integers(1, 4), limit=st.integers(1, 9), steps=st.integers(1, 25))
 def test_time_limit(kind: type[Walk], seed: int, num_envs: int, limit: int, steps: int) -> None:
-    """As a plain loop that counts; most episodes of the walk would end between 2 and 8."""
+    """Most episodes of the walk would end between steps 2 and 8."""
     actions = actions_of(seed, num_envs, steps)
     expected = reference(kind, seed, actions, limit)
-    for way, env in environments(kind, num_envs).items():
-        assert story(over(env, f"time-limit:steps={limit}"), seed, actions) == expected, way
+    for form, env in environments(kind, num_envs).items():
+        assert play_rows(wrap(env, f"time-limit:steps={limit}"), seed, actions) == expected, form
 
 
 def test_time_limit_in_the_native_vector() -> None:
-    """Which ignores masked resets: it is told its limit."""
-    env = over(Gymnasium().make("CartPole-v1", 20), "time-limit:steps=7")
+    """It ignores masked resets, so it gets the limit itself."""
+    env = wrap(Gymnasium().make("CartPole-v1", 20), "time-limit:steps=7")
     assert type(env.env).__name__ == "Native"  # type: ignore[attr-defined]
-    episodes = [episode for now in played(env, 0, np.zeros((60, 20), np.int64)) for episode in now.episodes]
+    episodes = [episode for now in play(env, 0, np.zeros((60, 20), np.int64)) for episode in now.episodes]
     alternating = np.arange(60)[:, None] % 2 + np.zeros((60, 20), np.int64)
-    episodes += [episode for now in played(env, 0, alternating) for episode in now.episodes]
+    episodes += [episode for now in play(env, 0, alternating) for episode in now.episodes]
     assert {episode.length for episode in episodes} == {7}
 
 
-def test_the_smaller_limit_holds() -> None:
+def test_smaller_limit_holds() -> None:
     for env in environments().values():
-        limited = over(env, "time-limit:steps=3", "time-limit:steps=9")
-        lengths = {episode.length for now in played(limited, 0, actions_of(0)) for episode in now.episodes}
+        limited = wrap(env, "time-limit:steps=3", "time-limit:steps=9")
+        lengths = {episode.length for now in play(limited, 0, actions_of(0)) for episode in now.episodes}
         assert max(lengths) == 3
 
 
-def test_a_limit_that_an_environment_cannot_keep_is_refused() -> None:
+def test_limit_of_an_environment_without_masked_resets_raises() -> None:
     with pytest.raises(UsageError, match="Chain cannot cut its episodes"):
-        over(Chain(2), "time-limit:steps=3")
-    env = over(Adapter(lambda: CartPoleVectorEnv(4), "Native-v0", inexact=""), "time-limit:steps=20")
-    # One pole stays up to its limit, while the others have long begun anew.
+        wrap(Chain(2), "time-limit:steps=3")
+    env = wrap(Adapter(lambda: CartPoleVectorEnv(4), "Native-v0", inexact=""), "time-limit:steps=20")
+    # One pole stays up to its limit, while the others have started new episodes.
     action = np.ones((30, 4), np.int64)
     action[:, 0] = np.arange(30) % 2
     with pytest.raises(BadEnv, match=r"Native-v0: reset\(options=\{'reset_mask'"):
-        list(played(env, 0, action))
+        list(play(env, 0, action))
 
 
 class Recording(Transform):
-    """Keeps what it is given."""
+    """Records actions."""
 
     def __init__(self, env: Env, taken: list[Array]) -> None:
         super().__init__(env)
@@ -325,13 +325,13 @@ class Recording(Transform):
         return super().step(action)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_sticky_actions(way: str) -> None:
-    """An action is the chosen one or the one before, in the promised share, and never another episode's."""
+@pytest.mark.parametrize("form", FORMS)
+def test_sticky_actions(form: str) -> None:
+    """With probability 0.4 the last action repeats, but not across the start of an episode."""
     taken: list[Array] = []
-    env = over(Recording(environments(num_envs=2)[way], taken), "sticky-actions:probability=0.4")
+    env = wrap(Recording(environments(num_envs=2)[form], taken), "sticky-actions:probability=0.4")
     chosen = actions_of(3, 800)
-    seen = list(played(env, 1, chosen))
+    seen = list(play(env, 1, chosen))
     repeated = possible = 0
     for row in range(2):
         before = -1
@@ -346,10 +346,10 @@ def test_sticky_actions(way: str) -> None:
     assert repeated / possible == pytest.approx(0.4, abs=0.06)
 
 
-def test_sticky_actions_of_any_shape() -> None:
-    """Repeated for ever, the first action is what a plain environment gets in every step."""
+def test_sticky_actions_work_with_box_actions() -> None:
+    """With probability 1, every step takes the first action."""
     env, plain = (
-        over(Gymnasium().make("Pendulum-v1", 3), "sticky-actions:probability=1"),
+        wrap(Gymnasium().make("Pendulum-v1", 3), "sticky-actions:probability=1"),
         Gymnasium().make("Pendulum-v1", 3),
     )
     env.reset(0)
@@ -357,80 +357,80 @@ def test_sticky_actions_of_any_shape() -> None:
     for action in np.linspace(-1, 1, 20, dtype=np.float32):
         now, expected = env.step(np.full((3, 1), action)), plain.step(np.full((3, 1), -1, np.float32))
         assert (now.obs == expected.obs).all()
-        same(now, expected)
+        assert_same(now, expected)
 
 
 ALL = ("time-limit:steps=6", "sticky-actions", "frame-stack:frames=3", "time-feature:steps=6", "clip-reward",
        "scale-reward")  # fmt: skip
 
 
-@for_each("way", WAYS)
+@for_each("form", FORMS)
 @for_each("words", [*((word,) for word in WRAPPERS), ALL])
-def test_a_restored_wrapper_goes_on_to_the_same_bits(way: str, words: tuple[str, ...]) -> None:
-    assert self_test(lambda: over(environments()[way], *words), 64) == ""
+def test_wrappers_resume_exactly(form: str, words: tuple[str, ...]) -> None:
+    assert self_test(lambda: wrap(environments()[form], *words), 64) == ""
 
 
 @pytest.mark.parametrize("kind", [Vectors, ChannelsLast], ids=lambda kind: kind.__name__)
-def test_a_restored_stack_of_anything_goes_on(kind: type[Walk]) -> None:
-    assert self_test(lambda: over(SerialEnvs(kind, 2, inexact=""), "frame-stack:frames=3"), 64) == ""
+def test_frame_stack_of_other_observations_resumes_exactly(kind: type[Walk]) -> None:
+    assert self_test(lambda: wrap(SerialEnvs(kind, 2, inexact=""), "frame-stack:frames=3"), 64) == ""
 
 
-def test_the_self_test_would_notice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or the two above would say nothing."""
+def test_self_test_detects_a_missing_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the two tests above could not fail."""
     monkeypatch.setattr(FrameStack, "load_state_dict", Transform.load_state_dict)
-    assert "differs" in self_test(lambda: over(SerialEnvs(Walk, 2, inexact=""), "frame-stack:frames=3"), 64)
+    assert "differs" in self_test(lambda: wrap(SerialEnvs(Walk, 2, inexact=""), "frame-stack:frames=3"), 64)
 
 
 @for_each("words", WRAPPERS)
-def test_an_environment_that_cannot_be_captured_says_so_through_wrappers(words: str) -> None:
-    env = over(SerialEnvs(Walk, 2, inexact="for a reason"), words)
+def test_wrappers_keep_the_reason_of_inexact(words: str) -> None:
+    env = wrap(SerialEnvs(Walk, 2, inexact="for a reason"), words)
     assert env.spec.inexact == "for a reason"
     assert env.state_dict()["inexact"] == "for a reason"
 
 
-@for_each("way", WAYS)
+@for_each("form", FORMS)
 @for_each("words", WRAPPERS)
-def test_arrays_stay_valid_until_the_second_next_call(way: str, words: str) -> None:
-    env = over(environments()[way], words)
+def test_arrays_stay_valid_until_the_second_next_call(form: str, words: str) -> None:
+    env = wrap(environments()[form], words)
     now = env.reset(0)
     for _ in range(40):
-        kept = [(getattr(now, name), getattr(now, name).copy()) for name in ("obs", "final_obs", "reward", *FLAGS)]
+        copies = [(getattr(now, name), getattr(now, name).copy()) for name in ("obs", "final_obs", "reward", *FLAGS)]
         now = env.step(np.ones(2, np.int64))
-        for array, copy in kept:
+        for array, copy in copies:
             np.testing.assert_array_equal(array, copy)
 
 
-@for_each("way", WAYS)
+@for_each("form", FORMS)
 @for_each(
     "words", [("frame-stack:frames=3",), ("flatten",), ("time-feature:steps=4",), ("flatten", "frame-stack:frames=2")]
 )
-def test_observe_says_what_an_agent_would_have_seen(way: str, words: tuple[str, ...]) -> None:
-    """One row's bare observations, one after the other, as a loaded policy gets them."""
+def test_observe_equals_the_observations_of_steps(form: str, words: tuple[str, ...]) -> None:
+    """A loaded policy calls `observe` with the unwrapped observations of one row."""
     kind = Vectors if words[0] != "time-feature:steps=4" else Walk
-    make = lambda rows: environments(kind, rows)[way]  # noqa: E731
-    seen, bare = (list(played(env, 2, actions_of(0, num_envs=1))) for env in (over(make(1), *words), make(1)))
-    fresh: Any = over(make(1), *words)
+    make = lambda rows: environments(kind, rows)[form]  # noqa: E731
+    seen, bare = (list(play(env, 2, actions_of(0, num_envs=1))) for env in (wrap(make(1), *words), make(1)))
+    fresh: Any = wrap(make(1), *words)
     assert fresh.source == make(1).spec
     for above, below in zip(seen, bare, strict=True):
-        equal(fresh.observe(below.obs, below.is_first), above.obs)
+        assert_equal(fresh.observe(below.obs, below.is_first), above.obs)
 
 
-def test_a_batch_is_no_history() -> None:
+def test_observe_of_a_batch_raises_if_there_is_history() -> None:
     for words in ("frame-stack", "time-feature"):
-        env: Any = over(SerialEnvs(Walk, 1, inexact=""), words)
+        env: Any = wrap(SerialEnvs(Walk, 1, inexact=""), words)
         with pytest.raises(UsageError, match="one observation at a time"):
             env.observe(np.zeros((4, 3), np.float32), np.ones(1, np.bool_))
-    flat: Any = over(SerialEnvs(Image, 1, inexact=""), "flatten")
+    flat: Any = wrap(SerialEnvs(Image, 1, inexact=""), "flatten")
     assert flat.observe(np.zeros((4, 2, 3, 4), np.uint8), np.ones(1, np.bool_)).shape == (4, 24)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_observations_are_scaled_by_the_moments_of_all_that_was_seen(way: str) -> None:
-    """Beside numpy over all of it; successors of episodes' ends by the moments of their step, and learned by nobody."""
-    make = lambda: environments(Walk, 3)[way]  # noqa: E731
+@pytest.mark.parametrize("form", FORMS)
+def test_observations_are_normalized_by_the_moments_so_far(form: str) -> None:
+    """Compared with numpy. Last observations are scaled by the moments of their step, and do not change them."""
+    make = lambda: environments(Walk, 3)[form]  # noqa: E731
     env = NormalizeObs(make(), NormalizeObsConfig(clip_obs=1.5))
-    bare, seen = list(played(make(), 2, actions_of(0, num_envs=3))), []
-    for below, above in zip(bare, played(env, 2, actions_of(0, num_envs=3)), strict=True):
+    bare, seen = list(play(make(), 2, actions_of(0, num_envs=3))), []
+    for below, above in zip(bare, play(env, 2, actions_of(0, num_envs=3)), strict=True):
         seen.append(below.obs)
         every = np.concatenate(seen).astype(np.float64)
         scale = lambda obs, every=every: np.clip(  # noqa: E731
@@ -441,19 +441,19 @@ def test_observations_are_scaled_by_the_moments_of_all_that_was_seen(way: str) -
         assert env.spec.obs.contains(above.obs[0])
 
 
-def test_evaluation_sees_the_moments_of_training_and_moves_them_no_more() -> None:
+def test_evaluation_uses_the_moments_of_training_unchanged() -> None:
     trained, fresh = (NormalizeObs(SerialEnvs(Walk, 2, inexact=""), NormalizeObsConfig()) for _ in range(2))
-    list(played(trained, 1, actions_of(0)))
+    list(play(trained, 1, actions_of(0)))
     fresh.freeze(trained.learned())
     bare = np.linspace(-3, 3, 6, dtype=np.float32).reshape(2, 3)
     before = fresh.observe(bare, np.zeros(2, np.bool_))
     np.testing.assert_array_equal(before, trained.observe(bare, np.zeros(2, np.bool_)))
-    list(played(fresh, 2, actions_of(1)))
+    list(play(fresh, 2, actions_of(1)))
     np.testing.assert_array_equal(before, fresh.observe(bare, np.zeros(2, np.bool_)))
 
 
-def test_a_repeated_action_stops_where_its_episode_ends() -> None:
-    """Beside the same environment, whose actions are given several times by hand."""
+def test_action_repeat_stops_at_the_end_of_an_episode() -> None:
+    """Compared with an environment that gets each action three times."""
     env, bare = ActionRepeat(SerialEnvs(Walk, 1, inexact=""), ActionRepeatConfig(3)), SerialEnvs(Walk, 1, inexact="")
     env.reset(4)
     bare.reset(4)
@@ -469,22 +469,24 @@ def test_a_repeated_action_stops_where_its_episode_ends() -> None:
         assert now.reward[0] == pytest.approx(total, rel=1e-6)
         assert (now.terminated[0], now.truncated[0]) == (then.terminated[0], then.truncated[0])
         np.testing.assert_array_equal(now.obs, then.obs)
-        assert [one.total for one in now.episodes] == pytest.approx([one.total for one in then.episodes])
+        assert [episode.total for episode in now.episodes] == pytest.approx(
+            [episode.total for episode in then.episodes]
+        )
     assert ends > 2
 
 
-def test_a_repeated_action_is_of_single_environments() -> None:
+def test_action_repeat_above_other_wrappers_raises() -> None:
     with pytest.raises(UsageError, match=r"goes around each environment of .* put it first"):
-        ActionRepeat(over(SerialEnvs(Walk, 1, inexact=""), "clip-reward"), ActionRepeatConfig())
+        ActionRepeat(wrap(SerialEnvs(Walk, 1, inexact=""), "clip-reward"), ActionRepeatConfig())
 
 
-def test_actions_are_translated_through_wrappers() -> None:
-    for env in (Gymnasium().make("Pendulum-v1", 2), over(Gymnasium().make("Pendulum-v1", 2), "flatten", "clip-reward")):
+def test_wrappers_translate_actions() -> None:
+    for env in (Gymnasium().make("Pendulum-v1", 2), wrap(Gymnasium().make("Pendulum-v1", 2), "flatten", "clip-reward")):
         assert complete(env).translate(np.array([[0.5], [-1]], np.float32)).tolist() == [[1], [-2]]
 
 
 @pytest.mark.parametrize(
-    ("words", "error", "said"),
+    ("words", "error", "message"),
     [
         ("clip-reward:low=2", BadConfig, "low is 2, which is not below high, 1"),
         ("time-feature", UsageError, "not vectors of floats; put flatten before it"),
@@ -492,13 +494,13 @@ def test_actions_are_translated_through_wrappers() -> None:
         ("frame-stack", UsageError, "hold a Discrete; put flatten before it"),
     ],
 )
-def test_unsuitable_options_are_refused_in_one_sentence(words: str, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
-        over(SerialEnvs(Rich, 1, inexact=""), words)
+def test_unsuitable_options_raise(words: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        wrap(SerialEnvs(Rich, 1, inexact=""), words)
 
 
 class Lives(gymnasium.Env[Any, Any]):
-    """Every fourth step costs one of three lives, of which a reset says nothing; the last step cuts the episode."""
+    """Each fourth step costs one of three lives; a reset gives no lives; the last step truncates."""
 
     observation_space = spaces.Box(-1, 1, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -516,34 +518,34 @@ class Lives(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_lives_need_not_be_said_where_episodes_begin(mode: AutoresetMode) -> None:
-    """A vector of Gymnasium's says None of the rows that were reset, where others said a number."""
+def test_reset_may_give_no_lives(mode: AutoresetMode) -> None:
+    """Gymnasium's vector gives None for rows that were reset if other rows give a number."""
     makes = [lambda: Lives(8), lambda: Lives(6)]
     env = EpisodicLife(Adapter(lambda: SyncVectorEnv(makes, autoreset_mode=mode), "Lives", inexact="a test"))
     env.reset(0)
     walk = [env.step(np.zeros(2, np.int64)) for _ in range(30)]
     assert not any((now.terminated & now.truncated).any() for now in walk)
-    assert {(one.row, one.length) for now in walk for one in now.episodes} == {(0, 8), (1, 6)}
+    assert {(episode.row, episode.length) for now in walk for episode in now.episodes} == {(0, 8), (1, 6)}
     assert any(now.terminated.any() for now in walk)
 
 
-def test_running_episodes_that_say_nothing_of_lives_are_refused() -> None:
+def test_steps_without_lives_raise() -> None:
     env = EpisodicLife(Adapter(lambda: SyncVectorEnv([Walk] * 2), "Walk", inexact="a test"))
     env.reset(0)
     with pytest.raises(UsageError, match="Walk has no info"):
         env.step(np.zeros(env.spec.num_envs, np.int64))
 
 
-def test_rewards_of_a_data_set_leave_wrappers_as_those_of_a_step_do() -> None:
+def test_rewards_of_a_data_set_are_wrapped() -> None:
     env = wrap_env(Chain(2), map(WrapperSpec.parse, ("clip-reward:high=3", "scale-reward:factor=0.5")))
     recorded = np.array([-2.0, 1.0, 7.0], np.float32)
     assert complete(env).reward(recorded).tolist() == [-0.5, 0.5, 1.5]
     assert recorded.tolist() == [-2, 1, 7]
 
 
-def test_moments_of_another_shape_are_refused() -> None:
-    """Not broadcast, and not found out in the middle of an episode."""
-    env = over(SerialEnvs(lambda: gymnasium.make("CartPole-v1"), 1, "CartPole-v1"), "normalize-obs")
+def test_moments_of_another_shape_raise() -> None:
+    """They are not broadcast."""
+    env = wrap(SerialEnvs(lambda: gymnasium.make("CartPole-v1"), 1, "CartPole-v1"), "normalize-obs")
     learned = complete(env).learned()
     other = {**learned, "mean": np.zeros(7)}
     with pytest.raises(UsageError, match=r"does not fit those around CartPole-v1: an array of shape \(7,\) was saved"):

@@ -1,4 +1,4 @@
-"""An environment that only the script registered, in processes that do not come from it by a fork."""
+"""An environment that only the script registered cannot be made in processes that are not forked from it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.core.fakes import RUNNERS, TINY, make_runner
 
 
 @pytest.mark.parametrize("case", RUNNERS)
-def test_an_id_that_only_this_process_knows_is_told_as_such(case: str) -> None:
-    """Beside another thread processes come from a server, which has not registered it."""
+def test_id_registered_only_in_this_process_raises_in_workers(case: str) -> None:
+    """If another thread runs, processes start from a server, which has not registered it."""
     gymnasium.register("Unheard-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv")
     over = threading.Event()
-    beside = threading.Thread(target=over.wait)
-    beside.start()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
     try:
         runner = make_runner(TINY, "Unheard-v0", **RUNNERS[case])
         try:
@@ -30,5 +30,5 @@ def test_an_id_that_only_this_process_knows_is_told_as_such(case: str) -> None:
             runner.close()
     finally:
         over.set()
-        beside.join()
+        thread.join()
         del gymnasium.registry["Unheard-v0"]

@@ -1,4 +1,4 @@
-"""Environment workers: the same transitions as in one process, to the bit, wrappers included."""
+"""Environment workers give exactly the transitions of one process, also with wrappers."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ def env_of(id: str, workers: int, *wrap: str) -> Env:
         ("ALE/Breakout-v5", ("atari:noop_max=5,frame_skip=2",)),
     ],
 )
-def test_transitions_are_those_of_one_process(id: str, wrap: tuple[str, ...]) -> None:
+def test_workers_give_the_transitions_of_one_process(id: str, wrap: tuple[str, ...]) -> None:
     if id.startswith("ALE"):
         pytest.importorskip("ale_py", reason="the extra rlplug-envs[atari] is not installed")
-    alone, several = env_of(id, 1, *wrap), env_of(id, 2, *wrap)
+    single, several = env_of(id, 1, *wrap), env_of(id, 2, *wrap)
     try:
-        assert (alone.spec.obs, alone.spec.action) == (several.spec.obs, several.spec.action)
-        alone.spec.action.seed(0)
-        states, actions = [], [sample(alone.spec.action, 5) for _ in range(60)]
-        for env in (alone, several):
-            seen = [said(env.reset(7))] + [said(env.step(action)) for action in actions[:30]]
+        assert (single.spec.obs, single.spec.action) == (several.spec.obs, several.spec.action)
+        single.spec.action.seed(0)
+        states, actions = [], [sample(single.spec.action, 5) for _ in range(60)]
+        for env in (single, several):
+            texts = [as_text(env.reset(7))] + [as_text(env.step(action)) for action in actions[:30]]
             states.append(env.state_dict())
-            states.append([*seen, *(said(env.step(action)) for action in actions[30:])])
+            states.append([*texts, *(as_text(env.step(action)) for action in actions[30:])])
         assert states[1] == states[3]
         several.load_state_dict(states[2])
-        assert [said(several.step(action)) for action in actions[30:]] == states[3][31:]
+        assert [as_text(several.step(action)) for action in actions[30:]] == states[3][31:]
     finally:
-        alone.close()
+        single.close()
         several.close()
 
 
-def said(now: Any) -> str:
-    """Everything that a timestep says; printed numbers are exact."""
+def as_text(now: Any) -> str:
+    """All fields of a timestep with exact numbers."""
     with np.printoptions(threshold=10**9, floatmode="unique"):
         digest = [tree_bytes(part) for part in (now.obs, now.final_obs, now.reward, now.terminated, now.truncated)]
         return f"{digest} {now.is_first} {now.valid} {now.episodes} {now.ended} {now.count}"
@@ -65,7 +65,7 @@ def tree_bytes(tree: Any) -> Any:
     return {name: tree_bytes(part) for name, part in tree.items()} if isinstance(tree, dict) else hash(tree.tobytes())
 
 
-def test_values_that_cannot_be_pickled_are_refused() -> None:
+def test_values_that_cannot_be_pickled_raise() -> None:
     env: Any = env_of("CartPole-v1", 2)
     try:
         with pytest.raises(UsageError, match="cannot be sent to other processes; leave --env-workers at 1"):
@@ -75,8 +75,8 @@ def test_values_that_cannot_be_pickled_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["Point", "OneByOne", "Locked"])
-def test_goals_are_paid_as_in_one_process(name: str) -> None:
-    """By an environment of a worker, which may hold what cannot be pickled."""
+def test_goals_get_the_rewards_of_one_process(name: str) -> None:
+    """A worker computes them, because its environment may not be picklable."""
     achieved, desired = np.random.default_rng(0).uniform(-1, 1, (2, 50, 2))
     found = []
     for workers in (1, 2):
@@ -90,7 +90,7 @@ def test_goals_are_paid_as_in_one_process(name: str) -> None:
     assert found[0] == found[1]
 
 
-def test_a_wrapper_that_changes_rewards_takes_the_goals_of_workers_away() -> None:
+def test_wrapper_that_changes_rewards_removes_the_goals_of_workers() -> None:
     env = env_of(f"{GOALS}:Point", 2, "gymnasium:ClipReward:max_reward=1")
     try:
         with pytest.raises(UsageError, match="her replays other goals, and ClipReward around"):

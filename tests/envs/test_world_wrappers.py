@@ -1,4 +1,4 @@
-"""`world-state` puts the world's state into observations, `pad-agents` gives all agents the same spaces."""
+"""`world-state` adds the world's state to observations; `pad-agents` gives all agents the same spaces."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.envs.games import Dilemma
 
 
 class Uneven(ParallelEnv[str, Any, Any]):
-    """Two agents with different spaces; the state is the step and a number of the seed's. It keeps the actions."""
+    """Two agents with different spaces; the state is the step and a random number. Stores the actions."""
 
     metadata = {"name": "uneven"}
     render_mode = None
-    stated = True
+    has_state = True
 
     def __init__(self, discrete: bool = True) -> None:
         self.possible_agents, self.agents, self.discrete = ["small", "large"], [], discrete
@@ -42,7 +42,7 @@ class Uneven(ParallelEnv[str, Any, Any]):
         return spaces.Box(0, 10, (1,), np.float64) if agent == "small" else spaces.Box(-2, 2, (2,), np.float32)
 
     def state(self) -> Any:
-        if not self.stated:
+        if not self.has_state:
             raise NotImplementedError
         return np.array([self.at, self.number], np.float64)
 
@@ -50,33 +50,35 @@ class Uneven(ParallelEnv[str, Any, Any]):
         if seed is not None:
             self.rng = np.random.default_rng(seed)
         self.agents, self.at, self.number = list(self.possible_agents), 0, float(self.rng.random())
-        return self.look(), {agent: {} for agent in self.agents}
+        return self.observe(), {agent: {} for agent in self.agents}
 
-    def look(self) -> dict[str, Any]:
+    def observe(self) -> dict[str, Any]:
         return {agent: np.arange(1, 3 + (agent == "large"), dtype=np.float32) + self.at for agent in self.agents}
 
     def step(self, actions: Mapping[str, Any]) -> Any:
         self.taken.append(dict(actions))
         self.at += 1
         over = dict.fromkeys(self.agents, self.at == 3)
-        found = self.look(), dict.fromkeys(self.agents, 1.0), over, dict.fromkeys(self.agents, False), {}
+        results = self.observe(), dict.fromkeys(self.agents, 1.0), over, dict.fromkeys(self.agents, False), {}
         self.agents = [] if self.at == 3 else self.agents
-        return found
+        return results
 
 
 class Stateless(Uneven):
-    stated = False
+    has_state = False
 
 
 def agents(kind: Any = Uneven, worlds: int = 2, **options: Any) -> Agents:
     return Agents(lambda: Parallel(kind(**options)), worlds, "uneven")
 
 
-def test_agents_see_the_state_of_their_world_at_every_step() -> None:
-    """Each state is that of a world of the test's own with the same seed; both agents see the same."""
+def test_observations_have_the_state_of_their_world() -> None:
+    """Both agents of a world get the same state at each step."""
     env = WorldState(PadAgents(agents()))
     assert env.spec.obs["state"].shape == (2,)
     now = env.reset(3)
+    assert now.obs["obs"].tolist() == [[1, 2, 0], [1, 2, 3]] * 2
+    assert now.obs[MASK].tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]] * 2
     worlds: list[Any] = [game.env.env.env for game in env.env._games]
     numbers: list[list[float]] = [[], []]
     for step in range(7):
@@ -93,7 +95,7 @@ def test_agents_see_the_state_of_their_world_at_every_step() -> None:
     assert len({*numbers[0], *numbers[1]}) == 6  # three episodes of two worlds
 
 
-def test_observations_end_with_zeros_and_missing_choices_are_forbidden() -> None:
+def test_pad_agents_pads_observations_and_masks_actions() -> None:
     env = PadAgents(agents(worlds=1))
     assert not env.spec.kinds
     assert env.spec.action == spaces.Discrete(4)
@@ -104,15 +106,7 @@ def test_observations_end_with_zeros_and_missing_choices_are_forbidden() -> None
     assert env.env._games[0].env.env.taken == [{"small": 6, "large": 3}]
 
 
-def test_padded_agents_see_the_state() -> None:
-    env = WorldState(PadAgents(agents(worlds=1)))
-    now = env.reset(0)
-    assert now.obs["obs"].tolist() == [[1, 2, 0], [1, 2, 3]]
-    assert now.obs["state"].shape == (2, 2)
-    assert now.obs[MASK].tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
-
-
-def test_numbers_of_an_action_that_an_agent_lacks_are_ignored() -> None:
+def test_pad_agents_ignores_extra_numbers_of_actions() -> None:
     env = PadAgents(agents(worlds=1, discrete=False))
     assert env.spec.action.shape == (2,)
     assert env.reset(0).obs.tolist() == [[1, 2, 0], [1, 2, 3]]
@@ -124,34 +118,34 @@ def test_numbers_of_an_action_that_an_agent_lacks_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("wrap", [PadAgents, WorldState])
-def test_a_wrapped_world_goes_on_to_the_same_bits(wrap: Any) -> None:
-    one, other = (wrap(agents(discrete=False)) for _ in range(2))
-    size = one.spec.action.shape if wrap is PadAgents else (3,)
+def test_wrapped_world_resumes_exactly(wrap: Any) -> None:
+    env, other = (wrap(agents(discrete=False)) for _ in range(2))
+    size = env.spec.action.shape if wrap is PadAgents else (3,)
     action = np.full((4, *size), 0.25, np.float32)
-    one.reset(5)
-    one.step(action)
+    env.reset(5)
+    env.step(action)
     other.reset(1)
-    other.load_state_dict(one.state_dict())
+    other.load_state_dict(env.state_dict())
     for _ in range(5):
-        mine, its = one.step(action), other.step(action)
+        now, then = env.step(action), other.step(action)
         for name in ("reward", "terminated", "is_first"):
-            assert (getattr(mine, name) == getattr(its, name)).all()
-        first, second = (found.obs if isinstance(found.obs, dict) else {"": found.obs} for found in (mine, its))
+            assert (getattr(now, name) == getattr(then, name)).all()
+        first, second = (found.obs if isinstance(found.obs, dict) else {"": found.obs} for found in (now, then))
         assert str(first) == str(second)
 
 
-def test_agents_in_turn_see_the_state_too() -> None:
-    class Told(Dilemma):
+def test_turn_games_have_the_state() -> None:
+    class WithState(Dilemma):
         def state(self) -> Any:
             return np.array([self.at], np.float32)
 
     def in_turns() -> Any:
-        world = parallel_to_aec(Told(rounds=2))
+        world = parallel_to_aec(WithState(rounds=2))
         world.state_space = spaces.Box(0, 9, (1,), np.float32)
         world.state = lambda: world.env.state()
         return Turns(world)
 
-    env = WorldState(Agents(in_turns, 1, "told"))
+    env = WorldState(Agents(in_turns, 1, "world"))
     now = env.reset(0)
     seen = [now.obs["state"][0, 0]]
     for _ in range(3):
@@ -160,21 +154,21 @@ def test_agents_in_turn_see_the_state_too() -> None:
     assert seen == [0, 0, 1, 1]
 
 
-def test_the_kit_takes_wrappers_of_single_environments() -> None:
-    """It refused them, because its own environment between the two cannot be opened."""
+def test_kit_checks_wrappers_of_single_environments() -> None:
+    """Its own environment between the two cannot be opened, so it skips that check."""
     known = {"wrapper-episodes": "its step is several steps of the environment"}
     checks = wrapper_checks("action-repeat", env="CartPole-v1", expected_failures=known)
-    found = {one.name: one.outcome() for one in checks}
-    assert not [(name, one.message) for name, one in found.items() if one.status == "failed"]
-    assert "below all arrays" in found["wrapper-inputs"].message
+    outcomes = {check.name: check.outcome() for check in checks}
+    assert not [(name, outcome.message) for name, outcome in outcomes.items() if outcome.status == "failed"]
+    assert "below all arrays" in outcomes["wrapper-inputs"].message
 
 
-def test_an_exported_policy_has_the_spaces_of_the_wrapped_world() -> None:
+def test_exported_policy_has_the_spaces_of_the_wrapped_world() -> None:
     spec = WorldState(PadAgents(agents())).spec
     assert WorldState(DetachedEnv(spec, spec.action)).spec is spec
 
 
-def test_wrong_uses_are_one_sentence() -> None:
+def test_unsuitable_worlds_raise() -> None:
     from rlplug_core.testing.envs import Chain
 
     with pytest.raises(UsageError, match=r"world-state: this world has no state\(\), so leave the wrapper out"):

@@ -1,4 +1,4 @@
-"""A walk with random ends, in every kind of row we have, and what a plain loop per row says about it."""
+"""A random walk as each kind of vector environment, and a plain loop per row as reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODES = list(AutoresetMode)
 
 
 class Walk(gymnasium.Env[Any, Any]):
-    """Walks up and down with noise; terminates at 4, and is cut after a random number of steps."""
+    """Walks up and down with noise; terminates at 4 and is truncated after a random number of steps."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
     action_space = spaces.Discrete(3)
@@ -39,7 +39,7 @@ class Walk(gymnasium.Env[Any, Any]):
 
 
 class Rich(Walk):
-    """The same, seen through a dictionary with a tuple in it, and with a mask of allowed actions in `info`."""
+    """A walk with a dictionary that contains a tuple as observation, and an action mask in `info`."""
 
     observation_space = spaces.Dict(
         {"walk": Walk.observation_space, "pair": spaces.Tuple((spaces.Discrete(99), spaces.MultiBinary(2)))}
@@ -47,30 +47,30 @@ class Rich(Walk):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         obs, _ = super().reset(seed=seed)
-        return obs, self.allowed()
+        return obs, self.mask_info()
 
     def see(self) -> Any:
         return {"walk": super().see(), "pair": (self.age, np.array([self.age % 2, 1], np.int8))}
 
-    def allowed(self) -> dict[str, Any]:
+    def mask_info(self) -> dict[str, Any]:
         return {"action_mask": np.array([1, self.age % 2, 1], np.int8)}
 
     def step(self, action: Any) -> Any:
-        return *super().step(action)[:4], self.allowed()
+        return *super().step(action)[:4], self.mask_info()
 
 
 def leaves(tree: Any, row: int) -> list[Any]:
-    """One row of an observation, ready to be compared."""
+    """One row of an observation as nested lists."""
     if isinstance(tree, dict):
         return [(name, leaves(tree[name], row)) for name in sorted(tree)]
     return [np.asarray(tree[row]).tolist()]
 
 
-def story(env: Env, seed: int, actions: Array) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Each row's transitions and episodes, with actions [rows, steps] taken by the row's own valid step."""
+def play_rows(env: Env, seed: int, actions: Array) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Each row's transitions and episodes; `actions` [rows, steps] is indexed by the row's valid steps."""
     num_envs, steps = actions.shape
     taken = np.zeros(num_envs, np.int64)
-    told: list[list[Any]] = [[] for _ in range(num_envs)]
+    transitions: list[list[Any]] = [[] for _ in range(num_envs)]
     episodes: list[list[Any]] = [[] for _ in range(num_envs)]
     now = env.reset(seed)
     assert now.is_first.all()
@@ -84,8 +84,8 @@ def story(env: Env, seed: int, actions: Array) -> tuple[list[list[Any]], list[li
         assert now.ended == (now.terminated | now.truncated).any() == bool(now.episodes)
         assert not (now.terminated & now.truncated).any()
         for row in np.flatnonzero(now.valid & (taken < steps)):
-            what = [now.reward[row], now.terminated[row], now.truncated[row], opened[row]]
-            told[row].append([before[row], int(action[row]), what, leaves(now.final_obs, row)])
+            outcome = [now.reward[row], now.terminated[row], now.truncated[row], opened[row]]
+            transitions[row].append([before[row], int(action[row]), outcome, leaves(now.final_obs, row)])
         for episode in now.episodes:
             if taken[episode.row] < steps:
                 episodes[episode.row].append((episode.total, episode.length))
@@ -94,36 +94,36 @@ def story(env: Env, seed: int, actions: Array) -> tuple[list[list[Any]], list[li
             assert now.reward[row] == 0
         taken += now.valid
     env.close()
-    return told, episodes
+    return transitions, episodes
 
 
 def reference(
     kind: type[Walk], seed: int, actions: Array, limit: int = 10**9
 ) -> tuple[list[list[Any]], list[list[Any]]]:
-    """The same from one plain loop per row; episodes are cut after `limit` steps."""
-    told, episodes = [], []
+    """The transitions and episodes of one plain loop per row; episodes are truncated after `limit` steps."""
+    transitions, episodes = [], []
     for row, choices in enumerate(actions):
-        env, lines, ends = kind(), [], []
+        env, steps, ended = kind(), [], []
         obs, info = env.reset(seed=row_seed(seed, row))
         first, total, length = True, 0.0, 0
         for action in choices.tolist():
             following, reward, terminated, truncated, later = env.step(action)
             truncated = truncated or length + 1 >= limit
-            what = [np.float32(reward), terminated, truncated and not terminated, first]
-            lines.append([flat(obs, info), action, what, flat(following, later)])
+            outcome = [np.float32(reward), terminated, truncated and not terminated, first]
+            steps.append([flat(obs, info), action, outcome, flat(following, later)])
             total, length, first = total + reward, length + 1, terminated or truncated
             obs, info = following, later
             if first:
-                ends.append((total, length))
+                ended.append((total, length))
                 total, length = 0.0, 0
                 obs, info = env.reset()
-        told.append(lines)
-        episodes.append(ends)
-    return told, episodes
+        transitions.append(steps)
+        episodes.append(ended)
+    return transitions, episodes
 
 
 def flat(obs: Any, info: dict[str, Any]) -> list[Any]:
-    """One observation in the form of `leaves`."""
+    """An observation in the form that `leaves` returns."""
     if not isinstance(obs, dict):
         return [obs.tolist()]
     pair = [("0", [obs["pair"][0]]), ("1", [obs["pair"][1].tolist()])]
@@ -135,8 +135,8 @@ def sync(kind: type[gymnasium.Env[Any, Any]], num_envs: int, mode: AutoresetMode
 
 
 def environments(kind: type[gymnasium.Env[Any, Any]] = Walk, num_envs: int = 2) -> dict[str, Env]:
-    """Rows of `kind` in every way: our own, and Gymnasium's in its three autoreset modes."""
-    made: dict[str, Env] = {"rows": SerialEnvs(kind, num_envs, inexact="")}
+    """`kind` as our serial rows, and as Gymnasium's vector in its three autoreset modes."""
+    envs: dict[str, Env] = {"rows": SerialEnvs(kind, num_envs, inexact="")}
     for mode in MODES:
-        made[mode.value] = Adapter(lambda mode=mode: sync(kind, num_envs, mode, copy=False), inexact="")
-    return made
+        envs[mode.value] = Adapter(lambda mode=mode: sync(kind, num_envs, mode, copy=False), inexact="")
+    return envs

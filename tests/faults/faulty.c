@@ -1,6 +1,6 @@
 /* Makes the n-th file operation below runs/ fail or kill: build with `cc -shared -fPIC -o faulty.so faulty.c -ldl`, set
    LD_PRELOAD. Nothing happens before faulty_arm(n, error, count): error 0 kills, -1 only counts into the file `count`,
-   one letter per operation, which says what may befall it:
+   one letter per operation; the errors that can happen are:
 
        o  opens, for reading     EMFILE EACCES EIO
        c  opens, and may create  EMFILE EACCES EIO ENOSPC
@@ -9,7 +9,7 @@
        s  syncs or locks         EIO
        r  reads                  EIO
 
-   ENOSPC stays, and a write takes half of what it gets first, as on a disk that fills up; the others come once. */
+   ENOSPC is permanent, and the first write takes half of its bytes, as on a disk that fills up; other errors come once. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
-"""Every file operation of a command fails in turn, in every way that it can: it says so, and typed again it finishes.
+"""Each file operation of a command fails in each possible way: it reports the error, and finishes if started again.
 
-    python -m tests.faults.files [SHARE [COMMAND…]]      the table, as lines of Markdown; a share below 1 draws some
+    python -m tests.faults.files [SHARE [COMMAND…]]      the table as Markdown; a share below 1 tests this share
 
 It needs Linux and a C compiler, for `faulty.c`.
 """
@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.faults.trials import Fault, differences, done, ended, resumed, started
+from tests.faults.trials import Fault, differences, resume, run_to_end, start, wait
 
-#: What may befall each kind of operation; `faulty.c` says which letter is which.
+#: The error number and the kinds of operations of each fault; `faulty.c` lists the letters.
 FAULTS = {
     "kill": (0, "ocpwsr"), "ENOSPC": (errno.ENOSPC, "cpw"), "EIO": (errno.EIO, "ocpwsr"),
     "ESTALE": (errno.ESTALE, "ocpwsr"), "EACCES": (errno.EACCES, "ocp"), "EMFILE": (errno.EMFILE, "oc"),
@@ -32,13 +32,13 @@ SHORT = (
 )  # fmt: skip
 CHAIN = ("a2c", "rlplug_core.testing.envs:Chain", *SHORT)
 RUN = ("run", *CHAIN, "--eval-every", "30", "--name", "hit")
-#: The run whose agent is shared: a shared agent has no code, so its environment must be an installed one.
+#: The run before `push`: a shared agent has no code, so its environment must be an installed one.
 CARTPOLE = ("run", "a2c", "CartPole-v1", *SHORT, "--name", "hit")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A command that meets faults, what was typed before it, and the directory that it makes whole or not at all."""
+    """A command with faults, the command before it, and the directory that it makes completely or not at all."""
 
     words: tuple[str, ...]
     before: tuple[str, ...] = ()
@@ -57,24 +57,24 @@ CASES = {
          "--name", "hit")
     ),
 }  # fmt: skip
-#: Files that say when and where something happened, and so differ between two runs that are the same.
-MOMENTS = ("config.json", "journal.jsonl", "lock", "events.json", "manifest.json", "sweep.json", "compare.html", ".txt")
+#: Files with times and paths, which differ between equal runs.
+VARYING = ("config.json", "journal.jsonl", "lock", "events.json", "manifest.json", "sweep.json", "compare.html", ".txt")
 
 
 @dataclass
 class Outcome:
-    """What came of the faults of one kind."""
+    """The results of the faults of one kind."""
 
     command: str
     fault: str
     trials: int = 0
-    #: Commands that went on to their end all the same, which may ignore what they do not need.
+    #: Commands that succeeded despite the fault: they may ignore files that they do not need.
     survived: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
-def compiled(place: Path) -> Path:
-    """The library, built into `place`; every process started from here on has it."""
+def compile_library(place: Path) -> Path:
+    """Build the library in `place`, and preload it in all processes started later."""
     library = place / "faulty.so"
     source = Path(__file__).with_name("faulty.c")
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
@@ -83,77 +83,79 @@ def compiled(place: Path) -> Path:
 
 
 def operations(case: Case, library: Path, place: Path) -> str:
-    """The kinds of a command's file operations in their order; what it leaves is put into `whole`."""
+    """The kinds of a command's file operations in their order; its results are moved to `complete`."""
     place.mkdir()
     if case.before:
-        done(case.before, place)
+        run_to_end(case.before, place)
         shutil.copytree(place / "runs", place / "before")
     count = place / "count"
-    process = started(case.words, place, Fault(0, -1, str(library), str(count)))
-    assert ended(process) == 0, (place / "said.txt").read_text()
-    (place / "runs").rename(place / "whole")
+    process = start(case.words, place, Fault(0, -1, str(library), str(count)))
+    assert wait(process) == 0, (place / "output.txt").read_text()
+    (place / "runs").rename(place / "complete")
     return count.read_text()
 
 
 def trial(case: Case, fault: Fault, place: Path) -> tuple[bool, str]:
-    """Let a command meet a fault, then type it again: whether it finished, and the error if there is one."""
+    """Start a command with a fault, then again without; return whether it succeeded, and the error if there is one."""
     runs = place / "runs"
-    said = place / "said.txt"
+    output = place / "output.txt"
     shutil.rmtree(runs, ignore_errors=True)
     if case.before:
         shutil.copytree(place / "before", runs)
-    said.unlink(missing_ok=True)
-    code = ended(started(case.words, place, fault))
-    if fault.error and (wrong := _unclear(code, said.read_text())):
+    output.unlink(missing_ok=True)
+    code = wait(start(case.words, place, fault))
+    if fault.error and (wrong := _unclear(code, output.read_text())):
         return code == 0, wrong
-    if failure := _again(case, code, place):
+    if failure := _continue(case, code, place):
         return False, f"it does not continue: {failure}"
-    return code == 0, "; ".join(unlike(runs, place / "whole"))
+    return code == 0, "; ".join(directory_differences(runs, place / "complete"))
 
 
-def _again(case: Case, code: int, place: Path) -> str:
-    """Continue after a fault; return the message if that failed."""
+def _continue(case: Case, code: int, place: Path) -> str:
+    """Continue after a fault; return the output if that fails."""
     run = place / "runs" / "hit"
     if case.words[0] == "run" and (run / "config.json").exists():
-        return resumed(run, place)
+        return resume(run, place)
     if code == 0 or (case.makes and (place / "runs" / case.makes).exists()):
         return ""
-    return "" if ended(started(case.words, place)) == 0 else (place / "said.txt").read_text()[-300:]
+    return "" if wait(start(case.words, place)) == 0 else (place / "output.txt").read_text()[-300:]
 
 
-def unlike(runs: Path, whole: Path) -> list[str]:
-    """Return the differences between directories that met a fault and undisturbed ones."""
+def directory_differences(runs: Path, complete: Path) -> list[str]:
+    """Return the differences between the directories of a command with a fault and of one without."""
     wrong = []
-    for checkpoints in whole.rglob("checkpoints"):
-        run = checkpoints.parent.relative_to(whole)
-        wrong += [f"{run}: {one}" for one in differences(runs / run, whole / run)]
+    for checkpoints in complete.rglob("checkpoints"):
+        run = checkpoints.parent.relative_to(complete)
+        wrong += [f"{run}: {difference}" for difference in differences(runs / run, complete / run)]
     found = _names(runs)
-    expected = _names(whole)
+    expected = _names(complete)
     wrong += [f"{name} is missing" for name in sorted(expected - found)]
     wrong += [f"{name} was left" for name in sorted(found - expected) if not Path(name).name.startswith("error")]
-    same = [name for name in sorted(found & expected) if not name.endswith((*MOMENTS, ".parquet", ".csv"))]
-    return wrong + [f"{name} differs" for name in same if (runs / name).read_bytes() != (whole / name).read_bytes()]
+    same = [name for name in sorted(found & expected) if not name.endswith((*VARYING, ".parquet", ".csv"))]
+    return wrong + [f"{name} differs" for name in same if (runs / name).read_bytes() != (complete / name).read_bytes()]
 
 
 def _names(top: Path) -> set[str]:
     return {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
 
 
-def _unclear(code: int, said: str) -> str:
-    """Return what is wrong with the way in which a command reacted, empty where it was right."""
-    if "Traceback" in said:
-        return f"a traceback: {said[-200:]}"
-    sentences = [line for line in said.splitlines() if line.startswith("rlplug: ")]
+def _unclear(code: int, output: str) -> str:
+    """Return the error in the output or the code of a command; empty if there is none."""
+    if "Traceback" in output:
+        return f"a traceback: {output[-200:]}"
+    sentences = [line for line in output.splitlines() if line.startswith("rlplug: ")]
     if code == 0:
         return ""
-    return "" if code in (1, 2) and sentences and "; " in sentences[-1] else f"no way out (code {code}): {said[-200:]}"
+    return (
+        "" if code in (1, 2) and sentences and "; " in sentences[-1] else f"no way out (code {code}): {output[-200:]}"
+    )
 
 
 def table(share: float = 1.0, names: Sequence[str] = (), seed: int = 0) -> list[Outcome]:
-    """Every operation of every command × every fault that can befall it, or a share of them."""
+    """Test each operation of each command with each of its faults, or a share of them."""
     draw, outcomes = random.Random(seed), []
     with tempfile.TemporaryDirectory() as folder:
-        library = compiled(Path(folder))
+        library = compile_library(Path(folder))
         for name in names or CASES:
             case = CASES[name]
             place = Path(folder) / name
@@ -168,14 +170,14 @@ def table(share: float = 1.0, names: Sequence[str] = (), seed: int = 0) -> list[
                         outcome.survived += survived
                         outcome.wrong += [f"operation {number} ({kind}): {wrong}"] if wrong else []
                 outcomes.append(outcome)
-                print(row(outcome), flush=True)  # noqa: T201 - the table is what this is for
+                print(row(outcome), flush=True)  # noqa: T201 - the result of this command
                 for wrong in outcome.wrong:
                     print(f"  {wrong}", file=sys.stderr, flush=True)  # noqa: T201
     return outcomes
 
 
 def row(outcome: Outcome) -> str:
-    """A line of the table."""
+    """A row of the table."""
     return f"| {outcome.command} | {outcome.fault} | {outcome.trials} | {outcome.survived} | {len(outcome.wrong)} |"
 
 

@@ -1,9 +1,9 @@
-"""Hostile files: a run directory, an index or a TOML file with one thing spoiled, and what a command makes of it.
+"""Hostile files: a run directory, an index or a TOML file with one corruption, and the answer of a command.
 
-A judge looks at each: no code ran, nothing outside was opened, and the answer is one sentence (or the damage does not
-matter to the command). `test_hostile_files.py` counts more than a thousand; the default tests take a slice.
+The checks of each answer: no code ran, no file outside was opened, and the message is one sentence (or the command
+does not need the file). `test_hostile_files.py` has more than a thousand; the plain test run takes a slice.
 
-python -m tests.faults.hostile      judges all of them and writes the table of `docs/reliability.md` anew
+python -m tests.faults.hostile      checks all of them and writes the table of `docs/reliability.md`
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ OPTIONS: dict[str, Any] = {
     "total_timesteps": 60, "num_envs": 2, "n_steps": 5, "eval_every": 30, "eval_episodes": 1, "final_eval_episodes": 1,
     "checkpoint_every": 30, "log_every": 10,
 }  # fmt: skip
-#: Seconds of processor time that a command may take; one that waits for something gets `waiting.PATIENCE`.
+#: Seconds of processor time that a command may take; its limit by the clock is `waiting.PATIENCE`.
 PATIENCE = 60
-#: Values that take the place of others; one has an escape code in it, several would be ruinous as a size.
+#: Values that replace others: escape codes, paths, and numbers that are too large as a size.
 VALUES: tuple[Any, ...] = (
     None, [], {}, "", "x\x1b[31mred\x07", "../../trap/evil.py:Evil", "/etc/passwd", -1, 0, 10**30, 2**63, 1e300, True,
     [[[[[]]]]], {"$tensor": "0:/"}, ["\x1b]0;title\x07"] * 3,
 )  # fmt: skip
-#: What can be done to the bytes of any file.
+#: Corruptions of the bytes of any file.
 BYTES: dict[str, Callable[[bytes, random.Random], bytes]] = {
     "empty": lambda content, draw: b"",
     "cut": lambda content, draw: content[: draw.randrange(max(1, len(content)))],
     "zero tail": lambda content, draw: content[: len(content) // 2] + bytes(len(content) - len(content) // 2),
-    "bit": lambda content, draw: flipped(content, draw),
+    "bit": lambda content, draw: flip_bit(content, draw),
     "noise": lambda content, draw: draw.randbytes(300),
     "deep": lambda content, draw: b"[" * 100_000,
     "deep object": lambda content, draw: b'{"a":' * 100_000,
@@ -59,8 +59,8 @@ BYTES: dict[str, Callable[[bytes, random.Random], bytes]] = {
 }
 
 
-def flipped(content: bytes, draw: random.Random) -> bytes:
-    """One bit of the content turned over."""
+def flip_bit(content: bytes, draw: random.Random) -> bytes:
+    """The content with one bit flipped."""
     changed = bytearray(content or b"\0")
     changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
     return bytes(changed)
@@ -68,7 +68,7 @@ def flipped(content: bytes, draw: random.Random) -> bytes:
 
 @dataclass(frozen=True)
 class Case:
-    """One hostile file: what was done to which, in a copy of the run, and the commands that meet it."""
+    """One hostile file: its name, the function that corrupts a copy of the run, and the commands that read it."""
 
     name: str
     spoil: Callable[[Path], None]
@@ -83,7 +83,7 @@ SYNC, EXPORT = ("sync", "{run}"), ("export", "{run}", "--out", "{out}/exported")
 
 
 class World:
-    """A trained run to be copied and spoiled, and a trap outside of it that nothing may open."""
+    """A trained run, its corrupted copies, and a trap outside of it that nothing may open."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.trap = folder, folder / "trap"
@@ -93,18 +93,18 @@ class World:
         self.run = train("a2c", "CartPole-v1", OPTIONS, out=folder / "good", name="one", hooks=False).path
         self.opened: list[str] = []
         self.watching = False
-        sys.addaudithook(self._note)
+        sys.addaudithook(self._record)
 
-    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _record(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.watching and event in WATCHED:
             path = str(arguments[0])
-            if path.startswith("/proc/self/fd/"):  # a held directory, or a file in it
+            if path.startswith("/proc/self/fd/"):  # an open directory, or a file in it
                 path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
             if str(self.trap) in path or path in ("/etc/passwd", "/dev/zero", "stranger.invalid"):
                 self.opened.append(f"{event} {path}")
 
     def cases(self, draw: random.Random) -> Iterator[Case]:
-        """Every case there is, those of one file after the other."""
+        """All cases."""
         yield from self._configurations(draw)
         yield from self._journals(draw)
         yield from self._checkpoints(draw)
@@ -115,22 +115,22 @@ class World:
     def _configurations(self, draw: random.Random) -> Iterator[Case]:
         config = json.loads((self.run / "config.json").read_bytes())
         for name, spoil in BYTES.items():
-            yield Case(f"config: {name}", bytewise("config.json", spoil, draw), (LIST, EVALUATE))
+            yield Case(f"config: {name}", corrupt_bytes("config.json", spoil, draw), (LIST, EVALUATE))
         for path, value in trees(config, draw, 330):
-            changed = edited("config.json", path, value)
+            changed = edit_field("config.json", path, value)
             yield Case(f"config: {path} = {value!r:.30}", changed, (LIST, draw.choice((EVALUATE, COMPARE, EXPORT))))
 
     def _journals(self, draw: random.Random) -> Iterator[Case]:
         lines = (self.run / "journal.jsonl").read_bytes().splitlines(keepends=True)
         for name, spoil in BYTES.items():
-            yield Case(f"journal: {name}", bytewise("journal.jsonl", spoil, draw), (LIST, COMPARE, RESUME))
+            yield Case(f"journal: {name}", corrupt_bytes("journal.jsonl", spoil, draw), (LIST, COMPARE, RESUME))
         for _ in range(250):
             number = draw.randrange(len(lines))
             path, value = next(trees(json.loads(lines[number]), draw, 1))
             line = json.dumps(put(json.loads(lines[number]), path, value)).encode() + b"\n"
             content = b"".join([*lines[:number], line, *lines[number + 1 :]])
             yield Case(
-                f"journal: line {number} {path} = {value!r:.30}", written("journal.jsonl", content),
+                f"journal: line {number} {path} = {value!r:.30}", write_file("journal.jsonl", content),
                 (LIST, draw.choice((COMPARE, COMPARE, RESUME))),
             )  # fmt: skip
 
@@ -140,40 +140,44 @@ class World:
             for file in sorted(place.iterdir()):
                 for name, spoil in BYTES.items():
                     where = str(file.relative_to(self.run))
-                    yield Case(f"checkpoint: {where}: {name}", bytewise(where, spoil, draw), (command,))
+                    yield Case(f"checkpoint: {where}: {name}", corrupt_bytes(where, spoil, draw), (command,))
 
     def _states(self, draw: random.Random) -> Iterator[Case]:
-        """Parts of checkpoints that were changed, and the hashes with them."""
+        """Changed parts of checkpoints, with hashes that match."""
         for place in sorted((self.run / "checkpoints").iterdir()):
             command = EVALUATE if place.name.startswith("best") else RESUME
             for file in sorted(place.glob("*.json")):
                 tree = json.loads(file.read_bytes())
                 for path, value in trees(tree, draw, 40 if file.name == "manifest.json" else 12):
                     where = file.relative_to(self.run)
-                    yield Case(f"state: {where} {path} = {value!r:.30}", resealed(where, path, value), (command,))
+                    yield Case(
+                        f"state: {where} {path} = {value!r:.30}", edit_and_reseal(where, path, value), (command,)
+                    )
 
     def _small_files(self, draw: random.Random) -> Iterator[Case]:
         state = {"tracking_uri": "http://127.0.0.1:9", "experiment_id": "1", "run_id": "2", "cursor": 3, "seal": ""}
         for name, spoil in BYTES.items():
-            yield Case(f"mlflow.json: {name}", written("mlflow.json", spoil(json.dumps(state).encode(), draw)), (SYNC,))
+            yield Case(
+                f"mlflow.json: {name}", write_file("mlflow.json", spoil(json.dumps(state).encode(), draw)), (SYNC,)
+            )
         for path, value in trees(state, draw, 30):
             changed = json.dumps(put(json.loads(json.dumps(state)), path, value)).encode()
-            yield Case(f"mlflow.json: {path} = {value!r:.30}", written("mlflow.json", changed), (SYNC,))
+            yield Case(f"mlflow.json: {path} = {value!r:.30}", write_file("mlflow.json", changed), (SYNC,))
         for uri in ("sqlite:///{trap}/mlflow.db", "file://{trap}", "http://evil.example"):
             changed = json.dumps({**state, "tracking_uri": uri.format(trap=self.trap)}).encode()
-            yield Case(f"mlflow.json: {uri}", written("mlflow.json", changed), (SYNC,))
+            yield Case(f"mlflow.json: {uri}", write_file("mlflow.json", changed), (SYNC,))
 
     def _other_kinds(self) -> Iterator[Case]:
-        """A link, a pipe, a directory, a device and a hole in the place of every file that a command opens."""
+        """A link, a pipe, a directory, a device or a hole instead of each file that a command opens."""
         files = [path.relative_to(self.run) for path in sorted(self.run.rglob("*"))]
         named = [*files, Path("lock"), Path("mlflow.json"), Path("mlflow.lock"), Path("error.txt"), Path("videos")]
         for where in dict.fromkeys(named):
             commands = (LIST, EVALUATE, RESUME, SYNC) if len(where.parts) == 1 else (EVALUATE, RESUME)
             for name, make in KINDS.items():
-                yield Case(f"{where}: {name}", partial_kind(make, where, self.trap), commands)
+                yield Case(f"{where}: {name}", replace_by_kind(make, where, self.trap), commands)
 
     def judged(self, case: Case) -> list[str]:
-        """Everything that is wrong with the answers to a case; empty where all is well."""
+        """The errors in the answers to a case; empty if there are none."""
         out = self.folder / "out"
         shutil.rmtree(out, ignore_errors=True)
         found = []
@@ -190,7 +194,7 @@ class World:
         self.opened.clear()
         self.watching = True
         try:
-            code, said, told = called(words)
+            code, output, messages = called(words)
         except TimeoutError:
             yield "it hangs"
             return
@@ -207,32 +211,32 @@ class World:
             yield "it published a file outside of the run"
         if (self.trap / "secret.txt").read_text() != "secret":
             yield "it changed a file outside of the run"
-        yield from sentences(words, code, said, told)
+        yield from sentences(words, code, output, messages)
 
 
-def sentences(words: list[str], code: Any, said: str, told: str) -> Iterator[str]:
-    """Return what is wrong with an answer: `said` on stdout, `told` on stderr."""
-    lines = told.splitlines()
+def sentences(words: list[str], code: Any, output: str, messages: str) -> Iterator[str]:
+    """Yield the errors in an answer: `output` on stdout, `messages` on stderr."""
+    lines = messages.splitlines()
     if code not in (0, 1, 2, 3):
-        yield f"it ends with {code}: {told[-300:]}"
+        yield f"it ends with {code}: {messages[-300:]}"
     elif code and (not lines or not all(line.startswith("rlplug: ") for line in lines)):
-        yield f"it ends with {code} and says {told[-300:]!r}"
-    if "--traceback" in told or "Traceback" in told:
+        yield f"it ends with {code} and says {messages[-300:]!r}"
+    if "--traceback" in messages or "Traceback" in messages:
         yield f"an internal error: {lines[-1][-300:]}"
-    if re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said + told):
-        yield f"a control character: {said + told!r:.300}"
-    if words[0] == "runs" and (code or " two " not in f" {said} ".replace("\n", " ")):
-        yield f"another run is hidden: {told[-200:]}"
+    if re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", output + messages):
+        yield f"a control character: {output + messages!r:.300}"
+    if words[0] == "runs" and (code or " two " not in f" {output} ".replace("\n", " ")):
+        yield f"another run is hidden: {messages[-200:]}"
 
 
 def called(words: list[str]) -> tuple[Any, str, str]:
-    """Call the command line in this process: its code, its stdout, its stderr; in bounded time."""
+    """Call the command line in this process with a time limit; return its code, stdout and stderr."""
     out, err = io.StringIO(), io.StringIO()
 
-    def late(number: int, frame: Any) -> None:
+    def time_out(number: int, frame: Any) -> None:
         raise TimeoutError
 
-    before = {number: signal.signal(number, late) for number in (signal.SIGALRM, signal.SIGPROF)}
+    before = {number: signal.signal(number, time_out) for number in (signal.SIGALRM, signal.SIGPROF)}
     signal.alarm(int(waiting.PATIENCE))
     signal.setitimer(signal.ITIMER_PROF, PATIENCE)
     try:
@@ -241,7 +245,7 @@ def called(words: list[str]) -> tuple[Any, str, str]:
             code = main(words)
     except TimeoutError:
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever gets out of `main` is what is looked for
+    except BaseException as error:  # noqa: BLE001 - any exception that leaves `main` is an error
         return f"{type(error).__name__}: {error}", out.getvalue(), err.getvalue()
     finally:
         signal.alarm(0)
@@ -252,14 +256,14 @@ def called(words: list[str]) -> tuple[Any, str, str]:
 
 
 def trees(tree: Any, draw: random.Random, count: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Places in a tree, drawn at random, with the value to put there; a place to be taken out has `...`."""
-    places = list(leaves(tree))
+    """Random paths in a tree, each with a new value; `...` means that the entry is removed."""
+    paths = list(leaves(tree))
     for _ in range(count):
-        yield draw.choice(places), draw.choice((*VALUES, ...))
+        yield draw.choice(paths), draw.choice((*VALUES, ...))
 
 
 def leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of all that a tree holds, its branches too."""
+    """The paths of all nodes of a tree."""
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, value in items:
         yield (*path, key)
@@ -278,7 +282,9 @@ def put(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
     return tree
 
 
-def bytewise(where: str, spoil: Callable[[bytes, random.Random], bytes], draw: random.Random) -> Callable[[Path], None]:
+def corrupt_bytes(
+    where: str, spoil: Callable[[bytes, random.Random], bytes], draw: random.Random
+) -> Callable[[Path], None]:
     seed = draw.random()  # the same for each command
 
     def do(run: Path) -> None:
@@ -287,23 +293,23 @@ def bytewise(where: str, spoil: Callable[[bytes, random.Random], bytes], draw: r
     return do
 
 
-def written(where: str, content: bytes) -> Callable[[Path], None]:
+def write_file(where: str, content: bytes) -> Callable[[Path], None]:
     return lambda run: (run / where).write_bytes(content) and None
 
 
-def edited(where: str, path: tuple[Any, ...], value: Any) -> Callable[[Path], None]:
+def edit_field(where: str, path: tuple[Any, ...], value: Any) -> Callable[[Path], None]:
     def do(run: Path) -> None:
         (run / where).write_text(json.dumps(put(json.loads((run / where).read_bytes()), path, value)))
 
     return do
 
 
-def resealed(where: Path, path: tuple[Any, ...], value: Any) -> Callable[[Path], None]:
-    """A change that all hashes vouch for."""
+def edit_and_reseal(where: Path, path: tuple[Any, ...], value: Any) -> Callable[[Path], None]:
+    """Edit a field, and update all hashes."""
     import hashlib
 
     def do(run: Path) -> None:
-        edited(str(where), path, value)(run)
+        edit_field(str(where), path, value)(run)
         manifest_path = run / where.parent / "manifest.json"
         manifest = json.loads(manifest_path.read_bytes())
         if where.name != "manifest.json":
@@ -319,7 +325,7 @@ def _hole(path: Path, trap: Path) -> None:
         file.truncate(1 << 41)
 
 
-#: What may lie where a file should.
+#: Things at the path of a file.
 KINDS: dict[str, Callable[[Path, Path], None]] = {
     "link to a file": lambda path, trap: path.symlink_to(trap / "secret.txt"),
     "link to nothing": lambda path, trap: path.symlink_to(trap / "new"),
@@ -331,7 +337,7 @@ KINDS: dict[str, Callable[[Path, Path], None]] = {
 }
 
 
-def partial_kind(make: Callable[[Path, Path], None], where: Path, trap: Path) -> Callable[[Path], None]:
+def replace_by_kind(make: Callable[[Path, Path], None], where: Path, trap: Path) -> Callable[[Path], None]:
     def do(run: Path) -> None:
         path = run / where
         if path.is_dir() and not path.is_symlink():
@@ -344,7 +350,7 @@ def partial_kind(make: Callable[[Path, Path], None], where: Path, trap: Path) ->
 
 
 def indexes(draw: random.Random, record: plugins.Record) -> Iterator[tuple[str, bytes]]:
-    """Index files of an algorithm, spoiled."""
+    """Corrupted index files of an algorithm."""
     path = index.file(record)
     assert path is not None
     content = path.read_bytes()
@@ -355,7 +361,7 @@ def indexes(draw: random.Random, record: plugins.Record) -> Iterator[tuple[str, 
 
 
 def tomls(draw: random.Random) -> Iterator[tuple[str, bytes]]:
-    """Option files, spoiled."""
+    """Corrupted option files."""
     content = b'learning_rate = 1e-3\nwrap = ["time-limit:steps=9"]\n[net]\nhidden = [8, 8]\n'
     for name, spoil in BYTES.items():
         yield f"toml: {name}", spoil(content, draw)
@@ -371,27 +377,27 @@ PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 
 def main_table() -> int:
-    """Judge every case and write the table; the number of wrong answers."""
+    """Check all cases and write the table; return the number of wrong answers."""
     os.environ |= {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = str(Path(folder, "state"))
         world = World(Path(folder))
         files, answers, wrong = Counter[str](), Counter[str](), Counter[str]()
         for case in world.cases(random.Random(1)):
-            kind = next((one for one in NAMES if case.name.startswith(f"{one}:")), "other")
+            kind = next((name for name in NAMES if case.name.startswith(f"{name}:")), "other")
             files[kind] += 1
             answers[kind] += len(case.commands)
             wrong[kind] += len(world.judged(case))
     rows = [f"| {NAMES[kind]} | {files[kind]} | {answers[kind]} | {wrong[kind] or 'none'} |" for kind in NAMES]
     counts = f"{files.total():,} files, {answers.total():,} answers, {wrong.total()} wrong"
-    whole = f"Measured on {datetime.now(UTC):%Y-%m-%d}: {counts}."
-    table = ["<!-- hostile -->", whole, "", "| corrupted | files | answers | wrong |", "|---|---|---|---|", *rows]
+    summary = f"Measured on {datetime.now(UTC):%Y-%m-%d}: {counts}."
+    table = ["<!-- hostile -->", summary, "", "| corrupted | files | answers | wrong |", "|---|---|---|---|", *rows]
     marked = re.compile("<!-- hostile -->.*?(?=<!-- /hostile -->)", re.DOTALL)
     PAGE.write_text(marked.sub(lambda _: "\n".join([*table, ""]), PAGE.read_text()))
     return wrong.total()
 
 
-#: What the table calls the kinds of cases.
+#: The names of the kinds of cases in the table.
 NAMES = {
     "config": "`config.json`", "journal": "`journal.jsonl`", "checkpoint": "files of checkpoints",
     "state": "parts of checkpoints, with all hashes made to fit", "mlflow.json": "`mlflow.json`",

@@ -1,6 +1,6 @@
-"""Signals at random moments and races of two commands on one run: it ends like one that was left alone.
+"""Signals at random moments and races of two commands on one run: the run ends like an uninterrupted one.
 
-python -m tests.faults.moments [TRIALS [SECONDS]]      the table, as lines of Markdown; it ends when the time is up
+python -m tests.faults.moments [TRIALS [SECONDS]]      the table as Markdown; no trial starts after SECONDS
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.faults.trials import differences, done, ended, is_over, resumed, started
+from tests.faults.trials import differences, is_finished, resume, run_to_end, start, wait
 
 WORDS = (
     "run", "a2c", "CartPole-v1", "--total-timesteps", "3000", "--num-envs", "2", "--eval-every", "500",
@@ -23,88 +23,88 @@ WORDS = (
     "--log", "csv",
 )  # fmt: skip
 RUN, RESUME = (*WORDS, "--name", "hit"), ("resume", "hit")
-#: What is sent, one after the other within a moment.
+#: Signals that are sent one after the other within a moment.
 SIGNALS = (
     (signal.SIGTERM,), (signal.SIGINT,), (signal.SIGHUP,), (signal.SIGTERM, signal.SIGTERM), (signal.SIGKILL,),
     (signal.SIGINT, signal.SIGINT), (signal.SIGINT, signal.SIGTERM), (signal.SIGSTOP, signal.SIGCONT),
     (signal.SIGTERM, signal.SIGKILL),
 )  # fmt: skip
-#: Commands that start at nearly the same time as a resume or the same run.
+#: Commands that start while the run is running.
 OTHERS = (
     RESUME, RUN, ("evaluate", "hit", "--episodes", "1"), ("show", "hit"), ("compare", "runs"), ("export", "hit"),
     ("runs", "rm", "hit", "--yes"), ("runs",), ("reproduce", "hit", "--name", "again"),
 )  # fmt: skip
-#: The share of a whole run's time after which something happens.
+#: The earliest and latest time of an event, as a share of the duration of a run.
 EARLIEST, LATEST = 0.1, 1.1
 
 
 def trial(draw: random.Random, place: Path, seconds: float) -> tuple[str, str]:
-    """Let a run meet signals or another command: what it was, and what is wrong."""
+    """Send signals to a run or start another command; return a description of the event, and the error."""
     run = place / "runs" / "hit"
     for name in ("hit", "again"):
         shutil.rmtree(run.with_name(name), ignore_errors=True)
-    (place / "said.txt").unlink(missing_ok=True)
-    process = started(RUN, place)
+    (place / "output.txt").unlink(missing_ok=True)
+    process = start(RUN, place)
     time.sleep(seconds * draw.uniform(EARLIEST, LATEST))
     if draw.random() < 0.5:
         chosen = draw.choice(SIGNALS)
-        what = " ".join(number.name for number in chosen)
+        event = " ".join(number.name for number in chosen)
         for number in chosen:
             if process.is_alive() and process.pid is not None:
                 os.kill(process.pid, number)
                 time.sleep(draw.random() * 0.1)
-        codes = [ended(process)]
+        codes = [wait(process)]
         allowed = {0, *(128 + number for number in chosen), -signal.SIGKILL, *(-number for number in chosen)}
     else:
         other = draw.choice(OTHERS)
-        what = " ".join(other[:2] if other is RUN else other)
-        codes = [ended(started(other, place)), ended(process)]
+        event = " ".join(other[:2] if other is RUN else other)
+        codes = [wait(start(other, place)), wait(process)]
         allowed = {0, 1, 2}
-    return what, _wrong(run, place, codes, allowed)
+    return event, _error(run, place, codes, allowed)
 
 
-def _wrong(run: Path, place: Path, codes: list[int], allowed: set[int]) -> str:
-    """Return what is wrong after a trial."""
-    said = (place / "said.txt").read_text() if (place / "said.txt").exists() else ""
-    if "Traceback" in said or "--traceback" in said:
-        return f"a traceback: {said[-300:]}"
+def _error(run: Path, place: Path, codes: list[int], allowed: set[int]) -> str:
+    """Return the error after a trial."""
+    output = (place / "output.txt").read_text() if (place / "output.txt").exists() else ""
+    if "Traceback" in output or "--traceback" in output:
+        return f"a traceback: {output[-300:]}"
     if not allowed.issuperset(codes):
-        return f"code {codes}: {said[-300:]}"
+        return f"code {codes}: {output[-300:]}"
     if not (run / "config.json").exists():
         shutil.rmtree(run, ignore_errors=True)
-        done(RUN, place)
-    if failure := resumed(run, place):
+        run_to_end(RUN, place)
+    if failure := resume(run, place):
         return f"it does not continue: {failure}"
-    return "; ".join(differences(run, place / "runs" / "whole")) if is_over(run) else "it is not over"
+    return "; ".join(differences(run, place / "runs" / "complete")) if is_finished(run) else "it is not over"
 
 
 def table(trials: int, seed: int, limit: float) -> list[str]:
-    """Print a line for each kind of trial; return all that is wrong.
+    """Print a row for each kind of trial; return the errors.
 
     Args:
-        limit: seconds after which no other trial starts.
+        limit: seconds after which no new trial starts.
     """
     deadline = time.monotonic() + limit
     draw, counts, wrong = random.Random(seed), Counter[str](), list[str]()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        done([*WORDS, "--name", "whole"], place)
-        shutil.rmtree(place / "runs" / "whole")
-        began = time.monotonic()
-        done([*WORDS, "--name", "whole"], place)
-        seconds = time.monotonic() - began
+        run_to_end([*WORDS, "--name", "complete"], place)
+        shutil.rmtree(place / "runs" / "complete")
+        start_time = time.monotonic()
+        run_to_end([*WORDS, "--name", "complete"], place)
+        seconds = time.monotonic() - start_time
         for number in range(trials):
             if time.monotonic() > deadline:
                 print(f"the time is up after {number} of {trials} trials", file=sys.stderr, flush=True)  # noqa: T201
                 break
-            what, found = trial(draw, place, seconds)
-            counts[what] += 1
+            event, found = trial(draw, place, seconds)
+            counts[event] += 1
             if found:
-                wrong.append(f"{what}: {found}")
+                wrong.append(f"{event}: {found}")
                 print(wrong[-1], file=sys.stderr, flush=True)  # noqa: T201
-    for what, count in counts.items():
-        failures = sum(one.startswith(f"{what}: ") for one in wrong)
-        print(f"| {what} | {count} | {failures or 'none'} |", flush=True)  # noqa: T201 - the table is what this is for
+    for event, count in counts.items():
+        failures = sum(error.startswith(f"{event}: ") for error in wrong)
+        print(f"| {event} | {count} | {failures or 'none'} |", flush=True)  # noqa: T201 - the result of this command
     return wrong
 
 

@@ -1,6 +1,6 @@
-"""Measures what `docs/reliability.md` says of kills, of sweeps and of file operations, and writes its tables anew.
+"""Measures kills, sweeps and file operations, and writes the tables of `docs/reliability.md`.
 
-python -m tests.faults.page [SHARE]      a share below 1 draws that many faults of file operations
+python -m tests.faults.page [SHARE]      a share below 1 tests only this share of file operations
 """
 
 from __future__ import annotations
@@ -17,61 +17,61 @@ PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 
 def write(name: str, lines: list[str]) -> None:
-    """Put lines between the marks of this name."""
-    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    """Replace the lines between the marks of this name."""
+    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     text = PAGE.read_text(encoding="utf-8")
-    content = "\n".join([begin, *lines, end])
-    PAGE.write_text(re.sub(f"{begin}.*?{end}", lambda _: content, text, flags=re.DOTALL), encoding="utf-8")
+    content = "\n".join([start, *lines, end])
+    PAGE.write_text(re.sub(f"{start}.*?{end}", lambda _: content, text, flags=re.DOTALL), encoding="utf-8")
 
 
-def of_kills(outcomes: list[kills.Outcome]) -> list[str]:
+def kills_table(outcomes: list[kills.Outcome]) -> list[str]:
     """The table of kills."""
-    total, wrong = sum(one.kills for one in outcomes), sum(bool(one.wrong) for one in outcomes)
-    rows = [kills.row(one) for one in outcomes]
+    total, wrong = sum(outcome.kills for outcome in outcomes), sum(bool(outcome.wrong) for outcome in outcomes)
+    rows = [kills.row(outcome) for outcome in outcomes]
     header = ["| algorithm | form | kills | wrong |", "|---|---|---|---|"]
-    return [_when(f"{total} kills of {len(outcomes)} runs, {wrong} of them wrong"), "", *header, *rows]
+    return [_summary(f"{total} kills of {len(outcomes)} runs, {wrong} of them wrong"), "", *header, *rows]
 
 
-def of_many(outcomes: list[many.Outcome]) -> list[str]:
+def sweeps_table(outcomes: list[many.Outcome]) -> list[str]:
     """The table of sweeps and studies."""
-    total, wrong = sum(one.kills.total() for one in outcomes), sum(bool(one.wrong) for one in outcomes)
+    total, wrong = sum(outcome.kills.total() for outcome in outcomes), sum(bool(outcome.wrong) for outcome in outcomes)
     header = [
         "| command | itself | a run | itself and a run | Ctrl-C | runs | wrong |",
         "|---|---|---|---|---|---|---|",
     ]
-    return [_when(f"{total} kills, {wrong} of {len(outcomes)} wrong"), "", *header, *map(many.row, outcomes)]
+    return [_summary(f"{total} kills, {wrong} of {len(outcomes)} wrong"), "", *header, *map(many.row, outcomes)]
 
 
-def of_files(outcomes: list[files.Outcome], share: float) -> list[str]:
+def files_table(outcomes: list[files.Outcome], share: float) -> list[str]:
     """The table of file operations."""
-    total, wrong = sum(one.trials for one in outcomes), sum(len(one.wrong) for one in outcomes)
+    total, wrong = sum(outcome.trials for outcome in outcomes), sum(len(outcome.wrong) for outcome in outcomes)
     drawn = "every one" if share >= 1 else f"a share of {share:g}, drawn at random"
     header = ["| command | fault | trials | survived | wrong |", "|---|---|---|---|---|"]
-    return [_when(f"{total} faults ({drawn}), {wrong} wrong"), "", *header, *map(files.row, outcomes)]
+    return [_summary(f"{total} faults ({drawn}), {wrong} wrong"), "", *header, *map(files.row, outcomes)]
 
 
-def of_power(trials: int, wrong: list[str]) -> list[str]:
+def power_sentence(trials: int, wrong: list[str]) -> list[str]:
     """The sentence about power failures."""
-    return [_when(f"{trials} power failures, {len(wrong)} wrong")]
+    return [_summary(f"{trials} power failures, {len(wrong)} wrong")]
 
 
-def _when(what: str) -> str:
-    return f"Measured on {datetime.now(UTC):%Y-%m-%d}: {what}."
+def _summary(results: str) -> str:
+    return f"Measured on {datetime.now(UTC):%Y-%m-%d}: {results}."
 
 
 def main(share: float) -> int:
-    """Measure and write; the number of runs and faults that are wrong."""
+    """Measure and write the tables; return the number of wrong runs and faults."""
     os.environ["RLPLUG_DISABLED_PLUGINS"] = "mlflow"
     killed = kills.table()
-    write("kills", of_kills(killed))
-    often = many.table()
-    write("many", of_many(often))
+    write("kills", kills_table(killed))
+    sweeps = many.table()
+    write("many", sweeps_table(sweeps))
     failed = files.table(share)
-    write("files", of_files(failed, share))
-    trials, lost = power.table(share)
-    write("power", of_power(trials, lost))
-    wrong = len(lost) + sum(bool(one.wrong) for one in (*killed, *often))
-    return wrong + sum(len(one.wrong) for one in failed)
+    write("files", files_table(failed, share))
+    trials, failures = power.table(share)
+    write("power", power_sentence(trials, failures))
+    wrong = len(failures) + sum(bool(outcome.wrong) for outcome in (*killed, *sweeps))
+    return wrong + sum(len(outcome.wrong) for outcome in failed)
 
 
 if __name__ == "__main__":

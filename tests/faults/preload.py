@@ -1,4 +1,4 @@
-"""Imports what a run imports, once for all processes that are forked."""
+"""Imports the modules of a run once for all forked processes."""
 
 # ruff: noqa: F401
 import gymnasium.envs.classic_control

@@ -1,6 +1,6 @@
-"""Files that people share: agents in folders, registries of plugins and populations, spoiled.
+"""Corrupted shared files: agents in folders, registries of plugins, and populations.
 
-They are cases of `hostile.World`, and are judged as its other ones are.
+They are cases of `hostile.World` with its checks.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.faults.hostile import BYTES, KINDS, Case, World, called, partial_kind, put, trees
-from tests.faults.strangers import WORDS
+from tests.faults.hostile import BYTES, KINDS, Case, World, called, put, replace_by_kind, trees, write_file
+from tests.faults.strangers import WORDS, kind_in
 
 SHORT = ("--total-timesteps", "80", "--n-steps", "5", "--eval-episodes", "1", "--final-eval-episodes", "1", "-P",
          "no:mlflow")  # fmt: skip
@@ -29,15 +29,15 @@ ENTRY = {
 
 
 def cases(world: World, draw: random.Random, set_env: Callable[[str, str], None]) -> Iterator[Case]:
-    """Every case of this file.
+    """All cases of this module.
 
     Args:
         set_env: sets a variable of this process's environment.
     """
     agent, population = world.folder / "agent", world.folder / "populations"
     for words in (["push", str(world.run), str(agent)], [*EVOLVE, str(population)]):
-        code, _, told = called(words)
-        assert code == 0, told
+        code, _, messages = called(words)
+        assert code == 0, messages
     set_env("RLPLUG_REGISTRY", str(world.folder / "out" / "one" / "registry.json"))
     yield from registries(world, draw)
     yield from agents(world, agent, draw)
@@ -45,19 +45,19 @@ def cases(world: World, draw: random.Random, set_env: Callable[[str, str], None]
 
 
 def registries(world: World, draw: random.Random) -> Iterator[Case]:
-    """A registry of a stranger."""
+    """A registry of another account."""
     content = json.dumps({"format": 1, "plugins": [ENTRY, {**ENTRY, "group": "envs", "id": "far"}]}).encode()
     for name, spoil in BYTES.items():
-        yield Case(f"registry: {name}", placed("registry.json", spoil(content, draw)), (SEARCH,))
+        yield Case(f"registry: {name}", write_file("registry.json", spoil(content, draw)), (SEARCH,))
     for path, value in trees(json.loads(content), draw, 80):
         changed = json.dumps(put(json.loads(content), path, value)).encode()
-        yield Case(f"registry: {path} = {value!r:.30}", placed("registry.json", changed), (SEARCH,))
+        yield Case(f"registry: {path} = {value!r:.30}", write_file("registry.json", changed), (SEARCH,))
     for name, make in KINDS.items():
-        yield Case(f"registry: {name}", partial_kind(make, Path("registry.json"), world.trap), (SEARCH,))
+        yield Case(f"registry: {name}", replace_by_kind(make, Path("registry.json"), world.trap), (SEARCH,))
 
 
 def agents(world: World, agent: Path, draw: random.Random) -> Iterator[Case]:
-    """The folder of a shared agent, with one file spoiled and with hashes that fit."""
+    """The folder of a shared agent with one corrupted file and matching hashes."""
     for file in sorted(path.name for path in agent.iterdir()):
         content = (agent / file).read_bytes()
         for name, spoil in BYTES.items():
@@ -74,7 +74,7 @@ def agents(world: World, agent: Path, draw: random.Random) -> Iterator[Case]:
 
 
 def populations(world: World, population: Path, draw: random.Random) -> Iterator[Case]:
-    """The directory of a population that waits for a user who types this name."""
+    """The directory of a population that a user starts later under the same name."""
     content = (population / "population.json").read_bytes()
     command = ((*EVOLVE, "{out}"),)
     for name, spoil in BYTES.items():
@@ -84,15 +84,11 @@ def populations(world: World, population: Path, draw: random.Random) -> Iterator
         yield Case(f"population: {path} = {value!r:.30}", in_population(population, changed), command)
     for where in ("population.json", "sweep.json", "logs", "lock"):
         for name, make in KINDS.items():
-            yield Case(f"population: {where}: {name}", kind_in_population(make, where, world.trap), command)
-
-
-def placed(where: str, content: bytes) -> Callable[[Path], None]:
-    return lambda run: (run / where).write_bytes(content) and None
+            yield Case(f"population: {where}: {name}", kind_in("pop", make, where, world.trap), command)
 
 
 def in_agent(agent: Path, file: str, content: bytes) -> Callable[[Path], None]:
-    """A shared agent with another file, whose size and hash its manifest lists."""
+    """Copy a shared agent, replace a file, and update its size and hash in the manifest."""
 
     def do(run: Path) -> None:
         copy = Path(shutil.copytree(agent, run / "agent"))
@@ -108,7 +104,7 @@ def in_agent(agent: Path, file: str, content: bytes) -> Callable[[Path], None]:
 def kind_in_agent(agent: Path, make: Callable[[Path, Path], None], file: str, trap: Path) -> Callable[[Path], None]:
     def do(run: Path) -> None:
         shutil.copytree(agent, run / "agent")
-        partial_kind(make, Path(file), trap)(run / "agent")
+        replace_by_kind(make, Path(file), trap)(run / "agent")
 
     return do
 
@@ -117,13 +113,5 @@ def in_population(population: Path, content: bytes) -> Callable[[Path], None]:
     def do(run: Path) -> None:
         copy = Path(shutil.copytree(population, run.parent / "pop"))
         (copy / "population.json").write_bytes(content)
-
-    return do
-
-
-def kind_in_population(make: Callable[[Path, Path], None], where: str, trap: Path) -> Callable[[Path], None]:
-    def do(run: Path) -> None:
-        (run.parent / "pop").mkdir()
-        partial_kind(make, Path(where), trap)(run.parent / "pop")
 
     return do

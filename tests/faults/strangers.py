@@ -1,7 +1,7 @@
-"""Directories that another account left: hostile words in records, links in sweeps and exports, odd names, bombs.
+"""Directories of another account: hostile words in records, links in sweeps and exports, unusual names, bombs.
 
-They are cases of `hostile.World`, and are judged as its other ones are: no code ran, nothing outside was opened or
-written, and every answer is one sentence.
+They are cases of `hostile.World` with its checks: no code ran, no file outside was opened or written, and each answer
+is one sentence.
 """
 
 from __future__ import annotations
@@ -17,16 +17,28 @@ from typing import Any
 
 import numpy as np
 
-from tests.faults.hostile import BYTES, EVALUATE, KINDS, RESUME, Case, World, edited, partial_kind, put, trees
+from tests.faults.hostile import (
+    BYTES,
+    EVALUATE,
+    KINDS,
+    RESUME,
+    Case,
+    World,
+    edit_field,
+    put,
+    replace_by_kind,
+    trees,
+    write_file,
+)
 
-#: Words that lead to code in the working directory, which holds the trap, or out of the run.
+#: Words that name code in the working directory, which contains the trap, or files outside of the run.
 WORDS = (
     "pettingzoo/trap.evil", "pettingzoo/evil", "trap.evil:Evil", "./trap/evil.py:Evil", "ale/trap.evil", "evil",
     "../../trap/evil.py:Evil", "ray://127.0.0.1:9", "gymnasium:trap.evil", "a2c:x=trap.evil:Evil", "-Ptrap",
     "trap/secret.txt", "rlplug_core/../trap", "\x1b[31mred", "a\nb", "/proc/self/environ",
     "sources/../../trap/evil.py:Evil", "evil.py",
 )  # fmt: skip
-#: The commands that build what a record names.
+#: The commands that build the objects that a record names.
 BUILD = (
     EVALUATE, RESUME, ("play", "{run}", "--episodes", "1", "--frames", "{out}/frames"),
     ("record", "{run}", "-o", "{out}/data.npz", "--steps", "20"), ("reproduce", "{run}", "--name", "again"),
@@ -39,7 +51,7 @@ COMPARE = ("compare", "{out}/sw")
 
 
 def cases(world: World, draw: random.Random) -> Iterator[Case]:
-    """Every case of this file."""
+    """All cases of this module."""
     yield from words_of_records(world)
     yield from starts_and_films(world)
     yield from sweeps(world, draw)
@@ -48,33 +60,33 @@ def cases(world: World, draw: random.Random) -> Iterator[Case]:
 
 
 def words_of_records(world: World) -> Iterator[Case]:
-    """A word in every field that names something, in a record without this account's seal."""
+    """A word in each field that names something, in a record without this account's seal."""
     config = json.loads((world.run / "config.json").read_bytes())
     texts = [("options", name) for name, value in config["options"].items() if isinstance(value, str | None)]
     lists = [("options", name) for name, value in config["options"].items() if isinstance(value, list)]
     number = 0
     for path in [("env",), ("algorithm",), *texts, *lists]:
         for word in WORDS:
-            spoil = edited("config.json", path, [word] if path in lists else word)
+            spoil = edit_field("config.json", path, [word] if path in lists else word)
             yield Case(f"word: {path} = {word!r:.40}", spoil, (BUILD[number % len(BUILD)],))
             number += 1
 
 
 def starts_and_films(world: World) -> Iterator[Case]:
-    """A run that started from the weights of a server, and a folder of films that is something else."""
+    """A run that started from the weights of a server, and something else instead of the folder of films."""
     for word in (
         "https://stranger.invalid/agent",
         "http://stranger.invalid/agent",
         "https://stranger.invalid:1/a#sha256=0",
     ):
-        yield Case(f"start: {word}", edited("config.json", ("options", "init"), word), BUILD)
+        yield Case(f"start: {word}", edit_field("config.json", ("options", "init"), word), BUILD)
     for name, make in KINDS.items():
-        spoil = partial_kind(make, Path("videos"), world.trap)
+        spoil = replace_by_kind(make, Path("videos"), world.trap)
         yield Case(f"films: {name}", spoil, (("play", "{run}", "--episodes", "1"),))
 
 
 def sweeps(world: World, draw: random.Random) -> Iterator[Case]:
-    """A sweep's directory that waits for a user who types this name."""
+    """The directory of a sweep that a user starts later under the same name."""
     task = {"name": "t-s1", "algorithm": "a2c", "env": "CartPole-v1", "seed": 1, "words": ["--total-timesteps", "40"]}
     manifest = {"format": 1, "kind": "sweep", "uid": "x", "created": 1.0, "files": {}, "seal": "0", "tasks": [task]}
     for name, spoil in BYTES.items():
@@ -91,7 +103,7 @@ def sweeps(world: World, draw: random.Random) -> Iterator[Case]:
             yield Case(f"task: {key} = {word!r:.40}", in_sweep("sweep.json", changed), (SWEEP,))
     for where in ("compare.html", "logs", "lock", "mlflow.json", "mlflow.lock", "sweep.json", "a2c-s1", "slurm.sh"):
         for name, make in KINDS.items():
-            yield Case(f"sweep: {where}: {name}", kind_in_sweep(make, where, world.trap), (SWEEP, COMPARE))
+            yield Case(f"sweep: {where}: {name}", kind_in("sw", make, where, world.trap), (SWEEP, COMPARE))
 
 
 def in_sweep(where: str, content: bytes) -> Callable[[Path], None]:
@@ -102,16 +114,18 @@ def in_sweep(where: str, content: bytes) -> Callable[[Path], None]:
     return do
 
 
-def kind_in_sweep(make: Callable[[Path, Path], None], where: str, trap: Path) -> Callable[[Path], None]:
+def kind_in(folder: str, make: Callable[[Path, Path], None], where: str, trap: Path) -> Callable[[Path], None]:
+    """Make a directory `folder` next to the run with something else instead of a file."""
+
     def do(run: Path) -> None:
-        (run.parent / "sw").mkdir()
-        partial_kind(make, Path(where), trap)(run.parent / "sw")
+        (run.parent / folder).mkdir()
+        replace_by_kind(make, Path(where), trap)(run.parent / folder)
 
     return do
 
 
 def names(world: World) -> Iterator[Case]:
-    """A run under a name that a terminal, a shell, a table or a page could take for something else."""
+    """A run with a name that a terminal, a shell, a table or a page could misinterpret."""
     odd = (b"\xff\xfe", b"a\nb", b"\x1b[31mred", b"=1+1", b"<script>", b"'; touch x; '", b"$(id)", b"-rf", b"n" * 250)
     commands = (
         ("compare", "{out}"), ("compare", "{out}", "--csv", "-"), ("show", "{run}"),
@@ -119,15 +133,15 @@ def names(world: World) -> Iterator[Case]:
     )  # fmt: skip
     for name in odd:
         for command in commands:
-            yield Case(f"name: {name!r:.40}", copied_as(name), (command,))
+            yield Case(f"name: {name!r:.40}", rename_second(name), (command,))
 
 
-def copied_as(name: bytes) -> Callable[[Path], None]:
+def rename_second(name: bytes) -> Callable[[Path], None]:
     return lambda run: os.rename(os.fsencode(run.parent / "two"), os.fsencode(run.parent) + b"/" + name)
 
 
 def data_sets(world: World, draw: random.Random) -> Iterator[Case]:
-    """A data set of a stranger: bombs, objects that pickle would run, deep headers, other shapes."""
+    """A data set of another account: bombs, objects with pickles that run code, deep headers, wrong shapes."""
     train = ("run", "cql", "Pendulum-v1", "--dataset", "{run}/data.npz", "--out", "{out}", *LONG[:2], *LONG[4:])
     good = {
         "observations": np.zeros((60, 3), np.float32), "actions": np.zeros((60, 1), np.float32),
@@ -143,14 +157,14 @@ def data_sets(world: World, draw: random.Random) -> Iterator[Case]:
     }  # fmt: skip
     for field in good:
         for name, array in arrays.items():
-            yield Case(f"data: {field} is {name}", data({**good, field: array}), (train,))
+            yield Case(f"data: {field} is {name}", write_file("data.npz", compress({**good, field: array})), (train,))
     for name, spoil in BYTES.items():
-        yield Case(f"data: {name}", content_of_data(spoil(packed(good), draw)), (train,))
+        yield Case(f"data: {name}", write_file("data.npz", spoil(compress(good), draw)), (train,))
     bomb = BytesIO()
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in ("observations.npy", "bomb.npy", "../out.npy"):
             archive.writestr(name, bytes(50_000_000))
-    yield Case("data: bomb", content_of_data(bomb.getvalue()), (train,))
+    yield Case("data: bomb", write_file("data.npz", bomb.getvalue()), (train,))
 
 
 class Evil:
@@ -163,33 +177,25 @@ class Evil:
         return (open, (self.path, "w"))
 
 
-def packed(arrays: dict[str, Any]) -> bytes:
+def compress(arrays: dict[str, Any]) -> bytes:
     file = BytesIO()
     np.savez_compressed(file, **arrays)
     return file.getvalue()
 
 
-def data(arrays: dict[str, Any]) -> Callable[[Path], None]:
-    return content_of_data(packed(arrays))
-
-
-def content_of_data(content: bytes) -> Callable[[Path], None]:
-    return lambda run: (run / "data.npz").write_bytes(content) and None
-
-
-class Ended:
-    """A job that ended at once: what a sweep starts is not what is attacked here."""
+class EndedJob:
+    """A job that has ended, because runs of the sweep are not tested here."""
 
     def code(self) -> int:
         return 1
 
     def stop(self) -> None:
-        """Nothing is left to stop."""
+        """The job has ended."""
 
     def kill(self) -> None:
-        """Nothing is left to kill."""
+        """The job has ended."""
 
 
-def start_nothing(self: object, words: object, log: object, cores: object) -> Ended:
-    """Take the place of `LocalPlace.start`."""
-    return Ended()
+def start_nothing(self: object, words: object, log: object, cores: object) -> EndedJob:
+    """Replaces `LocalPlace.start`."""
+    return EndedJob()

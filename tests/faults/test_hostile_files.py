@@ -1,4 +1,4 @@
-"""More than a thousand hostile files: no code runs, none is followed, every one is answered in one sentence."""
+"""More than a thousand hostile files: no code runs, no link is followed, and each answer is one sentence."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def test_hostile_files(world: World, part: int) -> None:
     cases = list(world.cases(random.Random(int(os.environ.get("RLPLUG_HOSTILE_SEED", "1")))))
     assert len(cases) > 1000
-    wrong = [sentence for case in cases[part::4] for sentence in world.judged(case)]
+    wrong = [error for case in cases[part::4] for error in world.judged(case)]
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_directories_that_strangers_left(world: World, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_directories(world: World, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlplug_cli.sweep.executors.LocalPlace.start", strangers.start_nothing)
     cases = list(strangers.cases(world, random.Random(int(os.environ.get("RLPLUG_HOSTILE_SEED", "1")))))
     assert len(cases) > 600
-    wrong = [sentence for case in cases[part::4] for sentence in world.judged(case)]
+    wrong = [error for case in cases[part::4] for error in world.judged(case)]
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_files_that_people_share(world: World, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_shared_files(world: World, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(world.folder / "cache"))
     draw = random.Random(int(os.environ.get("RLPLUG_HOSTILE_SEED", "1")))
     cases = list(shared.cases(world, draw, monkeypatch.setenv))
     monkeypatch.setattr("rlplug_cli.sweep.executors.LocalPlace.start", strangers.start_nothing)
     assert len(cases) > 400
-    wrong = [sentence for case in cases[part::2] for sentence in world.judged(case)]
+    wrong = [error for case in cases[part::2] for error in world.judged(case)]
     assert not wrong, "\n".join(wrong)

@@ -1,4 +1,4 @@
-"""Another account puts a link in the place of a run's directory, at every file operation of what writes into it."""
+"""Another account replaces a directory of a run by a link at each file operation of the code that writes to it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.listdir
 
 
 class Swap:
-    """Moves a directory away before the file operation of a number in it or on it, and puts a link to a trap there."""
+    """Before the n-th file operation in or on a directory, moves it away and puts a link to a trap in its place."""
 
     def __init__(self) -> None:
         self.left = 0
         self.directory = Path()
         self.trap = Path()
-        sys.addaudithook(self._hear)
+        sys.addaudithook(self._record)
 
-    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _record(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.left or event not in CHANGES or not isinstance(arguments[0], str | Path):
             return
         if str(self.directory) in os.path.realpath(arguments[0]):
@@ -45,7 +45,7 @@ class Swap:
 
 @pytest.fixture(scope="module")
 def swap() -> Swap:
-    return Swap()  # an audit hook stays as long as the process
+    return Swap()  # an audit hook cannot be removed
 
 
 def film(run: Path, name: str) -> None:
@@ -55,12 +55,12 @@ def film(run: Path, name: str) -> None:
             films.add(np.full((64, 64, 3), shade, np.uint8))
 
 
-def keep_image(run: Path) -> None:
+def save_image(run: Path) -> None:
     hook = HookView("one", run, run / "journal.jsonl", None, lambda kind, values: None)  # type: ignore[arg-type]
     hook.log_image("own/one", Path(__file__))
 
 
-def keep_source(run: Path) -> None:
+def save_source(run: Path) -> None:
     (run.parent / "own.py").write_text("class Own: ...")
     config = {"algorithm": "a2c", "env": f"{run.parent / 'own.py'}:Own", "options": {}}
     sources.keep(run, config)
@@ -76,32 +76,32 @@ def export(run: Path) -> None:
 WRITERS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "film": ("videos", lambda run: film(run, ".webp")),
     "mp4": ("videos", lambda run: film(run, ".mp4")),
-    "checkpoint": ("checkpoints", lambda run: save(run)),
-    "image": ("images", keep_image),
-    "source": ("sources", keep_source),
+    "checkpoint": ("checkpoints", lambda run: save_checkpoint(run)),
+    "image": ("images", save_image),
+    "source": ("sources", save_source),
     "export": ("export", export),
 }
 
 
-def save(run: Path) -> None:
+def save_checkpoint(run: Path) -> None:
     for step in (1, 2):
         Checkpoints(run / "checkpoints", keep=1).save("step", step, {"learner": {"weights": np.ones(3)}}, {})
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_no_link_leads_out_of_a_run_at_any_moment(name: str, swap: Swap, tmp_path: Path) -> None:
+def test_writers_follow_no_link_out_of_a_run(name: str, swap: Swap, tmp_path: Path) -> None:
     folder, write = WRITERS[name]
     swap.trap = tmp_path / "trap"
     swap.trap.mkdir()
-    for moment in range(1, 100):
-        run = tmp_path / str(moment)
+    for operation in range(1, 100):
+        run = tmp_path / str(operation)
         run.mkdir()
         swap.directory = run / folder
-        swap.left = moment
-        with suppress(BadFile, NotWritten, OSError):  # it may refuse
+        swap.left = operation
+        with suppress(BadFile, NotWritten, OSError):  # refusing is allowed
             write(run)
         reached, swap.left = not swap.left, 0
-        assert not list(swap.trap.iterdir()), f"before operation {moment}"
+        assert not list(swap.trap.iterdir()), f"before operation {operation}"
         if not reached:
             break
-    assert 3 < moment < 99
+    assert 3 < operation < 99

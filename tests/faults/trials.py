@@ -1,6 +1,6 @@
-"""Runs that are to be killed or to fail: `rlplug` in processes that are forked with everything imported.
+"""Runs that are killed or fail: `rlplug` in processes forked from one that has imported everything.
 
-A start takes a tenth of a second so, and hundreds of trials take minutes. What is run is what the command runs.
+So a start takes a tenth of a second, and hundreds of trials take minutes. The code that runs is that of the command.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from rlplug_core.loop.process_spawner import without_main
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
 
-#: What every process has imported when it begins.
+#: Modules that every process has imported when it starts.
 PRELOAD = ("tests.faults.preload",)
-#: What a run measured, which must be there once and the same.
-STORY = ("metrics", "episodes", "evaluation", "final_eval")
+#: Kinds of records that must equal those of an uninterrupted run.
+MEASURED = ("metrics", "episodes", "evaluation", "final_eval")
 #: Seconds that a trial may take on a busy machine.
 PATIENCE = 600
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What the n-th file operation below `runs/` does: raise an error by its number, or, where that is 0, kill."""
+    """The effect of the n-th file operation below `runs/`: it raises the error with a number, or kills if it is 0."""
 
     operation: int
     error: int = 0
-    #: The library of `faulty.c`; operations are counted into the file `count`, where one is named.
+    #: The library of `faulty.c`; operations are counted into the file `count`, if it is not empty.
     library: str = ""
     count: str = ""
 
 
-def started(words: Sequence[str], place: Path, fault: Fault | None = None, power: int | None = None) -> BaseProcess:
-    """`rlplug` with `words` in the directory `place`; what it prints is added to `said.txt` there.
+def start(words: Sequence[str], place: Path, fault: Fault | None = None, power: int | None = None) -> BaseProcess:
+    """Start `rlplug` with `words` in the directory `place`; its output is appended to `output.txt` there.
 
-    At its operation number `power` the power fails; -1 only counts operations, into the file `operations`.
+    The power fails at the operation number `power`; -1 only counts operations into the file `operations`.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOAD))
@@ -56,46 +56,46 @@ def started(words: Sequence[str], place: Path, fault: Fault | None = None, power
     return process
 
 
-def ended(process: BaseProcess) -> int:
-    """The exit code of a process that ends by itself or by its fault; below 0 the number of a signal."""
+def wait(process: BaseProcess) -> int:
+    """Wait for a process; return its exit code, or minus the number of the signal that killed it."""
     process.join(PATIENCE)
     assert process.exitcode is not None, "it hangs"
     return process.exitcode
 
 
-def done(words: Sequence[str], place: Path) -> None:
-    """Run `rlplug` to its end, which must be a good one."""
-    code = ended(started(words, place))
-    assert code == 0, (place / "said.txt").read_text()
+def run_to_end(words: Sequence[str], place: Path) -> None:
+    """Run `rlplug` to its end, and assert that it succeeds."""
+    code = wait(start(words, place))
+    assert code == 0, (place / "output.txt").read_text()
 
 
-def story(run: Path) -> list[tuple[str, int, dict[str, Any]]]:
-    """What a run measured, without what time has to do with it."""
-    records = read(run / "journal.jsonl", kinds=STORY)
+def read_measurements(run: Path) -> list[tuple[str, int, dict[str, Any]]]:
+    """The measured records of a run, without durations."""
+    records = read(run / "journal.jsonl", kinds=MEASURED)
     return [(r.kind, r.step, {k: v for k, v in r.data.items() if not k.startswith("perf/")}) for r in records]
 
 
-def bits(run: Path) -> Mapping[str, str]:
-    """The hashes of what the final checkpoint holds, but for the events, which hold times."""
+def final_hashes(run: Path) -> Mapping[str, str]:
+    """The hashes of the files of the final checkpoint, without the events, which contain times."""
     (manifest,) = run.glob("checkpoints/final-*/manifest.json")
     files: dict[str, str] = json.loads(manifest.read_bytes())["files"]
     return {name: value for name, value in files.items() if not name.startswith("events")}
 
 
-def differences(run: Path, whole: Path) -> list[str]:
-    """Return what is wrong with a run that ought to be like one that was left alone."""
-    found, expected = story(run), story(whole)
-    wrong = ["bits"] if bits(run) != bits(whole) else []
-    for kind in STORY:
-        one, other = ([each for each in told if each[0] == kind] for told in (found, expected))
-        if one != other:
-            lost, twice = sum(each not in one for each in other), len(one) - len(other)
-            wrong.append(f"{kind}: {lost} lost, {max(0, twice)} too many")
-    return wrong + [f"{name} differs from the journal" for name in (csv.NAME, episodes.NAME) if stale(run, name)]
+def differences(run: Path, complete: Path) -> list[str]:
+    """Return the differences between a run and an uninterrupted one."""
+    found, expected = read_measurements(run), read_measurements(complete)
+    wrong = ["bits"] if final_hashes(run) != final_hashes(complete) else []
+    for kind in MEASURED:
+        ours, theirs = ([record for record in records if record[0] == kind] for records in (found, expected))
+        if ours != theirs:
+            missing, extra = sum(record not in ours for record in theirs), len(ours) - len(theirs)
+            wrong.append(f"{kind}: {missing} missing, {max(0, extra)} too many")
+    return wrong + [f"{name} differs from the journal" for name in (csv.NAME, episodes.NAME) if is_stale(run, name)]
 
 
-def stale(run: Path, name: str) -> bool:
-    """Return whether a table of a run is not, byte for byte, the one that its journal gives."""
+def is_stale(run: Path, name: str) -> bool:
+    """Return whether a table of a run differs from the one that is made from its journal."""
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place)
         shutil.copy(run / "journal.jsonl", copy)
@@ -107,23 +107,23 @@ def stale(run: Path, name: str) -> bool:
     return tables[0] != tables[1]
 
 
-def is_over(run: Path) -> bool:
+def is_finished(run: Path) -> bool:
     """Return whether a run is finished, and its hooks have written their tables."""
     return RunDirectory(run).status() == "finished" and not RunDirectory(run).has_pending_hooks()
 
 
-def resumed(run: Path, place: Path) -> str:
-    """Resume a run that was killed or met a fault, unless nothing is left to do; return what it said if it failed."""
-    if is_over(run):
+def resume(run: Path, place: Path) -> str:
+    """Resume a run that was killed or had a fault, unless it is finished; return the output if that fails."""
+    if is_finished(run):
         return ""
-    return "" if ended(started(["resume", run.name], place)) == 0 else (place / "said.txt").read_text()[-300:]
+    return "" if wait(start(["resume", run.name], place)) == 0 else (place / "output.txt").read_text()[-300:]
 
 
 def _main(words: list[str], place: str, fault: Fault | None, power: int | None) -> None:
     os.chdir(place)
-    said = os.open("said.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    output = os.open("output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
-        os.dup2(said, stream)
+        os.dup2(output, stream)
     from rlplug_cli.__main__ import main
 
     if fault is not None and fault.library:

@@ -1,4 +1,4 @@
-"""The logger of Weights & Biases, offline: its files hold wandb's own messages. `nox -s wandb` runs this."""
+"""The logger of Weights & Biases writes all metrics to offline files. `nox -s wandb` runs this."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 wandb = pytest.importorskip("wandb")
 
-from wandb.proto import wandb_internal_pb2  # noqa: E402  # behind the question whether it is there
+from wandb.proto import wandb_internal_pb2  # noqa: E402  # after `importorskip`
 
 from rlplug_cli.loggers.following import numbers  # noqa: E402
 from rlplug_core import plugins  # noqa: E402
@@ -40,10 +40,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def records(file: Path) -> Iterator[Any]:
-    """The records of an offline run: a log of LevelDB's form, in blocks of 32 KiB, of wandb's own messages.
+    """The records of an offline run: wandb's messages in a log with the format of LevelDB, in blocks of 32 KiB.
 
-    A frame has a checksum (4 bytes), a length (2) and a kind (1): whole, first, middle, last. wandb 0.31 reads these
-    files in a program that only uploads, and brings no reader for Python.
+    A frame has a checksum (4 bytes), a length (2) and a kind (1): complete, first, middle, last. wandb 0.31 reads these
+    files in a program that only uploads, and has no reader for Python.
     """
     data, place, parts = file.read_bytes(), 7, b""
     assert data[:4] == b":W&B"
@@ -61,8 +61,8 @@ def records(file: Path) -> Iterator[Any]:
             yield record
 
 
-def stored(run: Run) -> tuple[list[tuple[int, str, float]], list[Any]]:
-    """The metrics as (step, name, value) in wandb's files, and what they say of the run."""
+def wandb_metrics(run: Run) -> tuple[list[tuple[int, str, float]], list[Any]]:
+    """The metrics (step, name, value) in wandb's files, and the messages about the run."""
     metrics, runs = [], []
     for file in sorted(run.path.glob("wandb/offline-run-*/*.wandb")):
         for record in records(file):
@@ -76,26 +76,26 @@ def stored(run: Run) -> tuple[list[tuple[int, str, float]], list[Any]]:
     return metrics, runs
 
 
-def recorded(run: Run) -> list[tuple[int, str, float]]:
-    return [(one.step, name, value) for one in read(run.journal) for name, value in numbers(one).items()]
+def journal_metrics(run: Run) -> list[tuple[int, str, float]]:
+    return [(record.step, name, value) for record in read(run.journal) for name, value in numbers(record).items()]
 
 
-def test_wandb_reads_every_metric_and_asks_for_nothing(run: Run) -> None:
-    metrics, (told, *_) = stored(run)
-    assert sorted(metrics) == sorted(recorded(run))
-    assert told.run_id == run.config["uid"]
-    assert told.display_name == "one"
-    config = {item.key: json.loads(item.value_json) for item in told.config.update}
+def test_wandb_has_all_metrics_without_a_login(run: Run) -> None:
+    metrics, (message, *_) = wandb_metrics(run)
+    assert sorted(metrics) == sorted(journal_metrics(run))
+    assert message.run_id == run.config["uid"]
+    assert message.display_name == "one"
+    config = {item.key: json.loads(item.value_json) for item in message.config.update}
     assert config["algorithm"] == "a2c"
 
 
-def test_a_resumed_run_goes_on_as_the_same(run: Run) -> None:
-    before, begun = len(stored(run)[0]), time.time()
-    while int(time.time()) == int(begun):  # wandb names its directories by the second
+def test_resumed_run_has_the_same_wandb_id(run: Run) -> None:
+    before, start_time = len(wandb_metrics(run)[0]), time.time()
+    while int(time.time()) == int(start_time):  # wandb names its directories by the second
         time.sleep(0.01)
     resume(run, total_timesteps=600)
-    metrics, runs = stored(run)
-    assert {one.run_id for one in runs} == {run.config["uid"]}
+    metrics, runs = wandb_metrics(run)
+    assert {message.run_id for message in runs} == {run.config["uid"]}
     added = metrics[before:]
     assert min(step for step, _, _ in added) > 400
     assert max(step for step, _, _ in added) == 600

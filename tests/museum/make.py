@@ -1,8 +1,8 @@
-"""Writes a run, an export and a shared agent of this version into the museum; later versions must load them.
+"""Write runs, exports and shared agents of this version into the museum; later versions must load them.
 
     python tests/museum/make.py
 
-A release adds a folder. A folder that is there never changes.
+A release adds a folder. Existing folders never change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RUNS = {
     },
 }
 SHORT = {"total_timesteps": 64, "eval_every": 64, "eval_episodes": 1, "final_eval_episodes": 1, "keep_checkpoints": 1}
-#: Observations for which the actions are recorded.
+#: The observations of the recorded actions.
 OBSERVATIONS = np.random.default_rng(1).uniform(-2, 2, (20, 4)).astype(np.float32)
 
 

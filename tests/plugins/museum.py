@@ -1,7 +1,7 @@
-"""The museum of bad plugins: each is a distribution with one defect, and what a user is told about it.
+"""The museum of bad plugins: each is a distribution with one defect, and the message that a user gets about it.
 
-`write` makes real wheels of them. An algorithm leaves a file behind when it is imported, so that a test can see that
-nothing imported it.
+`write` builds wheels of them. An algorithm writes a file when it is imported, so that a test can check that nothing
+imported it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 
 from rlplug_core.testing.distributions import write_distribution
 
-#: At the top of every module that can be imported: what it leaves behind.
+#: Code at the top of every module that writes a file when it is imported.
 MARK = "from pathlib import Path\nPath(__file__).with_suffix('.imported').touch()\n"
-#: An algorithm with nothing wrong, borrowed for its defects.
-RIGHT = f"{MARK}from rlplug_algos.policy_gradient.a2c import A2C, A2CConfig\nclass Algo(A2C):\n    '''Borrowed.'''\n"
+#: An algorithm without a defect.
+VALID = f"{MARK}from rlplug_algos.policy_gradient.a2c import A2C, A2CConfig\nclass Algo(A2C):\n    '''Borrowed.'''\n"
 HOOK = "from rlplug_core.plugins.hook_specs import hookimpl\n@hookimpl\n"
 
 
@@ -32,13 +32,13 @@ class Exhibit:
     """One bad plugin.
 
     `id` names its entry point in `group`, `museum-<id>` its distribution and `museum_<id>` its package. `code` is its
-    module, `index` its index file. `shown` is what `rlplug doctor` says about it without importing it, nothing where it
-    cannot know; `code_used` and `used` are how a command that names it ends and what it says on stderr.
+    module, `index` its index file. `shown` is the message of `rlplug doctor`, which does not import it, or "" if it has
+    none; `code_used` and `used` are the exit code and the message on stderr of a command that names it.
     """
 
     id: str
     defect: str
-    code: str = RIGHT
+    code: str = VALID
     shown: str = "it has no index"
     used: str = ""
     code_used: int = 0
@@ -59,15 +59,15 @@ class Exhibit:
         return self.name.replace("-", "_")
 
     def files(self) -> dict[str, str]:
-        """Paths in the wheel to their text."""
+        """The text of each file in the wheel by its path."""
         files = {f"{self.package}/__init__.py": "", f"{self.package}/code.py": self.code}
         if self.index is not None:
             files[f"{self.package}/index/{self.id}.json"] = json.dumps(self.index)
         return {**files, **{f"{self.package}/{path}": text for path, text in self.more.items()}}
 
 
-def index(id: str, package: str, code: str = RIGHT, **other: Any) -> dict[str, Any]:
-    """An index that fits `code` as the module of `package`."""
+def index(id: str, package: str, code: str = VALID, **other: Any) -> dict[str, Any]:
+    """An index of `code` as the module of `package`."""
     modules = {f"{package}.code": hashlib.sha256(code.encode()).hexdigest()}
     return {"format": 2, "group": "algorithms", "id": id, "summary": f"{id}, indexed", "modules": modules, **other}
 
@@ -104,9 +104,9 @@ EXHIBITS = (
                  "python -m pip install 'package-that-is-not-here>=2'"),
     Exhibit("exits", "it exits while it is imported", f"{MARK}raise SystemExit(5)\n",
             used="cannot be loaded: SystemExit: 5", code_used=3),
-    Exhibit("prints", "it prints while it is imported", f"{RIGHT}print('welcome to the museum')\n"),
+    Exhibit("prints", "it prints while it is imported", f"{VALID}print('welcome to the museum')\n"),
     Exhibit("slow", "its import takes ten seconds, and it has no index",
-            f"{MARK}import threading\nthreading.Event().wait(10)\n{RIGHT}"),
+            f"{MARK}import threading\nthreading.Event().wait(10)\n{VALID}"),
     Exhibit("claims", "its index claims another algorithm's id", index=index("a2c", "museum_claims"),
             shown="its index is that of algorithms 'a2c'"),
     Exhibit("stale", "its index is of an older version", index=index("stale", "museum_stale", "an older version"),
@@ -114,9 +114,9 @@ EXHIBITS = (
     Exhibit("drift", "its base class has changed since its index was made",
             index={**index("drift", "museum_drift"), "modules": {"rlplug_algos.policy_gradient.a2c": "0" * 64}},
             shown="its index was made from another version of 'rlplug_algos.policy_gradient.a2c'"),
-    Exhibit("orphan", "its base class is no more", f"{MARK}from rlplug_core.algorithm import Algorythm\n",
+    Exhibit("orphan", "its base class was removed", f"{MARK}from rlplug_core.algorithm import Algorythm\n",
             used="cannot be loaded: ImportError: cannot import name 'Algorythm'", code_used=3),
-    Exhibit("shapeless", "it has not what an algorithm has", f"{MARK}class Algo:\n    runners = ()\n",
+    Exhibit("shapeless", "it lacks the methods of an algorithm", f"{MARK}class Algo:\n    runners = ()\n",
             used="is not an algorithm: it has no 'Config', 'agent', 'buffer', 'update'", code_used=3),
     Exhibit("future", "it needs another rlplug-core", requires=("rlplug-core>=99",),
             shown="is incompatible: it needs rlplug-core>=99", used="is incompatible: it needs rlplug-core>=99",
@@ -132,7 +132,7 @@ EXHIBITS = (
     Exhibit("schema", "its index has an option of an unknown type",
             index=index("schema", "museum_schema", options=[option("width", type="matrix")]),
             shown="its index cannot be read (option 'width' has the unknown type 'matrix')"),
-    Exhibit("untyped", "it has an option that no command line can express", own_option("dict = None", "anything"),
+    Exhibit("untyped", "it has an option that the command line cannot parse", own_option("dict = None", "anything"),
             used="option 'temperature' has type <class 'dict'>; use int, float", code_used=3),
     Exhibit("presets", "its presets cannot be read", more={"presets/presets.toml": "[default\n"},
             used="presets.toml cannot be read: ", code_used=3),
@@ -143,11 +143,11 @@ EXHIBITS = (
     Exhibit("unpacked", "its index is missing from the wheel"),
 )  # fmt: skip
 
-ALGORITHMS = tuple(one for one in EXHIBITS if one.group == "algorithms")
+ALGORITHMS = tuple(exhibit for exhibit in EXHIBITS if exhibit.group == "algorithms")
 
 
 def write(folder: Path) -> list[Path]:
-    """The museum as wheels in `folder`."""
+    """Build the wheels of the museum in `folder`."""
     return [_wheel(exhibit, folder) for exhibit in EXHIBITS]
 
 
@@ -161,14 +161,14 @@ def _wheel(exhibit: Exhibit, folder: Path) -> Path:
             root, exhibit.name, points, exhibit.files(), requires=exhibit.requires, summary=exhibit.summary
         )
         (info / "WHEEL").write_text("Wheel-Version: 1.0\nGenerator: museum\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        (info / "RECORD").write_text("".join(_recorded(root, info / "RECORD")))
+        (info / "RECORD").write_text("".join(_record_lines(root, info / "RECORD")))
         for file in sorted(root.rglob("*")):
             wheel.write(file, file.relative_to(root))
     return path
 
 
-def _recorded(root: Path, record: Path) -> Iterator[str]:
-    """The lines of RECORD: each file with its hash and size, the last one itself, without."""
+def _record_lines(root: Path, record: Path) -> Iterator[str]:
+    """The lines of RECORD: each file with its hash and size, and RECORD itself without them."""
     for file in sorted(path for path in root.rglob("*") if path.is_file()):
         digest = base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest()).rstrip(b"=").decode()
         line = io.StringIO()

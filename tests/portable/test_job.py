@@ -1,6 +1,6 @@
-"""The main job on Windows, or in its disguise (`disguise/sitecustomize.py`): train, stop, resume, sweep, play, compare.
+"""The main commands on Windows or with its simulation (`disguise/sitecustomize.py`): train, stop, resume, sweep, play.
 
-`nox -s portable` runs it. The tests share one folder, and each uses the runs of those above it.
+`nox -s portable` runs it. The tests share one folder, and use the runs of earlier tests.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ ROOMS = ("rlplug_core", "rlplug_algos", "rlplug_envs", "rlplug_cli")
 #: Imports every module, and prints those that fail for another reason than a missing package.
 IMPORTS = """
 import importlib, os, pkgutil, sys
-for room in sys.argv[1:]:
-    for info in pkgutil.walk_packages(importlib.import_module(room).__path__, room + "."):
+for package in sys.argv[1:]:
+    for info in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
         if not info.name.endswith("__main__"):
             try:
                 importlib.import_module(info.name)
@@ -45,13 +45,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def disguised(folder: Path) -> dict[str, str]:
-    """Return the environment variables of a process that sees a Windows, and that waits for MLflow for minutes."""
-    patient = {"RLPLUG_MLFLOW_DRAIN_SECONDS": "240"}  # a slow machine must not fail the test
+    """Return the environment variables of a process with the simulated Windows and a long timeout of MLflow."""
+    timeout = {"RLPLUG_MLFLOW_DRAIN_SECONDS": "240"}  # a slow machine must not fail the test
     if os.name == "nt":
-        return {**os.environ, **patient}
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "MLFLOW"))}
+        return {**os.environ, **timeout}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "MLFLOW"))}
     paths = {"PYTHONPATH": str(Path(__file__).parent / "disguise"), "XDG_STATE_HOME": str(folder / "state")}
-    return {**own, **paths, **patient, "XDG_CACHE_HOME": str(folder / "cache"), "NUMBA_DISABLE_JIT": "1"}
+    return {**kept, **paths, **timeout, "XDG_CACHE_HOME": str(folder / "cache"), "NUMBA_DISABLE_JIT": "1"}
 
 
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
@@ -77,30 +77,30 @@ def weights(run: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(final.rglob("*.safetensors")))
 
 
-def test_every_module_is_imported(folder: Path) -> None:
+def test_every_module_imports(folder: Path) -> None:
     words = [sys.executable, "-P", "-c", IMPORTS, *ROOMS]
     done = subprocess.run(words, env=disguised(folder), capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["None nt"], done.stdout
 
 
-def test_a_run_is_trained_and_mirrored(folder: Path) -> None:
+def test_run_trains_and_is_sent_to_mlflow(folder: Path) -> None:
     rlplug(folder, "run", "ppo", "CartPole-v1", *TINY, "--name", "first")
     assert json.loads((folder / "runs" / "first" / "mlflow.json").read_bytes())["cursor"] > 0
 
 
-def test_a_stopped_run_resumes_to_the_same_weights(folder: Path) -> None:
+def test_stopped_run_resumes_to_the_same_weights(folder: Path) -> None:
     words = ("run", "dqn", "CartPole-v1", "--total-timesteps", "4000", "--checkpoint-every", "500", "-P", "no:mlflow")
-    rlplug(folder, *words, "--name", "whole")
+    rlplug(folder, *words, "--name", "complete")
     process = start(folder, *words, "--name", "stopped")
     until(lambda: any((folder / "runs" / "stopped" / "checkpoints").glob("step-*")), process)
     process.send_signal(STOP)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode in STOPPED, err
     rlplug(folder, "resume", "runs/stopped", "-P", "no:mlflow")
-    assert weights(folder / "runs" / "stopped") == weights(folder / "runs" / "whole")
+    assert weights(folder / "runs" / "stopped") == weights(folder / "runs" / "complete")
 
 
-def test_a_second_process_cannot_write_a_run_until_the_first_is_killed(folder: Path) -> None:
+def test_only_one_process_writes_a_run(folder: Path) -> None:
     words = ("run", "dqn", "CartPole-v1", "--total-timesteps", "1000000", "--checkpoint-every", "500")
     process = start(folder, *words, "-P", "no:mlflow", "--name", "held")
     until(lambda: any((folder / "runs" / "held" / "checkpoints").glob("step-*")), process)
@@ -123,14 +123,14 @@ def test_a_second_process_cannot_write_a_run_until_the_first_is_killed(folder: P
         "ppo CartPole-v1 --learners 2",
     ],
 )
-def test_processes_are_spawned(words: str, folder: Path) -> None:
+def test_worker_processes_are_spawned(words: str, folder: Path) -> None:
     name = words.replace(" ", "-")
     rlplug(folder, "run", *words.split(), *TINY, "--name", name, "-P", "no:mlflow")
     end = json.loads((folder / "runs" / name / "journal.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     assert end["data"]["status"] == "finished"
 
 
-def test_a_killed_sweep_continues(folder: Path) -> None:
+def test_killed_sweep_continues(folder: Path) -> None:
     words = ("sweep", "a2c", "CartPole-v1", "--gamma", "0.9,0.99", "--seeds", "1", "--jobs", "2", "--name", "swept")
     rest = ("--total-timesteps", "20000", "-P", "no:mlflow")
     process = start(folder, *words, *rest)
@@ -143,8 +143,10 @@ def test_a_killed_sweep_continues(folder: Path) -> None:
 
 def test_films_comparisons_exports_and_shared_agents(folder: Path) -> None:
     rlplug(folder, "play", "runs/first", "--episodes", "1", "--video", "film.gif", "--every", "20")
-    rlplug(folder, "play", "runs/first", "--episodes", "1", "--video", "film.gif", "--every", "20")  # onto the first
-    rlplug(folder, "compare", "runs/first", "runs/whole", "--html", "page.html", "--csv", "rows.csv")
+    rlplug(
+        folder, "play", "runs/first", "--episodes", "1", "--video", "film.gif", "--every", "20"
+    )  # overwrites the first
+    rlplug(folder, "compare", "runs/first", "runs/complete", "--html", "page.html", "--csv", "rows.csv")
     rlplug(folder, "export", "runs/first", "--out", "policy")
     rlplug(folder, "push", "runs/first", "shared")
     rlplug(folder, "pull", "shared", "--out", "agent")
@@ -161,10 +163,10 @@ def test_other_commands(words: str, folder: Path) -> None:
     rlplug(folder, *words.split())
 
 
-def test_a_study_finds_options(folder: Path) -> None:
+def test_study_finishes(folder: Path) -> None:
     rlplug(folder, "tune", "a2c", "CartPole-v1", *TINY, "--trials", "2", "--name", "study", "-P", "no:mlflow")
 
 
-def test_a_name_that_windows_does_not_allow_is_refused(folder: Path) -> None:
+def test_name_that_windows_does_not_allow_raises(folder: Path) -> None:
     _, err = rlplug(folder, "run", "a2c", "CartPole-v1", *TINY, "--name", "a:b", code=2)
     assert "cannot be written" in err

@@ -1,4 +1,4 @@
-"""An environment that can be made everywhere but on a node of Ray."""
+"""An environment that cannot be made on a node of Ray."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlplug_core.testing.envs import Chain
 
 
 class FailsOnNodes(Chain):
-    """Cannot be made where it is needed."""
+    """Raises an error in processes of Ray."""
 
     def __init__(self, num_envs: int) -> None:
         if psutil.Process().cmdline()[0].startswith("ray::"):

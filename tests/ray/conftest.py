@@ -1,4 +1,4 @@
-"""Clusters for tests: on the loopback interface, with a token of their own."""
+"""Clusters for tests: on the loopback interface, with their own token."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_AUTH_MODE"] = "token"
 os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
-#: What docs/scale.md advises for the head of a cluster.
-CLOSE_LOOKS = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_timeout_ms": 500,
+#: The settings that docs/scale.md recommends for the head of a cluster.
+HEALTH_CHECKS = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_timeout_ms": 500,
                "health_check_failure_threshold": 4}  # fmt: skip
 
 
 @pytest.fixture
 def three_nodes() -> Iterator[object]:
-    """A head without CPUs, and three nodes with one each."""
+    """A head without CPUs, and three nodes with one CPU each."""
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(
         initialize_head=True,
-        head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": CLOSE_LOOKS},
+        head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": HEALTH_CHECKS},
     )
     try:
         for _ in range(3):

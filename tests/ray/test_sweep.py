@@ -1,4 +1,4 @@
-"""Sweeps on a Ray cluster: what a lost node was at goes on elsewhere, and nothing is done twice."""
+"""Sweeps on a Ray cluster: runs of a lost node continue on another node, and no run is repeated."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def sweep(place: Path, on: str, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def test_runs_of_a_lost_node_go_on_elsewhere(three_nodes: Any, tmp_path: Path) -> None:
-    """The node that has the first run is killed behind a checkpoint: Ray calls the task again, which resumes."""
+def test_runs_of_a_lost_node_continue_on_another(three_nodes: Any, tmp_path: Path) -> None:
+    """The node of the first run is killed after a checkpoint: Ray calls the task again, which resumes."""
     process = sweep(tmp_path, f"ray://{three_nodes.address}", "--seeds", "2")
     run = tmp_path / "runs" / "s" / "vpg-CartPole-v1-s1"
     until(lambda: list((run / "checkpoints").glob("step-*")), process, PATIENCE)
-    node = next(each for each in three_nodes.worker_nodes if carries(each, run.name))
+    node = next(node for node in three_nodes.worker_nodes if has_run(node, run.name))
     raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
     saved = max(int(path.name.split("-")[1]) for path in (run / "checkpoints").glob("step-*"))
-    for one in [raylet, *raylet.children(recursive=True)]:
+    for child in [raylet, *raylet.children(recursive=True)]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            os.kill(one.pid, signal.SIGKILL)
-    said, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, said
-    assert "2 of 2 finished" in said
+            os.kill(child.pid, signal.SIGKILL)
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, output
+    assert "2 of 2 finished" in output
     first, *later = starts(run)
     assert first == 0
     assert later[-1] >= saved
 
 
-def test_a_killed_sweep_typed_again_does_what_was_missing_and_nothing_twice(three_nodes: Any, tmp_path: Path) -> None:
-    """Killed when one run is finished, one behind a checkpoint, and one not begun."""
+def test_killed_sweep_runs_all_missing_runs_once(three_nodes: Any, tmp_path: Path) -> None:
+    """Killed when one run is finished, one has a checkpoint, and one has not started."""
     on, words = f"ray://{three_nodes.address}", ("--seeds", "3", "--jobs", "1")
     done, half, missing = (tmp_path / "runs" / "s" / f"vpg-CartPole-v1-s{seed}" for seed in (1, 2, 3))
     process = sweep(tmp_path, on, *words)
@@ -65,9 +65,9 @@ def test_a_killed_sweep_typed_again_does_what_was_missing_and_nothing_twice(thre
     assert not missing.exists()
     before = (done / "journal.jsonl").read_bytes()
     again = sweep(tmp_path, on, *words)
-    said, _ = again.communicate(timeout=PATIENCE)
-    assert again.returncode == 0, said
-    assert "3 of 3 finished" in said
+    output, _ = again.communicate(timeout=PATIENCE)
+    assert again.returncode == 0, output
+    assert "3 of 3 finished" in output
     assert (done / "journal.jsonl").read_bytes() == before
     assert starts(missing) == [0]
     first, *later = starts(half)
@@ -76,11 +76,11 @@ def test_a_killed_sweep_typed_again_does_what_was_missing_and_nothing_twice(thre
 
 
 def starts(run: Path) -> list[int]:
-    """The env steps at which a run was begun or gone on with."""
+    """The env steps of a run's starts and resumes."""
     return [record.step for record in read(run / "journal.jsonl", kinds=("start",))]
 
 
-def carries(node: Any, name: str) -> bool:
-    """Whether a run of that name is carried out below the raylet of a node."""
+def has_run(node: Any, name: str) -> bool:
+    """Whether a process of the run is a child of the node's raylet."""
     raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
     return any(name in " ".join(child.cmdline()) for child in raylet.children(recursive=True))

@@ -1,4 +1,4 @@
-"""Losses on distributions of returns, number by number, by their definitions; slow, and meant to be obviously right."""
+"""Losses on distributions of returns by their definitions, with loops over numbers: slow, but obviously correct."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def projection(probability: Sequence[float], reward: float, discount: float, support: Sequence[float]) -> list[float]:
-    """Algorithm 1 of Bellemare et al. (2017): each atom's probability, shared by the two atoms around its new place."""
+    """Algorithm 1 of Bellemare et al. (2017): an atom's probability is split between the atoms around its target."""
     projected = [0.0] * len(support)
     for mass, atom in zip(probability, support, strict=True):
         place = min(max(reward + discount * atom, support[0]), support[-1])
@@ -35,10 +35,10 @@ def quantile_huber(
 def quantile_slopes(
     quantiles: Sequence[float], shares: Sequence[float], targets: Sequence[float], kappa: float
 ) -> list[float]:
-    """Its derivative by each quantile: Huber's loss falls by the error, cut off at kappa."""
-    slopes = []
+    """The gradient of the loss for each quantile: the errors, clipped at kappa."""
+    gradients = []
     for quantile, share in zip(quantiles, shares, strict=True):
         errors = [target - quantile for target in targets]
         pulls = [abs(share - (error < 0)) * min(max(error, -kappa), kappa) for error in errors]
-        slopes.append(-sum(pulls) / kappa / len(targets))
-    return slopes
+        gradients.append(-sum(pulls) / kappa / len(targets))
+    return gradients

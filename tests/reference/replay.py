@@ -1,4 +1,4 @@
-"""A replay memory as plain lists of moments; n-step transitions by walking forward, one moment at a time."""
+"""A replay memory as lists of moments, with n-step transitions by loops over moments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.reference.returns import Moment
 
 @dataclass(frozen=True)
 class Transition:
-    """From `obs` over up to n rewards to `next_obs`; `discount` is 0 behind a terminal state."""
+    """From `obs` over up to n rewards to `next_obs`; `discount` is 0 after a terminal state."""
 
     obs: int
     reward: float
@@ -19,10 +19,10 @@ class Transition:
 
 
 def window(moments: Sequence[Moment], start: int, n: int, gamma: float) -> Transition | None:
-    """The n-step transition that begins at `start`; None where the moments end before it is complete.
+    """The n-step transition that starts at `start`, or None if the moments end before it is complete.
 
-    Absent moments count as steps, but have no reward and no discount; what follows is what the row saw when it was next
-    there, or sees at last.
+    Absent moments count as steps, but have no reward and no discount; the next observation is that of the row's next
+    valid moment, or its last one.
     """
     total, discount = 0.0, 1.0
     for moment in moments[start : start + n]:
@@ -38,7 +38,7 @@ def window(moments: Sequence[Moment], start: int, n: int, gamma: float) -> Trans
 
 
 def memory(moments: Sequence[Moment], capacity: int, n: int, gamma: float) -> dict[int, Transition]:
-    """The transitions that a memory of a row's last `capacity` moments may hand out, by their first observation."""
+    """The transitions that a memory of a row's last `capacity` moments may return, by their first observation."""
     found = {}
     for start in range(max(0, len(moments) - capacity), len(moments)):
         transition = window(moments, start, n, gamma)

@@ -1,7 +1,7 @@
-"""Advantages and targets one episode at a time, by their definitions; slow, and meant to be obviously right.
+"""Advantages and targets by their definitions, with loops over episodes: slow, but obviously correct.
 
-One row of a rollout is a list of `Moment`s in order of time. What an estimator may know of the moments beyond a rollout
-is the value of the observation that its last step led to.
+One row of a rollout is a list of `Moment`s in order of time. After the end of a rollout, an estimator knows only the
+value of the observation after its last step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Moment:
 
 
 def chains(moments: Sequence[Moment]) -> list[list[int]]:
-    """The positions of the valid moments, episode by episode; the last episode may go on beyond the rollout."""
+    """The positions of the valid moments of each episode; the last episode may continue after the rollout."""
     found: list[list[int]] = [[]]
     for position, moment in enumerate(moments):
         if moment.valid:
@@ -35,7 +35,7 @@ def chains(moments: Sequence[Moment]) -> list[list[int]]:
 
 
 def successor_values(moments: Sequence[Moment], chain: Sequence[int], value: Callable[[int], float]) -> list[float]:
-    """V of what each moment of an episode led to: the episode's next valid observation, or what came after its last."""
+    """V after each moment of an episode: of its next valid observation, or of the one after its last moment."""
     values = [value(moments[position].obs) for position in chain[1:]]
     last = moments[chain[-1]]
     ended = last.terminated or last.truncated
@@ -73,7 +73,7 @@ def n_step(moments: Sequence[Moment], value: Callable[[int], float], gamma: floa
 def lambda_return(
     moments: Sequence[Moment], value: Callable[[int], float], gamma: float, lam: float
 ) -> dict[int, float]:
-    """Sutton and Barto (2018), equation 12.3: the mixture of all n-step returns, the longest with what is left."""
+    """Sutton and Barto (2018), equation 12.3: the mixture of n-step returns, the longest with the rest."""
     returns = {}
     for chain in chains(moments):
         following = successor_values(moments, chain, value)

@@ -1,4 +1,4 @@
-"""Aggregates and their bootstrap, one redraw at a time and as plainly as can be."""
+"""Aggregates and their bootstrap by loops over redraws."""
 
 from __future__ import annotations
 

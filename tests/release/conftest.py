@@ -1,4 +1,4 @@
-"""Everything here looks at what `nox -s release` built and installed from source distributions."""
+"""These tests check the distributions that `nox -s release` built and installed."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-BUILT = "RLPLUG_DIST"
+DIST = "RLPLUG_DIST"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if BUILT not in os.environ:
+    if DIST not in os.environ:
         here = Path(__file__).parent
         for item in items:
             if here in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason="`nox -s release` builds them and says where"))
+                item.add_marker(pytest.mark.skip(reason="`nox -s release` builds them and sets their path"))
 
 
 @pytest.fixture
 def dist() -> Path:
     """The folder with four wheels and four source distributions."""
-    return Path(os.environ[BUILT])
+    return Path(os.environ[DIST])

@@ -1,4 +1,4 @@
-"""What is published: four wheels and four source distributions that hold what they should and say who they are."""
+"""The published wheels and source distributions have all files and correct metadata."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
-#: What a source distribution holds beside its package.
-BESIDE = {"README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "PKG-INFO", ".gitignore"}
+#: The files of a source distribution besides its package.
+OTHER_FILES = {"README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "PKG-INFO", ".gitignore"}
 RLPLUG = str(Path(sysconfig.get_path("scripts")) / "rlplug")
 
 
@@ -39,8 +39,8 @@ def source(package: str) -> set[str]:
     return {str(path.relative_to(folder)) for path in found}
 
 
-def test_there_is_one_of_each(dist: Path) -> None:
-    """And of the example that is released, if it is one."""
+def test_each_package_has_a_wheel_and_a_source_distribution(dist: Path) -> None:
+    """Also a released example."""
     wheels = sorted(path.name.partition("-")[0] for path in dist.glob("*.whl"))
     assert wheels == sorted(path.name.partition("-")[0] for path in dist.glob("*.tar.gz"))
     assert len(set(wheels)) == len(wheels)
@@ -50,12 +50,12 @@ def test_there_is_one_of_each(dist: Path) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_source_distribution_holds_the_package_and_its_papers_alone(dist: Path, package: str) -> None:
+def test_source_distribution_contains_only_the_package_and_its_documents(dist: Path, package: str) -> None:
     (path,) = dist.glob(f"{package.replace('-', '_')}-*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert names - BESIDE == {f"src/{name}" for name in source(package)}
-    assert names >= BESIDE - {".gitignore"}
+    assert names - OTHER_FILES == {f"src/{name}" for name in source(package)}
+    assert names >= OTHER_FILES - {".gitignore"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -67,29 +67,29 @@ def test_source_installations_equal_the_wheel(dist: Path, package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_says_who_it_is(dist: Path, package: str) -> None:
-    found = metadata(dist, package)
-    assert found["Name"] == package
-    assert found["License-Expression"] == "MIT"
-    assert found["Description-Content-Type"] == "text/markdown"
-    assert len(str(found.get_payload())) > 200
-    assert "Typing :: Typed" in found.get_all("Classifier", [])
+def test_metadata_of_packages(dist: Path, package: str) -> None:
+    fields = metadata(dist, package)
+    assert fields["Name"] == package
+    assert fields["License-Expression"] == "MIT"
+    assert fields["Description-Content-Type"] == "text/markdown"
+    assert len(str(fields.get_payload())) > 200
+    assert "Typing :: Typed" in fields.get_all("Classifier", [])
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_siblings_of_this_version_are_accepted(dist: Path, package: str) -> None:
+def test_packages_accept_each_other_at_this_version(dist: Path, package: str) -> None:
     requirements = map(Requirement, metadata(dist, package).get_all("Requires-Dist", []))
     version = metadata(dist, package)["Version"]
     for requirement in requirements:
         assert requirement.name not in PACKAGES or requirement.specifier.contains(version), requirement
 
 
-def test_the_command_answers(dist: Path, tmp_path: Path) -> None:
-    """What it lists has come through entry points and index files."""
+def test_command_shows_version_and_algorithms(dist: Path, tmp_path: Path) -> None:
+    """Its lists come from entry points and index files."""
 
-    def said(*words: str) -> str:
+    def output(*words: str) -> str:
         return subprocess.run([RLPLUG, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
 
-    assert said("--version").split()[-1] == metadata(dist, "rlplug-cli")["Version"]
-    assert "ppo" in said("list")
-    assert "learning_rate" in said("info", "ppo").replace("-", "_")
+    assert output("--version").split()[-1] == metadata(dist, "rlplug-cli")["Version"]
+    assert "ppo" in output("list")
+    assert "learning_rate" in output("info", "ppo").replace("-", "_")

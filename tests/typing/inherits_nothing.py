@@ -1,7 +1,7 @@
 """A plugin that inherits nothing from rlplug, checked against the protocols by `nox -s types`.
 
-The lines marked with an ignored error must stay errors: strict mode reports an ignore that is not needed. The same
-classes are trained in `tests/core/test_inherits_nothing.py`, so what the checker accepts also runs.
+The lines with an ignored error must stay errors, because strict mode reports unused ignores. The same classes are
+trained in `tests/core/test_inherits_nothing.py`, so code that the checker accepts also runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rlplug_core.types import Act, Array, Episode, Obs, RecurrentState, Result, 
 
 
 class Corridor:
-    """Walk right `length` times; every step right is worth 1."""
+    """Walk right `length` times; each step right has reward 1."""
 
     length = 4
 
@@ -82,38 +82,38 @@ class Corridors:
 
 @dataclass
 class Tally:
-    """What the bandit learns from: how often each action was taken, and what it brought."""
+    """The batch of the bandit: the count and the total reward of each action."""
 
     count: Array
     reward: Array
 
 
 class TallyBuffer:
-    """Hands out one tally per vector step."""
+    """Yields one tally per vector step."""
 
     def __init__(self) -> None:
-        self.owed: list[Tally] = []
+        self.tallies: list[Tally] = []
 
     def add(self, step: Step, source: int = 0) -> None:
         chosen = np.eye(2)[step.action] * step.valid[:, None]
-        self.owed.append(Tally(chosen.sum(0), (chosen * step.reward[:, None]).sum(0)))
+        self.tallies.append(Tally(chosen.sum(0), (chosen * step.reward[:, None]).sum(0)))
 
     def batches(self, clock: Clock) -> Iterator[Tally]:
-        while self.owed:
-            yield self.owed.pop(0)
+        while self.tallies:
+            yield self.tallies.pop(0)
 
     def feedback(self, batch: Tally, result: Result) -> None:
         pass
 
     def state_dict(self) -> State:
-        return {"owed": [[tally.count, tally.reward] for tally in self.owed]}
+        return {"tallies": [[tally.count, tally.reward] for tally in self.tallies]}
 
     def load_state_dict(self, state: State) -> None:
-        self.owed = [Tally(count, reward) for count, reward in state["owed"]]
+        self.tallies = [Tally(count, reward) for count, reward in state["tallies"]]
 
 
 class BanditAgent:
-    """Takes the action that brought most so far; now and then any."""
+    """Takes the action with the highest mean reward, or a random one with probability 0.2."""
 
     def __init__(self, values: Array, seed: int) -> None:
         self.values = values
@@ -145,11 +145,11 @@ class BanditAgent:
 class DoubledConfig(Config):
     """Options of the wrapper."""
 
-    factor: float = 2.0  # what rewards are multiplied by
+    factor: float = 2.0  # factor of rewards
 
 
 class Doubled:
-    """A wrapper: every reward counts more."""
+    """A wrapper that multiplies rewards."""
 
     Config = DoubledConfig
 
@@ -211,7 +211,7 @@ class Bandit:
 
 
 class OtherBuffer(TallyBuffer):
-    """A buffer of something else."""
+    """A buffer of numbers instead of tallies."""
 
     def batches(self, clock: Clock) -> Iterator[float]:  # type: ignore[override]
         yield 0.0
@@ -221,14 +221,14 @@ class OtherBuffer(TallyBuffer):
 
 
 class Mismatched(Bandit):
-    """A learner of tallies with a buffer of something else."""
+    """A learner of tallies with a buffer of numbers."""
 
     def buffer(self) -> OtherBuffer:
         return OtherBuffer()
 
 
-class Deaf(BanditAgent):
-    """An agent that cannot be asked not to explore."""
+class AlwaysExplores(BanditAgent):
+    """An agent without the argument `explore` of `act`."""
 
     def act(self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock) -> Act:  # type: ignore[override]
         return Act(np.zeros(len(is_first)))
@@ -243,20 +243,20 @@ stateful: Stateful = Corridor(1)
 
 
 def accepts(spec: Spec, context: Context) -> tuple[Any, ...]:
-    """What must be accepted."""
+    """Assignments that must be accepted."""
     learner: Learner[Tally] = Bandit(spec, BanditConfig(), context)
-    built: Callable[[Spec, BanditConfig, Context], Learner[Tally]] = Bandit
+    constructor: Callable[[Spec, BanditConfig, Context], Learner[Tally]] = Bandit
     finisher: SupportsFinish = Bandit(spec, BanditConfig(), context)
     paired: Buffer[Tally] = learner.buffer()
-    return built, finisher, paired
+    return constructor, finisher, paired
 
 
 def refuses(spec: Spec, context: Context) -> tuple[Any, ...]:
-    """What must be refused: each line is an error, which strict mode holds."""
+    """Assignments that must be errors, which strict mode checks by their ignores."""
     wrong_buffer: Buffer[Tally] = OtherBuffer()  # type: ignore[assignment]
     wrong_pair: Learner[Tally] = Mismatched(spec, BanditConfig(), context)  # type: ignore[assignment]
     other: Learner[float] = Bandit(spec, BanditConfig(), context)  # type: ignore[assignment]
-    deaf: Agent = Deaf(np.zeros(2), 0)  # type: ignore[assignment]
+    no_explore: Agent = AlwaysExplores(np.zeros(2), 0)  # type: ignore[assignment]
     no_env: Env = Corridors()  # type: ignore[assignment]
     no_wrapper: Wrapper = Corridor  # type: ignore[assignment]
-    return wrong_buffer, wrong_pair, other, deaf, no_env, no_wrapper
+    return wrong_buffer, wrong_pair, other, no_explore, no_env, no_wrapper

@@ -1,4 +1,4 @@
-"""Everything here looks at installed packages: away from the checkout, and only if the wheels are installed."""
+"""These tests use installed packages outside of the checkout, and are skipped without installed wheels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         here = Path(__file__).parent
         for item in items:
             if here in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason="`nox -s wheels` installs the wheels and says where they are"))
+                item.add_marker(pytest.mark.skip(reason="`nox -s wheels` installs the wheels and sets their path"))
 
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment of the four packages and what they declare, without extras and tools."""
+    """An environment of the four packages and their declared requirements, without extras and tools."""
     root = tmp_path_factory.mktemp("declared")
     declared.make(root)
     return root
@@ -33,8 +33,8 @@ def python(environment: Path) -> str:
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory outside the checkout, which no environment variable leads back from."""
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory outside the checkout, without environment variables that lead to the checkout."""
     for name in ("PYTHONPATH", "MLFLOW_TRACKING_URI", "RLPLUG_PLUGINS", "RLPLUG_DISABLED_PLUGINS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What each wheel holds: a file that only the checkout has is missing for everyone who installs."""
+"""Each wheel contains all files of its package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def contents(package: str) -> set[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_wheel_holds_every_file_of_its_package_and_nothing_else(package: str) -> None:
+def test_wheel_contains_exactly_the_files_of_its_package(package: str) -> None:
     source = ROOT / package / "src"
     expected = {
         str(path.relative_to(source))
@@ -30,13 +30,13 @@ def test_a_wheel_holds_every_file_of_its_package_and_nothing_else(package: str) 
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_wheel_is_typed_and_licensed(package: str) -> None:
+def test_wheel_has_types_and_a_license(package: str) -> None:
     names = contents(package)
     assert f"{package.replace('-', '_')}/py.typed" in names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
-def test_the_algorithms_bring_their_presets() -> None:
+def test_wheel_of_algorithms_has_presets() -> None:
     names = contents("rlplug-algos")
     for algorithm in ("a2c", "a3c", "dqn", "ppo"):
         assert f"rlplug_algos/presets/{algorithm}.toml" in names

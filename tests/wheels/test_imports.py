@@ -40,8 +40,8 @@ print(json.dumps({"modules": len(names), "faults": faults}))
 """
 
 
-def of_extras(distribution: str) -> set[str]:
-    """Return the names that the extras of a distribution require."""
+def extra_requirements(distribution: str) -> set[str]:
+    """Return the names of the requirements of a distribution's extras."""
     extras = metadata.metadata(distribution).get_all("Provides-Extra") or []
     return {
         requirement.name.lower().replace("_", "-") for extra in extras for requirement in required(distribution, extra)
@@ -49,9 +49,9 @@ def of_extras(distribution: str) -> set[str]:
 
 
 def top_levels(distributions: set[str]) -> set[str]:
-    """Return the names by which the modules of distributions are imported."""
-    own = {name.replace("-", "_") for name in distributions}
-    return own | {
+    """Return the import names of distributions."""
+    names = {name.replace("-", "_") for name in distributions}
+    return names | {
         module
         for module, owners in metadata.packages_distributions().items()
         if {owner.lower().replace("_", "-") for owner in owners} & distributions
@@ -59,9 +59,9 @@ def top_levels(distributions: set[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_module_imports_with_declared_distributions(package: str, python: str, elsewhere: Path) -> None:
+def test_every_module_imports_with_declared_distributions(package: str, python: str, outside: Path) -> None:
     allowed = top_levels(closure(package))
-    extras = top_levels(of_extras(package))
+    extras = top_levels(extra_requirements(package))
     words = [package.replace("-", "_"), json.dumps(sorted(allowed)), json.dumps(sorted(extras - allowed))]
     done = subprocess.run([python, "-c", SCRIPT, *words], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What is loaded, and when: a command line that answers at once imports neither torch nor gymnasium nor mlflow."""
+"""Informational commands import neither torch nor gymnasium nor mlflow, and packages import only themselves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 IMPORTS = ("rlplug_core", "rlplug_algos", "rlplug_envs", "rlplug_cli")
 
-#: What the commands that only show something may load besides the standard library.
+#: Packages that informational commands may import besides the standard library.
 LIGHT = {"rlplug_core", "rlplug_cli", "click"}
 
 PACKAGE = "import {0}"
@@ -25,8 +25,8 @@ except SystemExit as error:
 """
 
 
-def loaded(python: str, code: str) -> set[str]:
-    """The top-level packages outside the standard library that `code` loads in a new interpreter."""
+def list_imports(python: str, code: str) -> set[str]:
+    """The top-level packages outside the standard library that `code` imports in a new interpreter."""
     script = f"import sys\nbefore = set(sys.modules)\n{code}\nprint(*set(sys.modules) - before, file=sys.stderr)"
     done = subprocess.run([python, "-c", script], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -35,16 +35,16 @@ def loaded(python: str, code: str) -> set[str]:
 
 
 @pytest.mark.parametrize("package", IMPORTS)
-def test_a_top_level_loads_only_itself(package: str, python: str, elsewhere: Path) -> None:
-    assert loaded(python, PACKAGE.format(package)) == {package}
+def test_package_imports_only_itself(package: str, python: str, outside: Path) -> None:
+    assert list_imports(python, PACKAGE.format(package)) == {package}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["list"], ["plugins"]], ids=" ".join)
-def test_informational_commands_import_little(arguments: list[str], python: str, elsewhere: Path) -> None:
-    assert loaded(python, COMMAND.format(arguments)) <= LIGHT
+def test_informational_commands_import_little(arguments: list[str], python: str, outside: Path) -> None:
+    assert list_imports(python, COMMAND.format(arguments)) <= LIGHT
 
 
-def test_the_packages_come_from_wheels(environment: Path, python: str, elsewhere: Path) -> None:
+def test_packages_come_from_wheels(environment: Path, python: str, outside: Path) -> None:
     for package in IMPORTS:
         code = f"import {package}; print({package}.__file__)"
         path = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout
@@ -52,12 +52,12 @@ def test_the_packages_come_from_wheels(environment: Path, python: str, elsewhere
         assert Path(path).resolve().is_relative_to(sys.prefix)
 
 
-def test_the_wheels_bring_the_command() -> None:
+def test_wheels_install_the_command() -> None:
     script = Path(sysconfig.get_path("scripts")) / "rlplug"
     assert subprocess.run([script, "--version"], check=True, capture_output=True, text=True).stdout
 
 
-def test_a_distribution_that_no_package_declares_is_not_there(python: str, elsewhere: Path) -> None:
+def test_undeclared_distributions_are_not_importable(python: str, outside: Path) -> None:
     for name in ("pytest", "gymnasium"):
         code = subprocess.run([python, "-c", f"import {name}"], check=False, capture_output=True).returncode
         assert code == (name == "pytest")

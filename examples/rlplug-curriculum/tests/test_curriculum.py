@@ -1,4 +1,4 @@
-"""The curriculum keeps the contract and reaches a goal that random actions never find."""
+"""The curriculum passes the conformance checks and reaches a goal that random actions never find."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bonus equals a loop over rows, is not part of returns, and continues from a saved state."""
+"""The bonus equals a loop over rows, is not part of returns, and resumes from a saved state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_bonus_equals_a_loop_over_rows() -> None:
         assert now.episodes == below.episodes
 
 
-def test_bonus_continues_from_its_state() -> None:
+def test_bonus_resumes_from_its_state() -> None:
     env = make()
     fresh = make()
     env.reset(1)
@@ -54,6 +54,6 @@ def test_bonus_continues_from_its_state() -> None:
         np.testing.assert_array_equal(env.step(action).reward, fresh.step(action).reward)
 
 
-def test_observations_without_cells_are_refused() -> None:
+def test_observations_that_are_not_one_hot_raise() -> None:
     with pytest.raises(UsageError, match="observations of Pixels are not one-hot vectors"):
         VisitBonus(Pixels(1), VisitBonusConfig())

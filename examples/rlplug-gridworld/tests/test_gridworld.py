@@ -1,4 +1,4 @@
-"""rlplug-gridworld keeps the contract of environments, and its best returns follow from its floor plans."""
+"""The best returns of rlplug-gridworld are the lengths of its shortest paths; its state resumes exactly."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def distances(grid: Grid) -> Array:
 
 
 @NAMES
-def test_the_shortest_path_has_the_best_return_and_terminates(name: str) -> None:
+def test_shortest_path_has_the_best_return_and_terminates(name: str) -> None:
     grid = GRIDS[name]
     far = distances(grid)
     best = far[grid.moves].argmin(1)
     env = GridWorld(name, grid, 64)
     cells = env.reset(1).obs.argmax(1)
-    begun = cells
+    start = cells
     seen: set[int] = set()
     while len(seen) < 64:
         now = env.step(best[cells])
         for episode in now.episodes:
             if episode.row not in seen:
                 assert (episode.total, episode.length) == (
-                    -far[begun[episode.row]],
-                    far[begun[episode.row]],
+                    -far[start[episode.row]],
+                    far[start[episode.row]],
                 )
             seen.add(episode.row)
             assert now.terminated[episode.row]
@@ -55,7 +55,7 @@ def test_the_shortest_path_has_the_best_return_and_terminates(name: str) -> None
         cells = now.obs.argmax(1)
 
 
-def test_episode_that_does_not_arrive_is_truncated() -> None:
+def test_episode_without_the_goal_is_truncated() -> None:
     grid = GRIDS["Room-v0"]
     env = GridWorld("Room-v0", grid, 3)
     env.reset(1)
@@ -68,7 +68,7 @@ def test_episode_that_does_not_arrive_is_truncated() -> None:
 
 
 @NAMES
-def test_state_continues_in_a_new_environment(name: str) -> None:
+def test_state_resumes_exactly(name: str) -> None:
     actions = np.random.default_rng(0).integers(0, 4, (300, 4))
     env, fresh = (GridWorld(name, GRIDS[name], 4) for _ in range(2))
     env.reset(1)
@@ -76,11 +76,11 @@ def test_state_continues_in_a_new_environment(name: str) -> None:
         env.step(action)
     fresh.load_state_dict(env.state_dict())
     for action in actions[100:]:
-        one = env.step(action)
-        other = fresh.step(action)
+        now = env.step(action)
+        then = fresh.step(action)
         for field in ("obs", "final_obs", "reward", "terminated", "truncated", "is_first"):
-            np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
-        assert one.episodes == other.episodes
+            np.testing.assert_array_equal(getattr(now, field), getattr(then, field))
+        assert now.episodes == then.episodes
 
 
 def test_row_does_not_depend_on_the_number_of_rows() -> None:
@@ -88,7 +88,7 @@ def test_row_does_not_depend_on_the_number_of_rows() -> None:
     np.testing.assert_array_equal(few.reset(7).obs, many.reset(7).obs[:2])
 
 
-def test_the_provider_is_found_by_its_namespace() -> None:
+def test_provider_is_found_by_its_namespace() -> None:
     assert isinstance(GridWorlds(), Provider)
     for id in GridWorlds().ids():
         env = make_env(id, 2)

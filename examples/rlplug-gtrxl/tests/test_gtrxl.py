@@ -1,4 +1,4 @@
-"""The transformer computes a whole rollout as it computes single steps, and a policy with it keeps the contract."""
+"""The transformer computes a rollout like single steps; a policy with it passes the conformance checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlplug_core.testing import Check, checks
 
 STEPS = 11
 ROWS = 3
-#: A small policy; the checks that depend only on the algorithm are those of ppo.
+#: Options of a small policy.
 OPTIONS = {
     "memory": "gtrxl:units=8,heads=2,window=4",
     "net.hidden": [8],
@@ -26,29 +26,29 @@ def test_conformance(check: Check) -> None:
 
 
 @pytest.mark.parametrize("window", [1, 3, 20])
-def test_a_rollout_equals_single_steps(window: int) -> None:
-    """From the middle of an episode, with starts of others; so do its gradients, and the next step."""
-    memory, features, first, before = made(window)
+def test_rollout_equals_single_steps(window: int) -> None:
+    """Also its gradients and the next step, from the middle of an episode and across starts."""
+    memory, features, first, before = make_memory(window)
     fast = memory.unroll(features, first, before)
     slow = rl.Memory.unroll(memory, features, first, before)
     torch.testing.assert_close(fast["h"], slow["h"])
     torch.testing.assert_close(fast["held"], slow["held"])
     weights = [parameter for parameter in memory.parameters() if parameter.requires_grad]
     ours, theirs = (
-        torch.autograd.grad(one["h"].square().sum(), weights, retain_graph=True)
-        for one in (fast, slow)
+        torch.autograd.grad(states["h"].square().sum(), weights, retain_graph=True)
+        for states in (fast, slow)
     )
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    for fast_gradient, slow_gradient in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(fast_gradient, slow_gradient, rtol=1e-3, atol=1e-4)
     following = [
-        memory.step(torch.ones(ROWS, 4), {name: part[-ROWS:] for name, part in one.items()})
-        for one in (fast, slow)
+        memory.step(torch.ones(ROWS, 4), {name: part[-ROWS:] for name, part in states.items()})
+        for states in (fast, slow)
     ]
     torch.testing.assert_close(following[0]["h"], following[1]["h"])
 
 
-def test_absent_steps_leave_the_window() -> None:
-    memory, features, first, before = made(3)
+def test_invalid_steps_do_not_change_the_window() -> None:
+    memory, features, first, before = make_memory(3)
     valid = torch.rand(STEPS * ROWS) < 0.7
     valid[-ROWS:] = False
     after = memory.unroll(features, first & valid, before, valid)
@@ -59,8 +59,8 @@ def test_absent_steps_leave_the_window() -> None:
         assert torch.equal(after[part], other[part])
 
 
-def test_steps_beyond_the_window_are_forgotten() -> None:
-    """One layer and a window of 2: the last step depends on the two steps before it and no other."""
+def test_output_depends_only_on_the_window() -> None:
+    """With one layer and a window of 2, the last step depends only on itself and the two steps before it."""
     memory = GTrXL(4, GTrXLConfig(units=8, heads=2, layers=1, window=2))
     features = torch.randn(6, 4, requires_grad=True)
     before = {name: torch.from_numpy(part) for name, part in memory.initial(1).items()}
@@ -70,9 +70,9 @@ def test_steps_beyond_the_window_are_forgotten() -> None:
     assert (gradient[3:].abs().sum(1) > 0).all()
 
 
-def test_an_export_is_the_step() -> None:
-    """Without the class; the window is an input and an output of the program."""
-    memory, _, _, before = made(3)
+def test_exported_step_equals_the_step() -> None:
+    """The window is an input and an output of the exported program."""
+    memory, _, _, before = make_memory(3)
     with torch.no_grad():
         now = torch.randn(ROWS, 4)
         exported = torch.export.export(Step(memory), (now, before), strict=False).module()
@@ -82,7 +82,7 @@ def test_an_export_is_the_step() -> None:
 
 
 class Step(torch.nn.Module):
-    """One step as a module."""
+    """One step as a module, which can be exported."""
 
     def __init__(self, memory: GTrXL) -> None:
         super().__init__()
@@ -94,8 +94,8 @@ class Step(torch.nn.Module):
         return self.memory.step(features, before)
 
 
-def made(window: int) -> tuple[GTrXL, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
-    """A memory with weights that are not small, and steps after five of an episode."""
+def make_memory(window: int) -> tuple[GTrXL, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+    """A memory with large weights, features and starts of steps, and the state after five earlier steps."""
     torch.manual_seed(0)
     memory = GTrXL(4, GTrXLConfig(units=8, heads=2, window=window))
     for parameter in memory.parameters():

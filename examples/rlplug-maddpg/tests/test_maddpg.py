@@ -1,4 +1,4 @@
-"""MADDPG keeps the contract, its losses are those of a slow reference, and its agents learn to talk."""
+"""MADDPG passes the conformance checks, its losses equal a slow reference, and its agents learn to communicate."""
 
 from __future__ import annotations
 
@@ -26,11 +26,15 @@ def test_conformance(check: Check) -> None:
     check()
 
 
-def learner_of(stated: bool) -> MADDPG:
+def learner_of(has_state: bool) -> MADDPG:
     own = spaces.Box(-1, 1, (2,), np.float32)
     obs: Any = spaces.Dict({"obs": own, "state": spaces.Box(-1, 1, (4,), np.float32)})
     spec = rl.Spec(
-        obs if stated else own, spaces.Box(-1, 1, (2,), np.float32), 3, "W", agents=("a", "b", "c")
+        obs if has_state else own,
+        spaces.Box(-1, 1, (2,), np.float32),
+        3,
+        "W",
+        agents=("a", "b", "c"),
     )
     config = MADDPGConfig(net=rl.Net(hidden=(8,), activation="relu", output_gain=1.0))
     learner = MADDPG(spec, config, rl.Context(rl.Seeds(0)))
@@ -40,12 +44,12 @@ def learner_of(stated: bool) -> MADDPG:
     return learner
 
 
-def batch_of(stated: bool) -> rl.Transitions:
-    """Joint transitions; some agents are absent, and some have just ended."""
+def batch_of(has_state: bool) -> rl.Transitions:
+    """Joint transitions; some agents are absent, and some have terminated."""
 
     def side() -> dict[str, Any]:
         agents: Any = torch.rand(ROWS, AGENTS, 2)
-        if stated:
+        if has_state:
             state = torch.rand(ROWS, 1, 4).repeat(1, AGENTS, 1)
             agents = {"obs": agents, "state": state}
         return {"agents": agents, "present": (torch.rand(ROWS, AGENTS) < 0.7).float()}
@@ -68,38 +72,38 @@ def batch_of(stated: bool) -> rl.Transitions:
     )
 
 
-def own_obs(side: dict[str, Any], row: int, agent: int, stated: bool) -> torch.Tensor:
-    agents = side["agents"]["obs"] if stated else side["agents"]
-    one: torch.Tensor = agents[row, agent]
-    return one
+def own_obs(side: dict[str, Any], row: int, agent: int, has_state: bool) -> torch.Tensor:
+    agents = side["agents"]["obs"] if has_state else side["agents"]
+    obs: torch.Tensor = agents[row, agent]
+    return obs
 
 
-def state_of(side: dict[str, Any], row: int, stated: bool) -> torch.Tensor:
-    if stated:
-        given: torch.Tensor = side["agents"]["state"][row, 0]
-        return given
+def state_of(side: dict[str, Any], row: int, has_state: bool) -> torch.Tensor:
+    if has_state:
+        state: torch.Tensor = side["agents"]["state"][row, 0]
+        return state
     present = side["present"][row]
     return torch.cat([own_obs(side, row, agent, False) * present[agent] for agent in range(AGENTS)])
 
 
-def act(policy: Any, side: dict[str, Any], row: int, agent: int, stated: bool) -> torch.Tensor:
-    own = own_obs(side, row, agent, stated)[None]
-    found: torch.Tensor = policy.networks[agent]({"obs": own} if stated else own)[0]
-    return found * side["present"][row, agent]
+def act(policy: Any, side: dict[str, Any], row: int, agent: int, has_state: bool) -> torch.Tensor:
+    own = own_obs(side, row, agent, has_state)[None]
+    action: torch.Tensor = policy.networks[agent]({"obs": own} if has_state else own)[0]
+    return action * side["present"][row, agent]
 
 
 @torch.no_grad()
-def slow_losses(learner: MADDPG, batch: rl.Transitions, stated: bool) -> tuple[float, float]:
+def slow_losses(learner: MADDPG, batch: rl.Transitions, has_state: bool) -> tuple[float, float]:
     critic_loss = policy_loss = 0.0
-    everyone = range(AGENTS)
+    agents = range(AGENTS)
     for row in range(ROWS):
-        factor = float(batch.weight[row]) / 4  # four rows count
-        state = state_of(batch.obs, row, stated)[None]
-        next_state = state_of(batch.next_obs, row, stated)[None]
+        factor = float(batch.weight[row]) / 4  # four rows have a weight
+        state = state_of(batch.obs, row, has_state)[None]
+        next_state = state_of(batch.next_obs, row, has_state)[None]
         following = [
-            act(learner.target_policy, batch.next_obs, row, one, stated) for one in everyone
+            act(learner.target_policy, batch.next_obs, row, agent, has_state) for agent in agents
         ]
-        for agent in everyone:
+        for agent in agents:
             if not batch.obs["present"][row, agent]:
                 continue
             next_q = learner.target_critics[agent](next_state, torch.cat(following)[None])[0]
@@ -108,20 +112,20 @@ def slow_losses(learner: MADDPG, batch: rl.Transitions, stated: bool) -> tuple[f
             target = target + (batch.discount[row] * next_q if not ended else 0)
             q = learner.critics[agent](state, batch.action[row].flatten()[None])[0]
             critic_loss += factor * 0.5 * float(q - target) ** 2
-            actions = [batch.action[row, one] for one in everyone]
-            actions[agent] = act(learner.policy, batch.obs, row, agent, stated)
+            actions = [batch.action[row, other] for other in agents]
+            actions[agent] = act(learner.policy, batch.obs, row, agent, has_state)
             policy_loss -= factor * float(
                 learner.critics[agent](state, torch.cat(actions)[None])[0]
             )
     return critic_loss, policy_loss
 
 
-@pytest.mark.parametrize("stated", [False, True])
-def test_losses_are_those_of_a_slow_reference(stated: bool) -> None:
-    learner, batch = learner_of(stated), batch_of(stated)
+@pytest.mark.parametrize("has_state", [False, True])
+def test_losses_equal_a_slow_reference(has_state: bool) -> None:
+    learner, batch = learner_of(has_state), batch_of(has_state)
     critic_loss, _ = learner.critic_loss(batch, learner.config)
     policy_loss = learner.policy_loss(batch)
-    expected = slow_losses(learner, batch, stated)
+    expected = slow_losses(learner, batch, has_state)
     assert (critic_loss.item(), policy_loss.item()) == pytest.approx(expected, rel=1e-4)
 
 
@@ -139,7 +143,7 @@ def test_agents_with_different_spaces_train_in_a_padded_world(tmp_path: Path) ->
     assert rl.train("maddpg", env, options, out=tmp_path, hooks=False).status == "finished"
 
 
-def test_agents_learn_to_talk(tmp_path: Path) -> None:
+def test_agents_learn_to_communicate(tmp_path: Path) -> None:
     """Without a message the best return is -1/3."""
     options = {
         "total_timesteps": 8_000,

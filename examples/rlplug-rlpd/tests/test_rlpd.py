@@ -1,4 +1,4 @@
-"""rlplug-rlpd keeps the contract, and half of each batch is the data set's."""
+"""rlplug-rlpd passes the conformance checks, and half of each batch comes from a data set."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_conformance(check: Check) -> None:
     check()
 
 
-def test_the_target_is_the_lowest_of_the_drawn_critics() -> None:
+def test_target_is_the_lowest_of_the_drawn_critics() -> None:
     spec = Continuous(1).spec
     learner = RLPD(spec, RLPDConfig(n_critics=4, n_targets=2), Context(Seeds(0)))
     obs, noise = torch.rand(6, 1), torch.randn(6, 1)
@@ -50,8 +50,8 @@ def test_the_target_is_the_lowest_of_the_drawn_critics() -> None:
     assert torch.allclose(target, batch.reward + 0.9 * lowest, atol=1e-6)
 
 
-def test_a_data_set_is_needed_and_makes_learning_faster(tmp_path: Path) -> None:
-    """The best action is x / 2. With 64 random steps of its own and data of all actions it comes close to it."""
+def test_data_set_is_required_and_speeds_up_learning(tmp_path: Path) -> None:
+    """The best action is x / 2; 64 random steps and data with random actions are enough to learn it."""
     with pytest.raises(UsageError, match=r"--dataset-share mixes .* it needs --dataset"):
         train("rlpd", CONTINUOUS, {"dataset_share": 0.5}, out=tmp_path, hooks=False)
     generator = np.random.default_rng(0)

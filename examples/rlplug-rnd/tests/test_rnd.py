@@ -1,4 +1,4 @@
-"""rlplug-rnd keeps the contract and finds a reward with novelty that it never finds without."""
+"""rlplug-rnd passes the conformance checks and finds a reward that it never finds without novelty."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_novelty_finds_a_reward_that_random_actions_miss(
     assert run.evaluate(5, checkpoint="final").mean == found
 
 
-def test_tensors_have_the_novelty_of_arrays(tmp_path: Path) -> None:
+def test_tensors_and_arrays_have_the_same_novelty(tmp_path: Path) -> None:
     """Row 1 is absent after its first step, and row 0 terminates at its second."""
     spec = Spec(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2), 2, "Any-v0")
     learner = RND(spec, RNDConfig(), Context(Seeds(1)))
@@ -62,7 +62,7 @@ def test_tensors_have_the_novelty_of_arrays(tmp_path: Path) -> None:
     assert run.status == "finished"
 
 
-def test_images_are_refused_in_one_sentence() -> None:
+def test_images_raise() -> None:
     spec = Spec(spaces.Box(0, 1, (3, 3), np.float32), spaces.Discrete(2), 2, "Any-v0")
     with pytest.raises(UsageError, match="rnd compares vectors"):
         RND(spec, RNDConfig(), Context(Seeds(1)))

@@ -1,4 +1,4 @@
-"""rlplug-safe keeps the contract; the multiplier and the advantages follow their definitions."""
+"""rlplug-safe passes the conformance checks; the multiplier and the advantages follow their definitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def test_conformance(check: Check) -> None:
 @pytest.mark.parametrize(
     ("actions", "total", "cost"), [((2, 2, 2, 2), 6.0, 3.0), ((0, 2, 2, 2, 2, 1), 4.0, 0.0)]
 )
-def test_paths(actions: tuple[int, ...], total: float, cost: float) -> None:
+def test_shortcut_costs_more_than_the_detour(
+    actions: tuple[int, ...], total: float, cost: float
+) -> None:
     world = Shortcut()
     world.reset()
     steps = [world.step(np.int64(action)) for action in actions]
@@ -35,12 +37,11 @@ def test_paths(actions: tuple[int, ...], total: float, cost: float) -> None:
     assert sum(info["cost"] for *_, info in steps) == steps[-1][4]["episode_cost"] == cost
 
 
-def made(**options: Any) -> tuple[PPOLag, Rollout]:
-    """A learner, and a rollout of two rows with one end and a cost of 1 in every step of the first row."""
+def make_learner(**options: Any) -> tuple[PPOLag, Rollout]:
+    """A learner, and a rollout of two rows with one end and a cost of 1 in each step of the first row."""
     env = Chain(2)
     learner = PPOLag(env.spec, PPOLagConfig(n_steps=4, **options), Context(Seeds(0)))
-    rollout = _rollout(learner, env)
-    return learner, rollout
+    return learner, _rollout(learner, env)
 
 
 def _rollout(learner: PPOLag, env: Chain) -> Rollout:
@@ -70,9 +71,9 @@ def _rollout(learner: PPOLag, env: Chain) -> Rollout:
     return rollout
 
 
-def test_the_best_evaluation_keeps_the_limit() -> None:
-    """Of returns and costs: the highest safe return, then the lowest cost."""
-    learner, _ = made(cost_limit=1.0)
+def test_best_evaluation_keeps_the_limit() -> None:
+    """The highest return within the limit ranks first, then the lowest cost."""
+    learner, _ = make_learner(cost_limit=1.0)
     numbers = [(6.0, 3.0), (5.0, 1.5), (1.0, 0.0), (4.0, 1.0)]
     ranks = [
         learner.evaluation_rank(
@@ -84,7 +85,7 @@ def test_the_best_evaluation_keeps_the_limit() -> None:
 
 
 def test_multiplier_rises_above_the_limit_and_falls_to_0() -> None:
-    learner, rollout = made(cost_limit=1.0, multiplier_learning_rate=0.5)
+    learner, rollout = make_learner(cost_limit=1.0, multiplier_learning_rate=0.5)
     learner.move_multiplier(rollout, learner.config)
     assert (float(learner.cost), float(learner.multiplier)) == (4.0, 1.5)
     rollout.extras["cost"][:] = 0
@@ -93,8 +94,8 @@ def test_multiplier_rises_above_the_limit_and_falls_to_0() -> None:
     assert float(learner.multiplier) == 0.0
 
 
-def test_advantage_is_that_of_the_reward_minus_the_priced_cost() -> None:
-    learner, rollout = made()
+def test_advantage_subtracts_the_weighted_advantage_of_the_cost() -> None:
+    learner, rollout = make_learner()
     learner.multiplier.fill_(3.0)
     samples = learner.advantages(rollout, learner.config)
     parts = [rollout.reward, rollout.extras["cost"]]
@@ -107,7 +108,7 @@ def test_advantage_is_that_of_the_reward_minus_the_priced_cost() -> None:
     assert np.allclose(samples.advantage, expected, atol=1e-6)
 
 
-def test_a_world_without_costs_is_refused(tmp_path: Path) -> None:
+def test_environment_without_costs_raises(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"PPOLag learns from info\['cost'\], which .* does not give"
     ):

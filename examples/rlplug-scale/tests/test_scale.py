@@ -1,4 +1,4 @@
-"""rlplug-scale keeps the contract; its losses are those of slow references, with given members and masks."""
+"""rlplug-scale passes the conformance checks; its losses equal slow references with given members and masks."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ SPEC = rl.Spec(spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.f
 ROWS = 7
 
 
-@pytest.mark.parametrize("check", checks("redq", options={**SMALL, "n_critics": 3}), ids=str)
-def test_conformance_of_redq(check: Check) -> None:
-    check()
+REDQ_CHECKS = checks("redq", options={**SMALL, "n_critics": 3})
+DROQ_CHECKS = checks("droq", options={**SMALL, "dropout": 0.3})
 
 
-@pytest.mark.parametrize("check", checks("droq", options={**SMALL, "dropout": 0.3}), ids=str)
-def test_conformance_of_droq(check: Check) -> None:
+@pytest.mark.parametrize("check", [*REDQ_CHECKS, *DROQ_CHECKS], ids=str)
+def test_conformance(check: Check) -> None:
     check()
 
 
@@ -50,7 +49,7 @@ def learner_with(algorithm: type[ManyUpdates], **options: Any) -> ManyUpdates:
 DROPOUT = {"dropout": 0.4, "target_entropy": -0.5}
 
 
-def some_batch() -> rl.Transitions:
+def random_batch() -> rl.Transitions:
     torch.manual_seed(1)
     return rl.Transitions(
         weight=torch.tensor([1.0, 1, 0.5, 0, 1, 1, 0.25]),
@@ -69,15 +68,15 @@ def slow_q(critic: Any, obs: Tensor, action: Tensor, mask: Tensor | None) -> Ten
     """Return one critic's value [] of one row, unit by unit: linear, dropout, LayerNorm, ReLU."""
     state = critic.state_dict()
     values = torch.cat([action, obs])  # a Dict's keys are sorted
-    at = 0
+    start = 0
     for layer in range(2):
         weight, bias = (state[f"layers.linears.{layer}.{name}"] for name in ("weight", "bias"))
         values = torch.stack(
             [row @ values + shift for row, shift in zip(weight, bias, strict=True)]
         )
         if mask is not None:
-            values = values * mask[at : at + len(values)]
-        at += len(values)
+            values = values * mask[start : start + len(values)]
+        start += len(values)
         if f"layers.norms.{layer}.weight" in state:
             scale, shift = (state[f"layers.norms.{layer}.{name}"] for name in ("weight", "bias"))
             variance = (values - values.mean()).square().mean()
@@ -90,32 +89,32 @@ def slow_q(critic: Any, obs: Tensor, action: Tensor, mask: Tensor | None) -> Ten
 def slow_losses(
     learner: ManyUpdates, batch: rl.Transitions, noise: Tensor, members: list[int], masks: Any
 ) -> tuple[float, float]:
-    """Return the losses of critics and policy, row by row; the noise is that of next actions, then of actions."""
-    now = learner.config
-    entropy = -2.0 if now.target_entropy is None else now.target_entropy
+    """Return the losses of critics and policy, row by row; `noise` is for next actions, then for actions."""
+    config = learner.config
+    entropy = -2.0 if config.target_entropy is None else config.target_entropy
     critic_loss = policy_loss = 0.0
     for row in range(ROWS):
-        factor = float(batch.weight[row]) / 6  # six rows count
-        own = [[None] * now.n_critics if mask is None else mask[:, row] for mask in masks]
+        factor = float(batch.weight[row]) / 6  # six rows have a weight
+        row_masks = [[None] * config.n_critics if mask is None else mask[:, row] for mask in masks]
         obs, next_obs = batch.obs[row], batch.next_obs[row]
         next_outputs, outputs = learner.policy(next_obs[None]), learner.policy(obs[None])
         (next_action,), next_log_prob = learner.head.draw(next_outputs, noise[0, row : row + 1])
         (action,), log_prob = learner.head.draw(outputs, noise[1, row : row + 1])
         targets = learner.target_critics
-        next_q = min(slow_q(targets[i], next_obs, next_action, own[0][i]) for i in members)
+        next_q = min(slow_q(targets[i], next_obs, next_action, row_masks[0][i]) for i in members)
         soft_value = next_q - 0.3 * float(next_log_prob)
         target = batch.reward[row] + batch.discount[row] * soft_value
         total = 0.0
-        for i in range(now.n_critics):
-            q = slow_q(learner.critics[i], obs, batch.action[row], own[1][i])
+        for i in range(config.n_critics):
+            q = slow_q(learner.critics[i], obs, batch.action[row], row_masks[1][i])
             critic_loss += factor * 0.5 * float(q - target) ** 2
-            total += float(slow_q(learner.critics[i], obs, action, own[2][i]))
-        policy_loss += factor * (0.3 * float(log_prob) - total / now.n_critics)
+            total += float(slow_q(learner.critics[i], obs, action, row_masks[2][i]))
+        policy_loss += factor * (0.3 * float(log_prob) - total / config.n_critics)
         policy_loss -= factor * float(np.log(0.3)) * (float(log_prob) + entropy)
     return critic_loss, policy_loss
 
 
-# Two sets of members without a common one: the lowest of all critics is in one of them at most.
+# Two disjoint sets of members: the lowest of all critics is in at most one of them.
 @pytest.mark.parametrize(
     ("algorithm", "options", "members"),
     [
@@ -124,23 +123,23 @@ def slow_losses(
         (DroQ, DROPOUT, [1, 0]),
     ],
 )
-def test_losses_are_those_of_a_slow_reference(
+def test_losses_equal_a_slow_reference(
     algorithm: type[ManyUpdates], options: dict[str, Any], members: list[int]
 ) -> None:
-    learner, batch = learner_with(algorithm, **options), some_batch()
-    now = learner.config
+    learner, batch = learner_with(algorithm, **options), random_batch()
+    config = learner.config
     noise = torch.randn(2, ROWS, 2)
-    drawn = learner.masks(ROWS, now, uses=3)
+    drawn = learner.masks(ROWS, config, uses=3)
     expected = slow_losses(learner, batch, noise, members, drawn.get("masks", [None] * 3))
     batch.extras = {"members": torch.tensor(members), **drawn}
-    critic_loss, _ = learner.critic_loss(batch, noise[0], now)
-    policy_loss, _ = learner.policy_loss(batch, noise[1], now)
+    critic_loss, _ = learner.critic_loss(batch, noise[0], config)
+    policy_loss, _ = learner.policy_loss(batch, noise[1], config)
     found = critic_loss.item(), policy_loss.item()
     assert found == pytest.approx(expected, rel=1e-4)
 
 
-def test_targets_move_at_every_update_and_the_policy_learns_at_every_second_one() -> None:
-    learner, batch = learner_with(REDQ, n_critics=2, policy_delay=2), some_batch()
+def test_policy_learns_at_every_second_update() -> None:
+    learner, batch = learner_with(REDQ, n_critics=2, policy_delay=2), random_batch()
     parts = (learner.critics, learner.target_critics, learner.policy, learner.temperature)
     changes = []
     for update in range(4):
@@ -151,7 +150,7 @@ def test_targets_move_at_every_update_and_the_policy_learns_at_every_second_one(
     assert changes == [[True, True, False, False], [True] * 4] * 2
 
 
-def test_members_are_different_critics_and_all_pairs_are_equally_likely() -> None:
+def test_members_are_different_and_all_pairs_are_equally_likely() -> None:
     learner = learner_with(REDQ, n_critics=4, n_targets=2)
     pairs = [tuple(sorted(learner.members(learner.config).tolist())) for _ in range(3_000)]
     counts = [pairs.count((low, high)) for low in range(4) for high in range(low + 1, 4)]
@@ -159,7 +158,7 @@ def test_members_are_different_critics_and_all_pairs_are_equally_likely() -> Non
     assert min(counts) > 400  # 500 on average, with a standard deviation of 20
 
 
-def test_masks_keep_the_mean_and_differ_by_use_critic_and_row() -> None:
+def test_masks_have_mean_1_and_differ_by_use_critic_and_row() -> None:
     learner = learner_with(DroQ, dropout=0.25)
     masks = learner.masks(1_000, learner.config, uses=3)["masks"]
     assert masks.shape == (3, 2, 1_000, 12)
@@ -174,13 +173,13 @@ def test_masks_keep_the_mean_and_differ_by_use_critic_and_row() -> None:
     assert learner_with(REDQ).masks(5, REDQConfig(), uses=3) == {}
 
 
-def test_dropout_is_off_when_the_agent_acts_and_critics_have_no_mask() -> None:
+def test_acting_and_critics_without_masks_have_no_dropout() -> None:
     learner = learner_with(DroQ, dropout=0.5)
     obs, action = torch.rand(5, 3), torch.rand(5, 2)
     before = learner.generator.bit_generator.state
     values = learner.critics(obs, action)
     assert torch.equal(values, learner.critics(obs, action))
-    batch = replace(some_batch(), extras={"masks": torch.ones(1, 2, 5, 12)}, share=None)
+    batch = replace(random_batch(), extras={"masks": torch.ones(1, 2, 5, 12)}, share=None)
     full = values_with_dropout(learner.critics, batch, obs, action, use=0)
     assert torch.allclose(values, full, atol=1e-6)
     agent = learner.agent()
@@ -203,7 +202,7 @@ def test_policy_and_critics_share_the_moments_of_observations() -> None:
         assert {id(buffer) for buffer in moments} <= shared
 
 
-def test_options_that_do_not_go_together_are_refused() -> None:
+def test_incompatible_options_raise() -> None:
     with pytest.raises(ValueError, match="n_targets is 3, and there are 2 critics"):
         DroQConfig(n_targets=3)
     with pytest.raises(ValueError, match="dropout is 1"):

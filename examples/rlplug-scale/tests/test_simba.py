@@ -1,4 +1,4 @@
-"""The network of SimBa is that of a slow reference, critics give it the action, and `simba-sac` keeps the contract."""
+"""SimBa equals a slow reference, critics give it the action, and `simba-sac` passes the conformance checks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("check", network_checks("simba:width=8,blocks=2"), ids=str)
-def test_conformance_of_the_network(check: Check) -> None:
-    check()
+CHECKS = [*network_checks("simba:width=8,blocks=2"), *checks("simba-sac", options=SMALL)]
 
 
-@pytest.mark.parametrize("check", checks("simba-sac", options=SMALL), ids=str)
-def test_conformance_of_simba_sac(check: Check) -> None:
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_conformance(check: Check) -> None:
     check()
 
 
@@ -59,12 +57,12 @@ def slow_features(network: Simba, values: list[float]) -> list[float]:
     for number in range(len(network.blocks)):
         block = f"blocks.{number}"
         hidden = slow_linear(slow_norm(features, state, f"{block}.norm"), state, f"{block}.hidden")
-        added = slow_linear([max(one, 0) for one in hidden], state, f"{block}.output")
-        features = [one + other for one, other in zip(features, added, strict=True)]
+        residual = slow_linear([max(value, 0) for value in hidden], state, f"{block}.output")
+        features = [value + change for value, change in zip(features, residual, strict=True)]
     return slow_norm(features, state, "norm")
 
 
-def test_features_are_those_of_a_slow_reference() -> None:
+def test_features_equal_a_slow_reference() -> None:
     torch.manual_seed(0)
     network, features = simba(spaces.Box(-1, 1, (3,)), rl.Net(), SimbaConfig(width=4, blocks=2))
     assert features == 4
@@ -75,7 +73,7 @@ def test_features_are_those_of_a_slow_reference() -> None:
     torch.testing.assert_close(network(obs), torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
 
-def test_the_blocks_of_a_critic_read_normalized_observation_and_action_together() -> None:
+def test_critic_reads_the_action_and_the_normalized_observation() -> None:
     torch.manual_seed(0)
     config = SimbaSACConfig(net=rl.Net(hidden=(), factory="simba:width=4", normalize_obs=True))
     learner = SimbaSAC(SPEC, config, rl.Context(rl.Seeds(0)))
@@ -85,13 +83,13 @@ def test_the_blocks_of_a_critic_read_normalized_observation_and_action_together(
     norm.norm.scale.fill_(2.0)
     critic = learner.critics[0]
     obs, action = torch.rand(2, 3), torch.rand(2, 2)
-    (network,) = (one for one in critic.modules() if isinstance(one, Simba))
+    (network,) = (module for module in critic.modules() if isinstance(module, Simba))
     rows = torch.cat([action, (obs - 0.5) * 2], 1)  # a Dict's keys are sorted
     expected = torch.tensor([slow_features(network, row.tolist()) for row in rows])
     found = critic(obs, action)
     torch.testing.assert_close(found, critic.output(expected).squeeze(-1), rtol=1e-4, atol=1e-5)
 
 
-def test_images_are_refused() -> None:
+def test_images_raise() -> None:
     with pytest.raises(ValueError, match="simba takes vectors"):
         simba(spaces.Box(0, 255, (8, 8, 3), np.uint8), rl.Net(), SimbaConfig())

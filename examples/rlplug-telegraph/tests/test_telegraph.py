@@ -1,4 +1,4 @@
-"""rlplug-telegraph writes every event of a run in order, and nothing without its variable."""
+"""rlplug-telegraph writes all events of a run in order, and nothing without its environment variable."""
 
 from __future__ import annotations
 

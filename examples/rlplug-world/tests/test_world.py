@@ -1,4 +1,4 @@
-"""rlplug-world keeps the contract, its losses are those of the paper, and are zero in a model that is exact."""
+"""rlplug-world passes the conformance checks; its losses are those of the paper, and zero in an exact model."""
 
 from __future__ import annotations
 
@@ -25,26 +25,31 @@ SMALL = {
     "learning_starts": 64,
 }
 PLANNING = {**SMALL, "planning_samples": 8, "atoms": 1}
-OF_AGENTS = ("seeding", "explore", "agents", "resume", "fresh-process", "evaluation", "decoupled")
+AGENT_CHECKS = (
+    "seeding",
+    "explore",
+    "agents",
+    "resume",
+    "fresh-process",
+    "evaluation",
+    "decoupled",
+)
 SPEC = rl.Spec(spaces.Box(-1, 1, (2,), np.float32), spaces.Box(-1, 1, (1,), np.float32), 1, "World")
 
 
-@pytest.mark.parametrize("check", checks("td-mpc2", options=SMALL), ids=str)
+CHECKS = [
+    *checks("td-mpc2", options=SMALL),
+    *(check for check in checks("td-mpc2", options=PLANNING) if check.name in AGENT_CHECKS),
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=str)
 def test_conformance(check: Check) -> None:
     check()
 
 
-@pytest.mark.parametrize(
-    "check",
-    [check for check in checks("td-mpc2", options=PLANNING) if check.name in OF_AGENTS],
-    ids=str,
-)
-def test_conformance_with_planning(check: Check) -> None:
-    check()
-
-
 @pytest.mark.parametrize("options", [SMALL, PLANNING], ids=["policy", "plans"])
-def test_it_learns_from_tensors(options: dict[str, Any], tmp_path: Path) -> None:
+def test_td_mpc2_trains_with_tensors(options: dict[str, Any], tmp_path: Path) -> None:
     options = {**options, "num_envs": 4, "total_timesteps": 100, "final_eval_episodes": 1}
     run = rl.train("td-mpc2", "tensor/Pendulum-v1", options, out=tmp_path, hooks=False)
     assert run.status == "finished"
@@ -98,23 +103,25 @@ def slow_error(learner: TDMPC2, outputs: Tensor, number: float) -> float:
 
 
 def slow_losses(learner: TDMPC2, batch: rl.Transitions, noise: Tensor) -> dict[str, float]:
-    """Return the four losses, one sequence and one step after the other."""
+    """Return the four losses with a loop over sequences and steps."""
     world, rows = learner.world, len(batch.index)
     totals = dict.fromkeys(("consistency", "reward", "value", "termination"), 0.0)
-    counted = 0
+    count = 0
     for row in range(rows):
         latent = world.encoder(batch.obs[row : row + 1])
         for step in range(learner.config.horizon):
             at = slice(step * rows + row, step * rows + row + 1)
             if (step and batch.extras["is_first"][at]) or not batch.extras["valid"][at]:
                 break
-            counted += 1
+            count += 1
             weight = 0.5 * learner.config.rho**step
             action, discount = batch.action[at], float(batch.discount[at])
             following = world.encoder(batch.next_obs[at])
             next_action = learner.head.draw(world.policy(following), noise[at])[0]
-            both = learner.target_critics(following, next_action)[:, 0]
-            target = float(batch.reward[at]) + discount * min(slow_number(learner, q) for q in both)
+            q_values = learner.target_critics(following, next_action)[:, 0]
+            target = float(batch.reward[at]) + discount * min(
+                slow_number(learner, q) for q in q_values
+            )
             predicted = world.step(latent, action)
             if discount:
                 totals["consistency"] += weight * float((predicted - following).square().mean())
@@ -125,12 +132,12 @@ def slow_losses(learner: TDMPC2, batch: rl.Transitions, noise: Tensor) -> dict[s
             ended = float(world.termination(latent, action).sigmoid())
             totals["termination"] -= weight * float(np.log(1 - ended if discount else ended))
             latent = predicted
-    return {f"loss/{name}": total / counted for name, total in totals.items()}
+    return {f"loss/{name}": total / count for name, total in totals.items()}
 
 
 @pytest.mark.parametrize("atoms", [1, 21])
-def test_losses_are_those_of_each_sequence_until_its_episode_ends(atoms: int) -> None:
-    """A whole sequence, a termination, a truncation, a gap; rewards of other episodes do not count."""
+def test_losses_stop_at_the_end_of_an_episode(atoms: int) -> None:
+    """A complete sequence, a termination, a truncation and a gap; later episodes do not count."""
     learner = learner_with(atoms=atoms)
     no, yes, live = False, True, 0.9
     first = [[yes, no, no], [no, no, yes], [no, yes, no], [no, no, no]]
@@ -149,7 +156,7 @@ def test_losses_are_those_of_each_sequence_until_its_episode_ends(atoms: int) ->
     assert not latent.requires_grad
 
 
-def test_the_policy_loss_is_that_of_sac_on_latents() -> None:
+def test_policy_loss_is_that_of_sac_on_latents() -> None:
     learner = learner_with(atoms=1, ent_coef=0.3)
     batch = batch_of([[False] * 3] * 4, [[True] * 3] * 4, [[0.9] * 3] * 4)
     latent, noise = torch.rand(12, 8), torch.randn(12, 1)
@@ -164,7 +171,7 @@ def test_the_policy_loss_is_that_of_sac_on_latents() -> None:
     )
 
 
-class Of(nn.Module):
+class Lambda(nn.Module):
     """A function as a module."""
 
     def __init__(self, function: Any) -> None:
@@ -176,25 +183,25 @@ class Of(nn.Module):
         return result
 
 
-def plant(learner: TDMPC2) -> None:
-    """Replace the model by that of a known world: (x, y) becomes (x / 2, y), the reward is x - (a - y)²."""
+def set_exact_model(learner: TDMPC2) -> None:
+    """Replace the model by that of a known world: (x, y) becomes (x / 2, y), and the reward is x - (a - y)²."""
     world = learner.world
-    world.encoder = Of(lambda obs: obs)  # type: ignore[assignment]
-    world.norm = Of(lambda z: z)  # type: ignore[assignment]
-    world.dynamics = Of(lambda z, a: torch.stack([z[:, 0] / 2, z[:, 1]], 1))  # type: ignore[assignment]
-    world.reward = Of(lambda z, a: z[:, :1] - (a - z[:, 1:]).square())  # type: ignore[assignment]
-    world.termination = Of(lambda z, a: torch.full_like(z[:, 0], -100))  # type: ignore[assignment]
-    best = Of(lambda z, a: (z[:, :1] / 0.55 - (a - z[:, 1:]).square()).expand(2, -1, -1))
+    world.encoder = Lambda(lambda obs: obs)  # type: ignore[assignment]
+    world.norm = Lambda(lambda z: z)  # type: ignore[assignment]
+    world.dynamics = Lambda(lambda z, a: torch.stack([z[:, 0] / 2, z[:, 1]], 1))  # type: ignore[assignment]
+    world.reward = Lambda(lambda z, a: z[:, :1] - (a - z[:, 1:]).square())  # type: ignore[assignment]
+    world.termination = Lambda(lambda z, a: torch.full_like(z[:, 0], -100))  # type: ignore[assignment]
+    best = Lambda(lambda z, a: (z[:, :1] / 0.55 - (a - z[:, 1:]).square()).expand(2, -1, -1))
     world.critics = best  # type: ignore[assignment]
     learner.target_critics = best  # type: ignore[assignment]
-    follow = Of(lambda z: torch.cat([z[:, 1:].atanh(), torch.full_like(z[:, 1:], -20)], 1))
+    follow = Lambda(lambda z: torch.cat([z[:, 1:].atanh(), torch.full_like(z[:, 1:], -20)], 1))
     world.policy = follow  # type: ignore[assignment]
 
 
-def test_in_a_planted_world_every_error_is_zero() -> None:
-    """The policy takes the best action, so the value is x / (1 - 0.9 / 2) after it."""
+def test_exact_model_has_zero_loss() -> None:
+    """The policy takes the best action, so the value after it is x / (1 - 0.9 / 2)."""
     learner = learner_with(atoms=1)
-    plant(learner)
+    set_exact_model(learner)
     batch = batch_of([[False] * 3] * 4, [[True] * 3] * 4, [[0.9] * 3] * 4)
     x, y = batch.obs[:4, 0], batch.obs[:4, 1]
     batch.obs[:] = torch.cat([torch.stack([x / 2**t, y], 1) for t in range(3)])
@@ -209,7 +216,7 @@ def test_in_a_planted_world_every_error_is_zero() -> None:
 
 
 class Dot(gymnasium.Env[Any, Any]):
-    """A bright column in an image; the best action is its place."""
+    """A bright column in an image; the best action is the position of the column."""
 
     observation_space = spaces.Box(0, 255, (16, 16, 1), np.uint8)
     action_space = spaces.Box(-1, 1, (1,), np.float32)
@@ -217,22 +224,22 @@ class Dot(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.place = int(self.np_random.integers(16))
-        self.left = 4
-        return self.look(), {}
+        self.steps_left = 4
+        return self.observe(), {}
 
-    def look(self) -> Any:
+    def observe(self) -> Any:
         image = np.zeros((16, 16, 1), np.uint8)
         image[:, self.place] = 255
         return image
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.left -= 1
+        self.steps_left -= 1
         error = abs(float(action[0]) - (self.place / 7.5 - 1))
-        return self.look(), -error, False, self.left == 0, {}
+        return self.observe(), -error, False, self.steps_left == 0, {}
 
 
 @pytest.mark.parametrize("samples", [0, 8])
-def test_it_learns_from_pixels_resumes_and_exports(tmp_path: Path, samples: int) -> None:
+def test_td_mpc2_trains_with_pixels_and_exports(tmp_path: Path, samples: int) -> None:
     options = {
         **SMALL,
         "planning_samples": samples,
@@ -248,8 +255,8 @@ def test_it_learns_from_pixels_resumes_and_exports(tmp_path: Path, samples: int)
     assert np.allclose(exported(observations), rl.load(run.path, "final")(observations), atol=1e-5)
 
 
-def test_it_finds_the_best_actions(tmp_path: Path) -> None:
-    """The best action is x / 2; always 0 gets -0.083 per step of this world."""
+def test_td_mpc2_finds_the_best_actions(tmp_path: Path) -> None:
+    """The best action is x / 2; the action 0 gets -0.083 per step."""
     options = {
         **SMALL,
         "total_timesteps": 600,

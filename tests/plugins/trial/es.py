@@ -1,4 +1,4 @@
-"""An evolution strategy (Salimans et al., 2017, arXiv:1703.03864): every row plays episodes with weights of its own.
+"""An evolution strategy (Salimans et al., 2017, arXiv:1703.03864): each row plays episodes with its own weights.
 
 It inherits nothing from rlplug, uses no gradients and no torch.
 """
@@ -31,14 +31,14 @@ class ESConfig(Config):
 
 @dataclass
 class Episodes:
-    """Whole episodes of one generation: which perturbation each had, and its undiscounted return."""
+    """Complete episodes of one generation: the seed of each perturbation, and the undiscounted return."""
 
     seeds: Array
     returns: Array
 
 
 class EpisodeBuffer:
-    """Sums rewards until episodes end; those that began under older weights are dropped."""
+    """Sums rewards until episodes end; episodes that started with older weights are dropped."""
 
     def __init__(self, episodes: int) -> None:
         self.episodes = episodes
@@ -67,15 +67,15 @@ class EpisodeBuffer:
 
     def state_dict(self) -> State:
         totals = {key: total.copy() for key, total in self.totals.items()}
-        return {"totals": totals, "generation": self.generation, "finished": [list(one) for one in self.finished]}
+        return {"totals": totals, "generation": self.generation, "finished": [list(pair) for pair in self.finished]}
 
     def load_state_dict(self, state: State) -> None:
         self.totals = {key: total.copy() for key, total in state["totals"].items()}
-        self.generation, self.finished = state["generation"], [list(one) for one in state["finished"]]
+        self.generation, self.finished = state["generation"], [list(pair) for pair in state["finished"]]
 
 
 class Mean:
-    """The weights that all perturbations are of: a linear map from observations to actions."""
+    """The mean of all perturbed weights: a linear map from observations to actions."""
 
     def __init__(self, spec: Spec) -> None:
         if not isinstance(spec.obs, spaces.Box) or not isinstance(spec.action, spaces.Discrete | spaces.Box):
@@ -101,7 +101,7 @@ class Mean:
 
 
 class ESAgent:
-    """Draws a perturbation for every episode of every row, and says which it was."""
+    """Draws a perturbation for each episode of each row, and adds its seed to the extras."""
 
     def __init__(self, mean: Mean, sigma: float, seeds: Seeds) -> None:
         self.mean, self.sigma, self.generator = mean, sigma, seeds.generator()
@@ -120,9 +120,9 @@ class ESAgent:
         fresh = self.generator.integers(0, 2**31, len(is_first)) if is_first.any() else recurrent_state["seed"]
         seed = np.where(is_first, fresh, recurrent_state["seed"])
         generation = np.where(is_first, self.mean.generation, recurrent_state["generation"])
-        noise = np.stack([self.mean.noise(int(one)) for one in seed])
-        told = {"seed": seed, "generation": generation}
-        return Act(self.mean.act(obs, self.mean.theta + self.sigma * noise), told, told)
+        noise = np.stack([self.mean.noise(int(number)) for number in seed])
+        extras = {"seed": seed, "generation": generation}
+        return Act(self.mean.act(obs, self.mean.theta + self.sigma * noise), extras, extras)
 
     def state_dict(self) -> State:
         return {"generator": self.generator.bit_generator.state}
@@ -132,7 +132,7 @@ class ESAgent:
 
 
 class ES:
-    """Moves the mean towards the perturbations whose episodes brought more than others."""
+    """Moves the mean towards the perturbations with the highest returns."""
 
     Config = ESConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)

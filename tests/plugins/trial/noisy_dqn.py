@@ -34,13 +34,13 @@ class NoisyDQNConfig(Config):
     learning_starts: Count = 500  # env steps before the first gradient step
     gamma: Fraction = 0.99  # discount per step
     learning_rate: Positive = 5e-4  # step size of Adam
-    noisy_sigma: Positive = 0.5  # noise at the beginning
+    noisy_sigma: Positive = 0.5  # initial noise
     target_update_interval: Count = 100  # gradient steps between copies to the target network
     net: Net = Net(hidden=(64,), activation="relu")
 
 
 class NoisyQ(nn.Module):
-    """Action values whose last layer is noisy; its noise is an argument."""
+    """Action values with a noisy last layer; its noise is an argument."""
 
     def __init__(self, spec: Spec, net: Net, sigma: float) -> None:
         super().__init__()

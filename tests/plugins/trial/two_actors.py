@@ -1,4 +1,4 @@
-"""Q-learning from replayed steps of several actors with environments of their own (after Horgan et al., 2018)."""
+"""Q-learning from replayed steps of several actors, each with its own environments (after Horgan et al., 2018)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SourcesReplay:
         self.make, self.pace, self.ready = make, pace, ready
         self.generator = seeds.generator()
         self.rings: dict[int, ReplayBuffer] = {}
-        self.added = self.owed = 0
+        self.added = self.due_batches = 0
 
     def add(self, step: Step, source: int = 0) -> None:
         if source not in self.rings:
@@ -56,14 +56,14 @@ class SourcesReplay:
         before, pace = self.added, self.pace
         self.added += int(step.valid.sum())
         if self.added >= pace.learning_starts:
-            self.owed += pace.gradient_steps * (self.added // pace.train_freq - before // pace.train_freq)
+            self.due_batches += pace.gradient_steps * (self.added // pace.train_freq - before // pace.train_freq)
 
     def batches(self, clock: Clock) -> Iterator[Transitions]:
-        while self.owed and (rings := [ring for ring in self.rings.values() if ring.count > self.ready]):
-            self.owed -= 1
+        while self.due_batches and (rings := [ring for ring in self.rings.values() if ring.count > self.ready]):
+            self.due_batches -= 1
             stored = np.array([ring.added for ring in rings], float)
             shares = self.generator.multinomial(self.pace.batch_size, stored / stored.sum())
-            yield joined([
+            yield concatenate([
                 ring.gather(ring.sample(int(share))) for ring, share in zip(rings, shares, strict=True) if share
             ])  # fmt: skip
 
@@ -77,27 +77,27 @@ class SourcesReplay:
     def state_dict(self) -> State:
         rings = {str(source): ring.state_dict() for source, ring in self.rings.items()}
         generator = self.generator.bit_generator.state
-        return {"rings": rings, "added": self.added, "owed": self.owed, "generator": generator}
+        return {"rings": rings, "added": self.added, "due_batches": self.due_batches, "generator": generator}
 
     def load_state_dict(self, state: State) -> None:
         self.rings = {int(source): self.make(int(source)) for source in state["rings"]}
         for source, ring in self.rings.items():
             ring.load_state_dict(state["rings"][str(source)])
-        self.added, self.owed = state["added"], state["owed"]
+        self.added, self.due_batches = state["added"], state["due_batches"]
         self.generator.bit_generator.state = state["generator"]
 
 
-def joined(parts: list[Transitions]) -> Transitions:
-    """Batches one after another."""
-    whole: dict[str, Any] = {}
+def concatenate(parts: list[Transitions]) -> Transitions:
+    """Concatenate batches."""
+    merged: dict[str, Any] = {}
     for field in (field for field in fields(Transitions) if field.init):
         first, *rest = (getattr(part, field.name) for part in parts)
-        whole[field.name] = tree_map(lambda *tensors: torch.cat(tensors), first, *rest)
-    return Transitions(share=None, **whole)
+        merged[field.name] = tree_map(lambda *tensors: torch.cat(tensors), first, *rest)
+    return Transitions(share=None, **merged)
 
 
 class TwoActors(Algorithm[Transitions]):
-    """Q-learning; how much an actor explores depends on its rank."""
+    """Q-learning; the epsilon of an actor depends on its rank."""
 
     Config = TwoActorsConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)

@@ -1,9 +1,9 @@
-"""Makes rlplug see a Windows: with this folder in PYTHONPATH, every Python process starts with it.
+"""Simulates Windows for rlplug: with this folder in PYTHONPATH, every Python process imports this module at its start.
 
-Only modules of rlplug see the disguise; the standard library and other packages need Linux here. It hides modules and
-names that Windows lacks, and refuses what Windows refuses: to open a folder, to rename onto an existing file, to rename
-or delete an open file, and names with a colon. It proves that rlplug's own code works without them, not that torch,
-MuJoCo and the others do.
+Only modules of rlplug see the simulation; the standard library and other packages need Linux. It hides modules and
+names that Windows lacks, and raises the errors of Windows for opening a folder, renaming onto an existing file,
+renaming or deleting an open file, and names with a colon. So it tests rlplug's own code, not torch, MuJoCo and other
+packages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-#: Packages that see the disguise.
+#: Packages that see the simulation.
 OURS = ("rlplug_", "rlplug.")
 MODULES = {"fcntl", "resource", "pwd", "grp", "termios", "pty", "multiprocessing.forkserver"}
 #: Names that modules of the standard library lack on Windows.
@@ -37,7 +37,7 @@ NAMES = {
 FORBIDDEN = set('<>:"|?*')
 
 
-class Disguised(types.ModuleType):
+class WindowsModule(types.ModuleType):
     """A module without some names, and with others replaced."""
 
     def __init__(self, real: types.ModuleType, hidden: set[str], others: dict[str, Any]) -> None:
@@ -88,7 +88,7 @@ def open_paths() -> list[str]:
 def check_closed(path: Any) -> None:
     """Raise PermissionError if a file, or a file in a folder, is open: Windows neither renames nor deletes it."""
     name = os.path.realpath(os.fspath(path))
-    within = [each for each in open_paths() if each == name or each.startswith(f"{name}/")]
+    within = [opened for opened in open_paths() if opened == name or opened.startswith(f"{name}/")]
     if within:
         raise PermissionError(errno.EACCES, f"Windows: {within[0]} is open", os.fspath(path))
 
@@ -195,8 +195,8 @@ def set_wakeup_fd(descriptor: int, **options: Any) -> int:
     return signal.set_wakeup_fd(descriptor, **options)
 
 
-def named_memory(descriptor: int, size: int, tagname: str = "", **options: Any) -> Any:
-    """Return memory with a name that other processes can open, as Windows has it; its file is left behind."""
+def open_named_memory(descriptor: int, size: int, tagname: str = "", **options: Any) -> Any:
+    """Return memory with a name that other processes can open, like on Windows; its file is not deleted."""
     import mmap
 
     if descriptor != -1:
@@ -217,14 +217,14 @@ OTHERS: dict[str, dict[str, Any]] = {
         "fsync": fsync,
     },
     "multiprocessing": {"get_context": get_context},
-    "mmap": {"mmap": named_memory},
+    "mmap": {"mmap": open_named_memory},
     "signal": {"set_wakeup_fd": set_wakeup_fd},
     "sys": {"platform": "win32"},
 }
 
 
 def fake_msvcrt() -> types.ModuleType:
-    """Return `msvcrt` with `locking`; locks of open files stand for those of Windows."""
+    """Return `msvcrt` with `locking`, implemented by `flock`."""
     import fcntl
 
     module = types.ModuleType("msvcrt")
@@ -241,7 +241,7 @@ def fake_msvcrt() -> types.ModuleType:
 
 
 def find(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-    """Import as always, except for modules of rlplug: they see the disguise."""
+    """Import modules; for rlplug's modules, return the simulated ones."""
     if level or not str((globals or {}).get("__name__", "")).startswith(OURS):
         return _import(name, globals, locals, fromlist, level)
     if name in MODULES:
@@ -252,12 +252,12 @@ def find(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (),
     shown = name if fromlist else name.partition(".")[0]
     if shown not in NAMES:
         return module
-    if shown not in _disguised:
-        _disguised[shown] = Disguised(sys.modules[shown], set(NAMES[shown].split()), OTHERS.get(shown, {}))
-    return _disguised[shown]
+    if shown not in _modules:
+        _modules[shown] = WindowsModule(sys.modules[shown], set(NAMES[shown].split()), OTHERS.get(shown, {}))
+    return _modules[shown]
 
 
-_disguised: dict[str, Disguised] = {}
+_modules: dict[str, WindowsModule] = {}
 builtins.__import__ = find
 builtins.open = open_any
 shutil.rmtree = rmtree
