@@ -11,7 +11,8 @@ import pytest
 import rlplug_core
 from rlplug_core.runs.listing import records
 from tests.cli.conftest import Result
-from tests.faults.test_kills import final, whole_and_killed
+from tests.faults.test_kills import complete_and_killed_runs
+from tests.faults.trials import final_hashes
 
 pytest.importorskip("envpool", reason="the extra rlplug-envs[envpool] is not installed")
 CART = "envpool:CartPole-v1"
@@ -46,8 +47,8 @@ def test_ppo_learns_and_resumes_with_new_episodes(rlplug: Callable[..., Result])
 def test_killed_run_resumes_exactly_with_resume_exact(place: Path) -> None:
     words = ("run", "ppo", CART, "--num-envs", "2", "--n-steps", "32", "--total-timesteps", "1500", "--resume-exact")
     few = ("--checkpoint-every", "200", "--eval-every", "500", "--eval-episodes", "2", "--final-eval-episodes", "2")
-    whole, killed = whole_and_killed((*words, *few), place)
-    assert final(killed) == final(whole)
+    complete, killed = complete_and_killed_runs((*words, *few), place)
+    assert final_hashes(killed) == final_hashes(complete)
 
 
 def test_same_seed_gives_the_same_run(rlplug: Callable[..., Result]) -> None:

@@ -22,7 +22,7 @@ from rlplug_core.errors import BadFile, UsageError
 from rlplug_core.runs.trust import add_seal
 from tests.cli.conftest import Result
 from tests.cli.warm import Fork
-from tests.faults.hostile import World, called, indexes, sentences, tomls
+from tests.faults.hostile import World, call_main, indexes, sentences, tomls
 
 RED = "\x1b[31mred\x1b]0;title\x07"
 A2C = "from rlplug_algos.policy_gradient.a2c import A2C as Algo"
@@ -56,20 +56,20 @@ def test_some_hostile_files(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     world = World(place)
     cases = [case for case in world.cases(random.Random(2)) if case.commands[0][0] != "sync"]
-    wrong = [sentence for case in cases[::60] for sentence in world.judged(case)]
+    wrong = [sentence for case in cases[::60] for sentence in world.find_errors(case)]
     assert not wrong, "\n".join(wrong)
 
 
 def test_damaged_index_does_not_break_list(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package(place, "spoilt", A2C)
     monkeypatch.syspath_prepend(place / "site")
-    code, _, errors = called(["index", "spoilt"])
+    code, _, errors = call_main(["index", "spoilt"])
     assert code == 0, errors
     path = place / "site" / "spoilt" / "index" / "spoilt.json"
     words = ["list"]
     for name, content in [*indexes(random.Random(3), plugins.find("algorithms", "spoilt"))][::3]:
         path.write_bytes(content)
-        code, message, errors = called(words)
+        code, message, errors = call_main(words)
         assert not [*sentences(words, code, message, errors)], name
         assert "\nppo " in message, name
         assert "\nspoilt " in message, name
@@ -79,7 +79,7 @@ def test_damaged_option_file_prints_one_sentence(place: Path) -> None:
     for name, content in tomls(random.Random(4)):
         (place / "options.toml").write_bytes(content)
         words = ["run", "a2c", "CartPole-v1", "--config", "options.toml", "--print-config"]
-        code, message, errors = called(words)
+        code, message, errors = call_main(words)
         assert not [*sentences(words, code, message, errors)], name
 
 

@@ -17,7 +17,8 @@ from rlplug_core.plugins.envs import make_env
 from rlplug_core.runs.listing import records
 from rlplug_core.seeds import Seeds
 from tests.cli.conftest import Result
-from tests.faults.test_kills import final, whole_and_killed
+from tests.faults.test_kills import complete_and_killed_runs
+from tests.faults.trials import final_hashes
 
 DILEMMA, SPREAD, BOARD = (
     f"pettingzoo/{name}" for name in ("tests.envs.games", "mpe2.simple_spread", "classic.tictactoe")
@@ -78,8 +79,8 @@ def test_killed_run_resumes_exactly(algorithm: str, env: str, place: Path) -> No
     steps = {"ppo": "--n-steps", "dqn": "--learning-starts", "ppo-recurrent": "--n-steps"}[algorithm]
     words = ("run", algorithm, env, "--total-timesteps", "1500", steps, "32", "--checkpoint-every", "200")
     few = ("--eval-every", "500", "--eval-episodes", "2", "--final-eval-episodes", "2")
-    whole, killed = whole_and_killed((*words, *few), place)
-    assert final(killed) == final(whole)
+    complete, killed = complete_and_killed_runs((*words, *few), place)
+    assert final_hashes(killed) == final_hashes(complete)
     manifest: dict[str, Any] = json.loads(next(killed.glob("checkpoints/final-*/manifest.json")).read_bytes())
     assert manifest["exact"]
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.portable.test_job import IMPORTS, ROOMS, TINY, disguised
+from tests.portable.test_job import IMPORTS, PACKAGES, TINY, windows_environment
 
 ROOT = Path(__file__).parents[2]
 DISGUISE = ROOT / "tests" / "portable" / "disguise" / "sitecustomize.py"
@@ -28,8 +28,8 @@ NOT_ON_WINDOWS = {
 
 
 def test_rlplug_works_without_names_that_windows_lacks(tmp_path: Path) -> None:
-    words = [sys.executable, "-P", "-c", IMPORTS + RUN, *ROOMS]
-    result = subprocess.run(words, env=disguised(tmp_path), cwd=tmp_path, capture_output=True, text=True)
+    words = [sys.executable, "-P", "-c", IMPORTS + RUN, *PACKAGES]
+    result = subprocess.run(words, env=windows_environment(tmp_path), cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("None nt\n"), result.stdout
     assert (tmp_path / "runs" / "tiny" / "journal.jsonl").stat().st_size > 0

@@ -84,7 +84,7 @@ def code_lines(path: Path) -> int:
     return len(lines)
 
 
-def test_algorithm_has_100_lines_and_its_packaging_20() -> None:
+def test_an_algorithm_is_100_lines_and_its_packaging_20() -> None:
     home = EXAMPLES / "rlplug-cem"
     assert sum(code_lines(path) for path in home.glob("src/**/*.py")) <= 100
     lines = (home / "pyproject.toml").read_text(encoding="utf-8").splitlines()
@@ -92,7 +92,7 @@ def test_algorithm_has_100_lines_and_its_packaging_20() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_plugin_is_a_complete_distribution(name: str) -> None:
+def test_a_plugin_is_a_whole_distribution(name: str) -> None:
     package = EXAMPLES / name / "src" / name.replace("-", "_")
     assert (package / "py.typed").is_file()
     for part in ("README.md", "LICENSE", "pyproject.toml"):

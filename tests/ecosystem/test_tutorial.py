@@ -12,12 +12,12 @@ from tests.ecosystem.conftest import Place
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "plugins" / "tutorial.md"
 #: An installation that the environment of the test already has; it has no network.
-GIVEN = "python -m pip install rlplug hatchling pytest\n"
+INSTALLED = "python -m pip install rlplug hatchling pytest\n"
 #: Appended to `rlplug run` to make it short: the last value of an option holds.
 SHORT = "--total-timesteps 2000 --eval-episodes 2 --final-eval-episodes 2"
 
 
-def patched(root: Path, diff: str) -> None:
+def patch(root: Path, diff: str) -> None:
     """Apply a diff of one file like `patch -p1`; each hunk must match exactly once."""
     header, *hunks = re.split(r"^@@.*@@.*\n", diff, flags=re.M)
     name = re.search(r"^\+\+\+ b/(\S+)$", header, re.M)
@@ -40,11 +40,11 @@ def shell(place: Place, script: str) -> Place:
 
 
 @pytest.mark.slow  # `test_readme` and `test_scaffold` do the same with other plugins
-def test_the_tutorial_runs_as_written(place: Place) -> None:
+def test_tutorial_runs_unchanged(place: Place) -> None:
     for block in blocks(TUTORIAL.read_text(encoding="utf-8")):
         if block.language == "diff":
-            patched(place.directory, block.text)
-        elif block.language == "sh" and block.text != GIVEN:
+            patch(place.directory, block.text)
+        elif block.language == "sh" and block.text != INSTALLED:
             place = shell(place, block.text)
     assert place.directory.name == "rlplug-my-idea"
     assert list(place.directory.glob("runs/*/config.json"))

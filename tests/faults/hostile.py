@@ -176,7 +176,7 @@ class World:
             for name, make in KINDS.items():
                 yield Case(f"{where}: {name}", replace_by_kind(make, where, self.trap), commands)
 
-    def judged(self, case: Case) -> list[str]:
+    def find_errors(self, case: Case) -> list[str]:
         """The errors in the answers to a case; empty if there are none."""
         out = self.folder / "out"
         shutil.rmtree(out, ignore_errors=True)
@@ -194,7 +194,7 @@ class World:
         self.opened.clear()
         self.watching = True
         try:
-            code, output, messages = called(words)
+            code, output, messages = call_main(words)
         except TimeoutError:
             yield "it hangs"
             return
@@ -229,7 +229,7 @@ def sentences(words: list[str], code: Any, output: str, messages: str) -> Iterat
         yield f"another run is hidden: {messages[-200:]}"
 
 
-def called(words: list[str]) -> tuple[Any, str, str]:
+def call_main(words: list[str]) -> tuple[Any, str, str]:
     """Call the command line in this process with a time limit; return its code, stdout and stderr."""
     out, err = io.StringIO(), io.StringIO()
 
@@ -387,7 +387,7 @@ def main_table() -> int:
             kind = next((name for name in NAMES if case.name.startswith(f"{name}:")), "other")
             files[kind] += 1
             answers[kind] += len(case.commands)
-            wrong[kind] += len(world.judged(case))
+            wrong[kind] += len(world.find_errors(case))
     rows = [f"| {NAMES[kind]} | {files[kind]} | {answers[kind]} | {wrong[kind] or 'none'} |" for kind in NAMES]
     counts = f"{files.total():,} files, {answers.total():,} answers, {wrong.total()} wrong"
     summary = f"Measured on {datetime.now(UTC):%Y-%m-%d}: {counts}."

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.faults.hostile import BYTES, KINDS, Case, World, called, put, replace_by_kind, trees, write_file
+from tests.faults.hostile import BYTES, KINDS, Case, World, call_main, put, replace_by_kind, trees, write_file
 from tests.faults.strangers import WORDS, kind_in
 
 SHORT = ("--total-timesteps", "80", "--n-steps", "5", "--eval-episodes", "1", "--final-eval-episodes", "1", "-P",
@@ -36,7 +36,7 @@ def cases(world: World, draw: random.Random, set_env: Callable[[str, str], None]
     """
     agent, population = world.folder / "agent", world.folder / "populations"
     for words in (["push", str(world.run), str(agent)], [*EVOLVE, str(population)]):
-        code, _, messages = called(words)
+        code, _, messages = call_main(words)
         assert code == 0, messages
     set_env("RLPLUG_REGISTRY", str(world.folder / "out" / "one" / "registry.json"))
     yield from registries(world, draw)

@@ -24,7 +24,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def test_hostile_files(world: World, part: int) -> None:
     cases = list(world.cases(random.Random(int(os.environ.get("RLPLUG_HOSTILE_SEED", "1")))))
     assert len(cases) > 1000
-    wrong = [error for case in cases[part::4] for error in world.judged(case)]
+    wrong = [error for case in cases[part::4] for error in world.find_errors(case)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -33,7 +33,7 @@ def test_hostile_directories(world: World, part: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr("rlplug_cli.sweep.executors.LocalPlace.start", strangers.start_nothing)
     cases = list(strangers.cases(world, random.Random(int(os.environ.get("RLPLUG_HOSTILE_SEED", "1")))))
     assert len(cases) > 600
-    wrong = [error for case in cases[part::4] for error in world.judged(case)]
+    wrong = [error for case in cases[part::4] for error in world.find_errors(case)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -44,5 +44,5 @@ def test_hostile_shared_files(world: World, part: int, monkeypatch: pytest.Monke
     cases = list(shared.cases(world, draw, monkeypatch.setenv))
     monkeypatch.setattr("rlplug_cli.sweep.executors.LocalPlace.start", strangers.start_nothing)
     assert len(cases) > 400
-    wrong = [error for case in cases[part::2] for error in world.judged(case)]
+    wrong = [error for case in cases[part::2] for error in world.find_errors(case)]
     assert not wrong, "\n".join(wrong)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.trials import final_hashes as final
+from tests.faults.trials import final_hashes
 
 KILLS = 20
 RUN = ("--total-timesteps", "60000", "--checkpoint-every", "2000", "--log-every", "500", "--num-envs", "4")
@@ -57,7 +57,7 @@ def journal_size(run: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def whole_and_killed(words: Sequence[str], place: Path) -> tuple[Path, Path]:
+def complete_and_killed_runs(words: Sequence[str], place: Path) -> tuple[Path, Path]:
     """Run `rlplug` with `words` twice in `place`: one run is uninterrupted, the other is killed and resumed."""
     complete, killed = place / "runs" / "complete", place / "runs" / "killed"
     finish(start(*words, "--name", "complete"))
@@ -83,4 +83,4 @@ def test_run_killed_repeatedly_ends_with_the_same_bits(
     else:
         finish(process)
     assert kills > KILLS // 2
-    assert final(run) == final(tmp_path / "runs" / "complete")
+    assert final_hashes(run) == final_hashes(tmp_path / "runs" / "complete")

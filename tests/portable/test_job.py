@@ -20,7 +20,7 @@ TINY = ["--total-timesteps", "600", "--eval-every", "300", "--eval-episodes", "1
 #: The stop signal, and the exit codes that it gives: Ctrl-Break on Windows, else Ctrl-C.
 STOP = getattr(signal, "CTRL_BREAK_EVENT", signal.SIGINT)
 STOPPED = (130, 149)
-ROOMS = ("rlplug_core", "rlplug_algos", "rlplug_envs", "rlplug_cli")
+PACKAGES = ("rlplug_core", "rlplug_algos", "rlplug_envs", "rlplug_cli")
 #: Imports every module, and prints those that fail for another reason than a missing package.
 IMPORTS = """
 import importlib, os, pkgutil, sys
@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("windows")
 
 
-def disguised(folder: Path) -> dict[str, str]:
+def windows_environment(folder: Path) -> dict[str, str]:
     """Return the environment variables of a process with the simulated Windows and a long timeout of MLflow."""
     timeout = {"RLPLUG_MLFLOW_DRAIN_SECONDS": "240"}  # a slow machine must not fail the test
     if os.name == "nt":
@@ -59,7 +59,7 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     group = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
     return subprocess.Popen(
-        command, cwd=folder, env=disguised(folder), stdout=pipe, stderr=pipe, text=True, creationflags=group
+        command, cwd=folder, env=windows_environment(folder), stdout=pipe, stderr=pipe, text=True, creationflags=group
     )
 
 
@@ -78,8 +78,8 @@ def weights(run: Path) -> bytes:
 
 
 def test_every_module_imports(folder: Path) -> None:
-    words = [sys.executable, "-P", "-c", IMPORTS, *ROOMS]
-    done = subprocess.run(words, env=disguised(folder), capture_output=True, text=True, check=True)
+    words = [sys.executable, "-P", "-c", IMPORTS, *PACKAGES]
+    done = subprocess.run(words, env=windows_environment(folder), capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["None nt"], done.stdout
 
 
