@@ -1,4 +1,4 @@
-"""Agents for continuous actions: how they explore, what they save, and what they do when they must not explore."""
+"""Agents for continuous actions: exploration, saved state, and actions without exploration."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ KINDS = pytest.mark.parametrize("kind", ["sample", "gaussian", "ornstein-uhlenbe
 
 
 @KINDS
-def test_actions_begin_uniform_and_stay_within_bounds(kind: str) -> None:
-    """As many env steps as `warmup` says; what follows is another distribution."""
+def test_first_actions_are_uniform_within_bounds(kind: str) -> None:
+    """For `warmup` env steps; later actions have another distribution."""
     random, own = actions(make(kind, 10), 3000, steps=9), actions(make(kind, 10), 3000, steps=10)
     assert random.shape == own.shape == (3000, 4, 2, 1)
     assert random.dtype == own.dtype == np.float32
@@ -58,7 +58,7 @@ def test_actions_begin_uniform_and_stay_within_bounds(kind: str) -> None:
 
 
 @KINDS
-def test_nothing_is_drawn_without_exploration(kind: str) -> None:
+def test_agent_without_exploration_draws_no_numbers(kind: str) -> None:
     agent, policy = make(kind, 10), make(kind).network
     with torch.no_grad():
         outputs = policy(torch.from_numpy(OBS))
@@ -69,12 +69,12 @@ def test_nothing_is_drawn_without_exploration(kind: str) -> None:
 
 
 @KINDS
-def test_saved_agent_goes_on_as_it_would_have(kind: str) -> None:
-    """Also in the middle of a block of random numbers, and of a walk of the noise."""
-    agent, other = make(kind), make(kind)
+def test_agent_resumes_exactly(kind: str) -> None:
+    """Also within a block of random numbers, and with correlated noise."""
+    agent, resumed = make(kind), make(kind)
     actions(agent, 300)
-    other.load_state_dict(agent.state_dict())
-    np.testing.assert_array_equal(actions(agent, 300), actions(other, 300))
+    resumed.load_state_dict(agent.state_dict())
+    np.testing.assert_array_equal(actions(agent, 300), actions(resumed, 300))
 
 
 def test_gaussian_noise_has_its_deviation() -> None:
@@ -82,8 +82,8 @@ def test_gaussian_noise_has_its_deviation() -> None:
     assert drawn.std() == pytest.approx(0.3, rel=0.02)
 
 
-def test_ornstein_uhlenbeck_noise_walks_as_the_equation_says() -> None:
-    """Step by step; from 0 where an episode begins, and towards the deviation sigma / sqrt(1 - (1 - theta)²)."""
+def test_ornstein_uhlenbeck_noise_follows_the_equation() -> None:
+    """An episode starts at 0; the deviation approaches sigma / sqrt(1 - (1 - theta)²)."""
     noise, random = OrnsteinUhlenbeck(0.2, 0.15), np.random.default_rng(0)
     x = np.zeros((3, 2))
     for step in range(50):
@@ -98,7 +98,7 @@ def test_ornstein_uhlenbeck_noise_walks_as_the_equation_says() -> None:
 
 
 def test_noise_follows_progress() -> None:
-    """Its deviation, and how far it falls back, are those of the moment; an agent's moment is the clock's."""
+    """An agent gets the progress from the clock."""
     ones, never = np.ones((1, 1), np.float32), np.zeros(1, bool)
     gaussian, walk = GaussianNoise(linear(1, 0)), OrnsteinUhlenbeck(linear(1, 0), linear(0.5, 1))
     assert [gaussian(ones, never, progress).item() for progress in (0.0, 0.25, 1.0)] == [1.0, 0.75, 0.0]
@@ -117,32 +117,32 @@ OBSERVATIONS = {
 
 
 @pytest.mark.parametrize("name", OBSERVATIONS)
-def test_critics_take_every_observation_and_the_action(name: str) -> None:
-    """Two critics of other weights, whose values follow the action, as does their gradient."""
+def test_action_critics_accept_every_observation(name: str) -> None:
+    """Two critics have different weights, and values with a gradient in the action."""
     torch.manual_seed(0)
     space = OBSERVATIONS[name]
     spec = Spec(space, BOX, 1, "here")
     critics = ActionCritics(lambda: ActionCritic(spec, Net()), 2)
     policy = DeterministicPolicy(spec, Net())
     space.seed(0)
-    obs = stacked(space, 5)
+    obs = sample_batch(space, 5)
     values = critics(obs, policy(obs))
     assert values.shape == (2, 5)
     assert (values[0] != values[1]).all()
-    for number in range(2):  # those that see images have convolutions of their own
+    for number in range(2):  # each critic of images has its own convolutions
         assert torch.equal(values[number], critics[number](obs, policy(obs)))
     (gradient,) = torch.autograd.grad(values.sum(), policy.outputs.weight)
     assert gradient.abs().max() > 0
     assert ActionCritic(spec, Net(), atoms=7)(obs, policy(obs)).shape == (5, 7)
 
 
-def stacked(space: spaces.Space[Any], num_envs: int) -> Any:
+def sample_batch(space: spaces.Space[Any], num_envs: int) -> Any:
     if isinstance(space, spaces.Dict):
-        return {name: stacked(part, num_envs) for name, part in space.spaces.items()}
+        return {name: sample_batch(part, num_envs) for name, part in space.spaces.items()}
     return torch.from_numpy(np.stack([np.asarray(space.sample()) for _ in range(num_envs)]))
 
 
-def test_gaussian_noise_can_differ_from_row_to_row() -> None:
+def test_gaussian_noise_can_differ_between_rows() -> None:
     noise = GaussianNoise(linear(0.1, 0.3), 0.9)
     ones = np.ones((5, 2), np.float32)
     np.testing.assert_allclose(noise(ones, FIRST, 0.0)[:, 1], [0.1, 0.3, 0.5, 0.7, 0.9], rtol=1e-6)

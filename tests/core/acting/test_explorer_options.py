@@ -1,4 +1,4 @@
-"""`explorer_from_options` makes an agent by the options of a config."""
+"""`explorer_from_options` makes an agent from the options of a config."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rlplug_core.types import Spec
 
 
 @dataclass(frozen=True)
-class ExploringConfig(Config):
-    """The options of exploration."""
+class ExplorerConfig(Config):
+    """Options of exploration."""
 
     exploration_initial_eps: float = 1.0
     exploration_final_eps: float = 0.1
@@ -31,8 +31,8 @@ class ExploringConfig(Config):
     eval_eps: float = 0.02
 
 
-class Exploring(Algorithm[Any]):
-    """A network of action values."""
+class Explorer(Algorithm[Any]):
+    """Has a network of action values."""
 
     noisy: Any = None
 
@@ -41,21 +41,21 @@ class Exploring(Algorithm[Any]):
 
 
 def agent(noisy: Any = None, rank: int = 0, final_eps: float | None = None, **options: Any) -> Any:
-    """The agent of actor `rank` of 3."""
-    cls: Any = type("Exploring", (Exploring,), {"noisy": noisy})
+    """Make the agent of actor `rank` of 3."""
+    cls: Any = type("Explorer", (Explorer,), {"noisy": noisy})
     spec = Spec(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), 1, "id")
-    learner = cls(spec, ExploringConfig(**options), Context(Seeds(1)))
+    learner = cls(spec, ExplorerConfig(**options), Context(Seeds(1)))
     return explorer_from_options(learner, learner.q_network, rank, 3, final_eps)
 
 
-def test_epsilon_falls_as_the_options_say() -> None:
+def test_epsilon_follows_the_options() -> None:
     found = agent()
     assert type(found) is EpsilonGreedy
     assert [found.epsilon(progress) for progress in (0.0, 0.25, 0.5, 1.0)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
     assert (found.warmup, found.evaluation) == (7, 0.02)
 
 
-def test_a_worker_may_have_a_final_epsilon_of_its_own() -> None:
+def test_worker_can_have_its_own_final_epsilon() -> None:
     assert agent(final_eps=0.3).epsilon(1.0) == pytest.approx(0.3)
 
 
@@ -63,6 +63,6 @@ def test_actors_explore_with_different_epsilons() -> None:
     assert agent(rank=2, exploration_alpha=1.0).epsilon(1.0) == pytest.approx(0.1**2)
 
 
-def test_a_softmax_and_noise_take_the_place_of_epsilon() -> None:
+def test_softmax_and_noise_replace_epsilon() -> None:
     assert isinstance(agent(softmax_temperature=0.5), Softmax)
     assert isinstance(agent(noisy="factorized"), NoisyGreedy)

@@ -1,4 +1,4 @@
-"""Plans in a known world: their returns are exact, and they find better actions than the policy."""
+"""Plans in a known world: exact returns, and better actions than the policy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Known(nn.Module):
 
 
 @pytest.mark.parametrize("ends", [0.0, 1.0])
-def test_the_return_of_a_plan_is_exact(ends: float) -> None:
+def test_plan_returns_are_exact(ends: float) -> None:
     start = torch.tensor([[0.8, 0.5], [0.2, -0.7]])
     plan = torch.tensor([[0.5, 0.1, 0.5], [0.0, -0.7, -0.7]]).unsqueeze(2)
     lost = torch.tensor([0.9 * 0.4**2, 0.7**2])
@@ -47,7 +47,7 @@ def test_the_return_of_a_plan_is_exact(ends: float) -> None:
     assert torch.allclose(plan_returns(Known(0.0, ends), start, plan, 0.9), expected, atol=1e-5)
 
 
-def test_plans_find_better_actions_than_the_policy() -> None:
+def test_planner_improves_the_policy() -> None:
     start = torch.tensor([[0.8, 0.5], [0.2, -0.7]])
     with torch.no_grad():
         assert Planner(Known(0.3), 0, 3, 0.9)(start).tolist() == [[pytest.approx(0.3)]] * 2

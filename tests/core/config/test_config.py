@@ -1,4 +1,4 @@
-"""Configurations: help from comments, strict types, one sentence for every mistake."""
+"""Configurations: help from comments, strict types, and errors in one sentence."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Base(Config):
     """Inherited."""
 
     n_steps: Count = 128  # rollout length per environment row
-    gamma: Fraction = 0.99  # discount; "#" in a comment stays
+    gamma: Fraction = 0.99  # discount; "#" is not special
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Example(Base):
     sizes: tuple[Count, ...] = (64, 64)  # of layers
     inner: Inner = Inner(depth=7)
     other: Net = field(default_factory=lambda: Net(hidden=(5,), activation="relu"))
-    # a comment of its own line: belongs to nothing
+    # a comment on a line of its own is not help
     note: str = field(default="n", metadata={"help": "help by hand"})  # not this
 
     search: ClassVar[dict[str, Range]] = {"learning_rate": log(1e-5, 1e-2), "inner.depth": integer(1, 4)}
@@ -82,7 +82,7 @@ class Example(Base):
 OPTIONS = {option.name: option for option in schema(Example)}
 
 
-def test_the_schema_says_all_that_a_form_needs() -> None:
+def test_schema_describes_every_option() -> None:
     assert list(OPTIONS) == [
         "n_steps", "gamma", "learning_rate", "bonus", "limit", "name", "flag", "mode", "color", "sizes",
         "inner.depth", "inner.shape", *(f"other.{each.name}" for each in dataclasses.fields(Net)), "note",
@@ -90,7 +90,7 @@ def test_the_schema_says_all_that_a_form_needs() -> None:
     assert OPTIONS["learning_rate"] == Option(
         "learning_rate", "float", 1e-3, "step size", minimum=0, open_minimum=True, search=log(1e-5, 1e-2)
     )
-    assert OPTIONS["gamma"] == Option("gamma", "float", 0.99, 'discount; "#" in a comment stays', minimum=0, maximum=1)
+    assert OPTIONS["gamma"] == Option("gamma", "float", 0.99, 'discount; "#" is not special', minimum=0, maximum=1)
     assert OPTIONS["limit"] == Option("limit", "float", None, "none for no limit", (), 0, None, True, True)
     assert OPTIONS["mode"] == Option("mode", "choice", "fast", "how", ("fast", "slow"))
     assert OPTIONS["flag"] == Option("flag", "bool", False, "")
@@ -99,7 +99,7 @@ def test_the_schema_says_all_that_a_form_needs() -> None:
     assert OPTIONS["inner.depth"].search == integer(1, 4)
 
 
-def test_help_is_the_comment_behind_the_field_of_the_class_that_defines_it() -> None:
+def test_help_is_the_comment_after_a_field() -> None:
     assert OPTIONS["n_steps"].help == "changed below"
     assert {option.name: option.help for option in schema(Base)}["n_steps"] == "rollout length per environment row"
     assert OPTIONS["name"].help == "a text with a hash"
@@ -107,20 +107,20 @@ def test_help_is_the_comment_behind_the_field_of_the_class_that_defines_it() -> 
     assert OPTIONS["note"].help == "help by hand"
 
 
-def test_the_defaults_of_a_nested_configuration_are_those_of_the_one_that_holds_it() -> None:
+def test_outer_config_sets_defaults_of_nested_ones() -> None:
     assert OPTIONS["inner.depth"].default == 7
     assert OPTIONS["other.hidden"].default == [5]
     assert OPTIONS["other.activation"].default == "relu"
 
 
-def test_one_value_of_a_nested_configuration_leaves_the_others() -> None:
+def test_convert_changes_single_values_of_nested_configs() -> None:
     config = convert(Example, {"inner.shape": [3], "other.hidden": [9, 9]}, "example")
     assert config.inner == Inner(depth=7, shape=(3,))
     assert config.other == Net(hidden=(9, 9), activation="relu")
     assert convert(Example, {"inner": {"depth": 1}}, "example").inner == Inner(depth=1)
 
 
-def test_no_source_is_no_help_and_never_an_error() -> None:
+def test_class_without_source_has_no_help() -> None:
     space: dict[str, Any] = {}
     exec(
         "from dataclasses import dataclass\nfrom rlplug_core.config.options import Config\n"
@@ -130,7 +130,7 @@ def test_no_source_is_no_help_and_never_an_error() -> None:
     assert schema(space["Typed"])[0].help == ""
 
 
-def test_a_class_inside_a_function_with_an_odd_docstring_has_help() -> None:
+def test_local_class_with_unindented_docstring_has_a_schema() -> None:
     @dataclass(frozen=True)
     class Local(Config):
         """A docstring
@@ -142,7 +142,7 @@ def test_a_class_inside_a_function_with_an_odd_docstring_has_help() -> None:
     assert schema(Local)[0].default == 1
 
 
-def test_options_without_command_line_form_are_author_errors() -> None:
+def test_invalid_config_classes_raise() -> None:
     @dataclass(frozen=True)
     class Wrong(Config):
         table: dict[str, int] = field(default_factory=dict)
@@ -179,7 +179,7 @@ GOOD = {
 }  # fmt: skip
 
 
-def test_values_become_a_configuration_and_back() -> None:
+def test_convert_inverts_flatten() -> None:
     config = convert(Example, GOOD, "example")
     assert (config.n_steps, config.learning_rate, config.sizes, config.color, config.inner.depth) == (
         0, 1.0, (1, 2, 3), Color.BLUE, 3,
@@ -197,7 +197,7 @@ def test_values_become_a_configuration_and_back() -> None:
     ("inner.shape", torch.tensor([3]), (3,)), ("n_steps", np.int64(7), 7), ("n_steps", np.array(7), 7),
     ("gamma", np.float32(0.5), 0.5), ("flag", np.True_, True),
 ])  # fmt: skip
-def test_arrays_and_their_numbers_are_taken_as_lists_and_numbers(name: str, value: object, found: object) -> None:
+def test_convert_accepts_arrays_and_their_numbers(name: str, value: object, found: object) -> None:
     config = convert(Example, {name: value}, "example")
     taken = config.inner.shape if name == "inner.shape" else getattr(config, name)
     assert taken == found
@@ -226,7 +226,7 @@ def test_arrays_and_their_numbers_are_taken_as_lists_and_numbers(name: str, valu
     ({"sizes": 64}, "option 'sizes': expected `array`, got `int`"),
     ({"inner.depth": 0}, r"option 'inner\.depth': expected `int` >= 1"),
 ])  # fmt: skip
-def test_every_mistake_is_one_sentence(values: dict[str, Any], sentence: str) -> None:
+def test_invalid_values_raise_one_sentence(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadConfig, match=sentence) as caught:
         convert(Example, values, "example")
     assert str(caught.value).startswith("example")
@@ -236,7 +236,7 @@ def test_every_mistake_is_one_sentence(values: dict[str, Any], sentence: str) ->
 
 
 @pytest.mark.parametrize(
-    ("config", "values", "way_out"),
+    ("config", "values", "advice"),
     [
         (
             RunOptions,
@@ -250,10 +250,10 @@ def test_every_mistake_is_one_sentence(values: dict[str, Any], sentence: str) ->
         (RunOptions, {"wrap": 3}, "expected `array`, got `int` ('rlplug info"),
     ],
 )
-def test_a_class_in_place_of_a_text_is_told_the_text(config: type[Any], values: dict[str, Any], way_out: str) -> None:
+def test_class_instead_of_a_string_names_the_string(config: type[Any], values: dict[str, Any], advice: str) -> None:
     with pytest.raises(BadConfig) as caught:
         convert(config, values, "example")
-    assert way_out in str(caught.value)
+    assert advice in str(caught.value)
 
 
 # From text to values.
@@ -268,7 +268,7 @@ TEXTS = [
 
 
 @for_each("name, text, value", TEXTS)
-def test_text_becomes_a_value_of_the_options_type(name: str, text: str, value: Any) -> None:
+def test_parse_converts_text_to_the_type_of_the_option(name: str, text: str, value: Any) -> None:
     parsed = parse(OPTIONS[name], text)
     assert parsed == value
     assert type(parsed) is type(value)
@@ -279,49 +279,49 @@ def test_text_becomes_a_value_of_the_options_type(name: str, text: str, value: A
     ("name", "text"),
     [("n_steps", "1.5"), ("n_steps", "x"), ("learning_rate", "fast"), ("flag", "maybe"), ("sizes", "a,b")],
 )
-def test_text_of_the_wrong_type_stays_text_for_the_sentence(name: str, text: str) -> None:
+def test_parse_returns_invalid_text_unchanged(name: str, text: str) -> None:
     assert parse(OPTIONS[name], text) == text
     with pytest.raises(BadConfig, match=f"option '{name}'"):
         convert(Example, {name: parse(OPTIONS[name], text)}, "example")
 
 
 @given(st.sampled_from(sorted(OPTIONS)), st.text(max_size=20))
-def test_any_text_gives_a_configuration_or_our_own_error(name: str, text: str) -> None:
+def test_any_text_converts_or_raises_bad_config(name: str, text: str) -> None:
     with suppress(BadConfig):
         config = convert(Example, {name: parse(OPTIONS[name], text)}, "example")
         assert convert(Example, flatten(config), "example") == config
 
 
-def test_none_is_typed_where_a_file_has_no_null() -> None:
+def test_none_can_be_a_string() -> None:
     assert convert(Example, {"limit": 2.0}, "example").limit == 2.0
     assert convert(Example, {"limit": "none"}, "example").limit is None
     with pytest.raises(BadConfig, match="option 'n_steps'"):
         convert(Example, {"n_steps": "none"}, "example")
 
 
-def test_ranges_for_tuners() -> None:
+def test_search_ranges() -> None:
     assert (uniform(0, 1).kind, uniform(0, 1).values) == ("uniform", (0, 1))
     assert choice("a", "b") == Range("choice", ("a", "b"))
 
 
-def test_the_run_options_have_help_every_one() -> None:
+def test_every_run_option_has_help() -> None:
     assert all(option.help for option in schema(RunOptions))
 
 
-def test_a_watched_copy_notes_what_is_read_and_leaves_the_config_alone() -> None:
-    config, seen = Example(), set[str]()
-    copied = watch(config, seen)
+def test_watch_records_the_options_that_are_read() -> None:
+    config, names = Example(), set[str]()
+    copied = watch(config, names)
     assert isinstance(copied, Example)
-    assert not seen
+    assert not names
     assert copied.n_steps == config.n_steps
-    assert seen == {"n_steps"}
+    assert names == {"n_steps"}
     assert type(config) is Example
     with pytest.raises(dataclasses.FrozenInstanceError):
         copied.n_steps = 1  # type: ignore[misc]
 
 
-def test_of_a_config_that_cannot_be_watched_all_options_count_as_read() -> None:
+def test_watch_counts_all_options_of_a_class_with_slots() -> None:
     config = dataclasses.make_dataclass("Slots", [("a", int, 1)], frozen=True, slots=True)()
-    seen: set[str] = set()
-    assert watch(config, seen) is config
-    assert seen == {"a"}
+    names: set[str] = set()
+    assert watch(config, names) is config
+    assert names == {"a"}

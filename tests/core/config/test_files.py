@@ -1,4 +1,4 @@
-"""Files that anyone may have written: regular ones alone, never through a link, never without a bound."""
+"""Untrusted files: only regular files of limited size are read, and links are not followed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_regular_file_is_read(secret: Path) -> None:
+def test_regular_file_is_read(secret: Path) -> None:
     assert files.from_json(secret) == "secret"
     assert files.regular(secret)
 
 
-def test_links_pipes_devices_and_directories_are_refused(secret: Path, tmp_path: Path) -> None:
+def test_links_pipes_devices_and_directories_raise(secret: Path, tmp_path: Path) -> None:
     link, pipe, folder = tmp_path / "link", tmp_path / "pipe", tmp_path / "folder"
     link.symlink_to(secret)
     os.mkfifo(pipe)
@@ -37,7 +37,7 @@ def test_links_pipes_devices_and_directories_are_refused(secret: Path, tmp_path:
     assert secret.read_text() == '"secret"'
 
 
-def test_a_file_with_a_hole_is_not_read(tmp_path: Path) -> None:
+def test_large_sparse_file_raises(tmp_path: Path) -> None:
     path = tmp_path / "large"
     with open(path, "wb") as file:
         file.truncate(files.TEXT + 1)
@@ -45,16 +45,16 @@ def test_a_file_with_a_hole_is_not_read(tmp_path: Path) -> None:
         files.content(path)
 
 
-def test_json_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+def test_invalid_json_raises(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     cases = (("[" * 100_000, "nests too deep"), ("9" * 5000, "not JSON"), ("{", "not JSON"), ("\udcff", "not JSON"))
-    for text, said in cases:
+    for text, message in cases:
         path.write_bytes(text.encode(errors="surrogateescape"))
-        with pytest.raises(BadFile, match=said):
+        with pytest.raises(BadFile, match=message):
             files.from_json(path)
 
 
-def test_toml_that_nests_too_deep_is_refused(tmp_path: Path) -> None:
+def test_invalid_toml_raises(tmp_path: Path) -> None:
     path = tmp_path / "file.toml"
     path.write_text("x = 2020-01-01")
     with pytest.raises(ValueError, match="a date or a time"):
@@ -65,7 +65,7 @@ def test_toml_that_nests_too_deep_is_refused(tmp_path: Path) -> None:
             files.from_toml(path)
 
 
-def test_replacing_a_file_follows_no_link(secret: Path, tmp_path: Path) -> None:
+def test_replace_does_not_follow_links(secret: Path, tmp_path: Path) -> None:
     for name in ("new", ".new.tmp"):
         (tmp_path / name).symlink_to(secret)
     files.replace(tmp_path / "new", b"new")
@@ -74,7 +74,7 @@ def test_replacing_a_file_follows_no_link(secret: Path, tmp_path: Path) -> None:
     assert secret.read_text() == '"secret"'
 
 
-def test_foreign_text_loses_its_escape_codes() -> None:
+def test_clean_removes_escape_codes() -> None:
     text = "a\x1b[31mred\x07\n\x9b1mb\u202ec\udcff"
     assert clean(text) == "a [31mred \n 1mb c "
     assert plain(text) == "a [31mred 1mb c"
@@ -82,14 +82,14 @@ def test_foreign_text_loses_its_escape_codes() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux can lock a directory")
-def test_a_temporary_directory_has_one_writer(tmp_path: Path) -> None:
-    place = tmp_path / "film.part"
-    with files.temporary_directory(place) as held:
-        (held / "frame").touch()
-        with pytest.raises(BadFile, match=f"{place} .* another process writes"), files.temporary_directory(place):
+def test_temporary_directory_has_one_writer(tmp_path: Path) -> None:
+    path = tmp_path / "film.part"
+    with files.temporary_directory(path) as folder:
+        (folder / "frame").touch()
+        with pytest.raises(BadFile, match=f"{path} .* another process writes"), files.temporary_directory(path):
             pass
-        assert (place / "frame").exists()
-    place.mkdir()
-    (place / "frame").touch()
-    with files.temporary_directory(place) as held:  # a killed process left it
-        assert not list(held.iterdir())
+        assert (path / "frame").exists()
+    path.mkdir()
+    (path / "frame").touch()
+    with files.temporary_directory(path) as folder:  # a killed process left it
+        assert not list(folder.iterdir())

@@ -1,4 +1,4 @@
-"""A run's record of its options is complete: defaults are written down as well, because they may change."""
+"""The recorded options of a run include defaults, because a default can change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Outer(Config):
     inner: Inner = field(default_factory=Inner)
 
 
-def test_defaults_are_part_of_what_is_flattened() -> None:
+def test_flatten_includes_defaults() -> None:
     wanted = {"learning_rate": 0.1, "n_steps": 7, "inner.hidden": [64, 64], "inner.bias": False}
     assert flatten(convert(Outer, {"n_steps": 7, "inner.bias": False}, "x")) == wanted
     assert flatten(convert(Outer, wanted, "x")) == wanted

@@ -1,4 +1,4 @@
-"""Locks on open files, by `fcntl` and, as on Windows, by `msvcrt`."""
+"""Locks on open files by `fcntl`, and by `msvcrt` as on Windows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def locking(file: int, mode: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("windows", [False, True])
-def test_one_open_file_has_the_lock_until_it_is_released(
+def test_lock_has_one_owner_until_it_is_released(
     windows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if windows:

@@ -1,4 +1,4 @@
-"""Numbers that follow schedules: how they are written, held in range, followed, and refused where they cannot be."""
+"""Options that follow schedules: syntax, bounds, values during a run, and options that cannot."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ UNIT = st.floats(0, 1)
         ("piecewise(0.5:2, 0.2:1)", piecewise([(0.2, 1), (0.5, 2)]), (1.0, 2.0, 1.0)),
     ],
 )
-def test_a_schedule_is_what_is_written(text: str, schedule: Any, values: tuple[float, ...]) -> None:
+def test_schedule_text_parses_schedules(text: str, schedule: Any, values: tuple[float, ...]) -> None:
     found = schedule_text(text)
     assert found is not None
     assert found.text == text.strip()
@@ -56,8 +56,8 @@ def test_a_schedule_is_what_is_written(text: str, schedule: Any, values: tuple[f
 
 
 @given(st.lists(st.tuples(UNIT, st.floats(-9, 9)), min_size=1, max_size=5, unique_by=lambda point: point[0]), UNIT)
-def test_no_point_lies_outside_the_values(points: list[tuple[float, float]], progress: float) -> None:
-    """So that bounds which hold for these hold throughout."""
+def test_schedule_stays_within_its_values(points: list[tuple[float, float]], progress: float) -> None:
+    """Bounds are checked only for these values."""
     found = schedule_text("piecewise(" + ",".join(f"{a!r}:{b!r}" for a, b in points) + ")")
     assert found is not None
     slack = 1e-9
@@ -66,7 +66,7 @@ def test_no_point_lies_outside_the_values(points: list[tuple[float, float]], pro
 
 
 @for_each("value", [1e-3, None, "0.1", "fast", "linear", "linear 1,2", "log(1,2)", [1.0]])
-def test_other_values_are_no_schedules(value: Any) -> None:
+def test_other_values_are_not_schedules(value: Any) -> None:
     assert schedule_text(value) is None
 
 
@@ -91,7 +91,7 @@ class Inner:
 
 
 @dataclass(frozen=True)
-class Some(Config):
+class SomeConfig(Config):
     """Options."""
 
     learning_rate: Scheduled[Positive] = 1e-3  # the learning rate
@@ -105,16 +105,16 @@ class Some(Config):
     inner: Inner = Inner()
 
 
-def test_a_configuration_holds_the_start() -> None:
+def test_config_has_the_first_value_of_a_schedule() -> None:
     values = {
         "learning_rate": "linear(1e-2,0)",
         "inner": {"share": "cosine(0.25,1)"},
         "limit": "constant(2)",
         "word": "linear(1,2)",
     }
-    config, found = convert_with_schedules(Some, flat(values), "some")
+    config, found = convert_with_schedules(SomeConfig, flat(values), "some")
     assert (config.learning_rate, config.inner.share, config.limit, config.word) == (1e-2, 0.25, 2.0, "linear(1,2)")
-    assert {name: one.text for name, one in found.items()} == {
+    assert {name: schedule.text for name, schedule in found.items()} == {
         "learning_rate": "linear(1e-2,0)", "inner.share": "cosine(0.25,1)", "limit": "constant(2)"
     }  # fmt: skip
 
@@ -140,9 +140,9 @@ def test_a_configuration_holds_the_start() -> None:
         ("wrong", "linear(1,2)", "some has no option 'wrong'"),
     ],
 )
-def test_bounds_hold_from_beginning_to_end(name: str, text: str, sentence: str) -> None:
+def test_bounds_hold_for_all_values_of_a_schedule(name: str, text: str, sentence: str) -> None:
     with pytest.raises(BadConfig, match=sentence):
-        convert(Some, {name: text}, "some")
+        convert(SomeConfig, {name: text}, "some")
 
 
 @pytest.mark.parametrize("value", [lambda progress: 1e-3, "linear:1e-3", "linear", [1e-3, 0.0]])
@@ -150,12 +150,12 @@ def test_errors_of_schedules_show_the_syntax(value: object) -> None:
     with pytest.raises(
         BadConfig, match=r"'learning_rate': expected `float`, got .*; a schedule is a string of the form constant"
     ):
-        convert(Some, {"learning_rate": value}, "some")
+        convert(SomeConfig, {"learning_rate": value}, "some")
     with pytest.raises(BadConfig, match=r"'fixed': expected `float`, got `\w+` \('rlplug info some'"):
-        convert(Some, {"fixed": value}, "some")
+        convert(SomeConfig, {"fixed": value}, "some")
 
 
-def test_where_nothing_may_follow_the_sentence_says_so() -> None:
+def test_error_names_that_no_option_can_follow_a_schedule() -> None:
     @dataclass(frozen=True)
     class Plain(Config):
         size: Positive = 1.0  # a size
@@ -164,22 +164,22 @@ def test_where_nothing_may_follow_the_sentence_says_so() -> None:
         convert(Plain, {"size": "constant(1)"}, "plain")
 
 
-def test_values_at_a_moment() -> None:
-    config = convert(Some, {"learning_rate": "linear(1,0)", "inner.share": "linear(0,1)"}, "some")
+def test_at_returns_the_current_values() -> None:
+    config = convert(SomeConfig, {"learning_rate": "linear(1,0)", "inner.share": "linear(0,1)"}, "some")
     clock = Clock(100, steps=25)
-    assert config.at(clock) == Some(learning_rate=0.75, inner=Inner(0.25))
-    assert config == Some(learning_rate=1.0, inner=Inner(0.0))  # what it is itself stays the beginning
+    assert config.at(clock) == SomeConfig(learning_rate=0.75, inner=Inner(0.25))
+    assert config == SomeConfig(learning_rate=1.0, inner=Inner(0.0))  # unchanged
 
 
-def test_without_schedules_the_moment_is_the_configuration_itself() -> None:
-    config = convert(Some, {"learning_rate": 0.5}, "some")
+def test_at_without_schedules_returns_the_config() -> None:
+    config = convert(SomeConfig, {"learning_rate": 0.5}, "some")
     assert config.at(Clock(100)) is config
 
 
-def test_a_configuration_with_a_schedule_is_shown_and_compared() -> None:
-    config = convert(Some, {"learning_rate": "linear(1,0)"}, "some")
+def test_config_with_a_schedule_has_repr_equality_and_copy() -> None:
+    config = convert(SomeConfig, {"learning_rate": "linear(1,0)"}, "some")
     assert "learning_rate=1.0" in repr(config)
-    assert config == convert(Some, {"learning_rate": "linear(1,0)"}, "some")
+    assert config == convert(SomeConfig, {"learning_rate": "linear(1,0)"}, "some")
     assert copy.deepcopy(config).at(Clock(2, steps=1)).learning_rate == 0.5
 
 
@@ -190,19 +190,18 @@ class Tight(Config):
     share: Scheduled[Fraction] = 0.5  # between 0 and 1
 
 
-def test_a_class_with_slots_is_refused_with_the_way_out() -> None:
-    """It has no place for schedules, unless its base has one."""
+def test_class_with_slots_can_follow_schedules() -> None:
     assert convert(Tight, {"share": "linear(0,1)"}, "tight").at(Clock(2, steps=1)).share == 0.5
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """A configuration that is no `Config`."""
+    """A configuration that is not a `Config`."""
 
     share: Scheduled[Fraction] = 0.5  # between 0 and 1
 
 
-def test_values_that_are_not_configs_follow_no_schedule() -> None:
+def test_schedule_outside_a_config_raises() -> None:
     with pytest.raises(
         BadConfig, match=r"x: option 'share' cannot follow a schedule: Foreign is not an rlplug_core.Config"
     ):
@@ -213,16 +212,16 @@ def test_values_that_are_not_configs_follow_no_schedule() -> None:
 
 
 @dataclass(frozen=True)
-class SteppedConfig(TinyConfig):
-    """Options of Stepped."""
+class ScheduledTinyConfig(TinyConfig):
+    """Options of ScheduledTiny."""
 
     learning_rate: Scheduled[Positive] = 1e-2  # learning rate
 
 
-class Stepped(Tiny):
-    """Tiny with a learning rate that may follow a schedule."""
+class ScheduledTiny(Tiny):
+    """Tiny with a learning rate that can follow a schedule."""
 
-    Config = SteppedConfig
+    Config = ScheduledTinyConfig
 
     def build(self) -> None:
         self.policy, self.critic = PolicyNetwork(self.spec, self.config.net), Critic(self.spec, self.config.net)
@@ -234,7 +233,7 @@ class Stepped(Tiny):
 
 @dataclass(frozen=True)
 class LateConfig(Config):
-    """Options of which two may follow a schedule."""
+    """Options; two of them can follow a schedule."""
 
     n_steps: Count = 4  # rollout length
     learning_rate: Scheduled[Positive] = 1e-2  # learning rate
@@ -243,7 +242,7 @@ class LateConfig(Config):
 
 
 class Late(Algorithm[Rollout]):
-    """Writes down what an option is in every update."""
+    """Records the value of an option in each update."""
 
     Config = LateConfig
     config: LateConfig
@@ -264,7 +263,7 @@ class Late(Algorithm[Rollout]):
         return Result({})
 
 
-def test_updates_see_the_value_of_their_moment() -> None:
+def test_updates_get_the_current_value() -> None:
     runner = make_runner(
         f"{FILE}:Late", total_timesteps=40, num_envs=2, used="linear(1,0)", learning_rate="linear(1e-2,0)"
     )
@@ -273,36 +272,35 @@ def test_updates_see_the_value_of_their_moment() -> None:
     assert runner.learner.optim.learning_rate(0.5) == 5e-3
 
 
-def test_options_that_are_read_once_cannot_follow(tmp_path: Path) -> None:
-    """Refused when options are parsed, before anything is written: nothing stays constant in silence."""
+def test_schedule_of_an_option_that_is_read_once_raises(tmp_path: Path) -> None:
+    """The error comes from the parser, before anything is written."""
     with pytest.raises(BadConfig, match="Late: option 'built' cannot follow a schedule, give it a number; these can: "):
         train(f"{FILE}:Late", f"{ENVS}:Chain", {"built": "linear(0.5,0)"}, out=tmp_path / "runs", hooks=False)
     assert not (tmp_path / "runs").exists()
 
 
-def test_learning_rates() -> None:
-    """A schedule takes the place of `anneal`."""
+def test_schedule_overrides_anneal() -> None:
     learner = make_runner(f"{FILE}:Late").learner
     assert [learner.schedule("learning_rate", anneal)(0.5) for anneal in (False, True)] == [1e-2, 5e-3]
     learner = make_runner(f"{FILE}:Late", learning_rate="cosine(1e-2,1e-4)").learner
     assert [learner.schedule("learning_rate", anneal)(1.0) for anneal in (False, True)] == pytest.approx([1e-4, 1e-4])
 
 
-def test_the_plan_keeps_what_was_written() -> None:
+def test_plan_keeps_the_text_of_schedules() -> None:
     plan = Plan.make(f"{FILE}:Late", f"{ENVS}:Chain", {"used": " linear(1, 0) ", "seed": 4})
     assert plan.config.used == 1.0
     assert (plan.flat["used"], plan.flat["learning_rate"]) == ("linear(1, 0)", 1e-2)
     assert Plan.make(plan.algorithm, plan.env, plan.flat).flat == plan.flat
 
 
-def test_run_options_follow_no_schedule() -> None:
+def test_schedule_of_a_run_option_raises() -> None:
     with pytest.raises(BadConfig, match="option 'worker_timeout' cannot follow a schedule"):
         Plan.make(f"{FILE}:Late", f"{ENVS}:Chain", {"worker_timeout": "linear(1,2)"})
 
 
 @pytest.mark.parametrize("options", [{"runner": "sync"}, {"runner": "async", "inline": True}], ids=["sync", "async"])
-def test_stopped_and_resumed_it_follows_the_same_line(options: dict[str, Any], tmp_path: Path) -> None:
-    """Weights, moments, clock and generators of a run that was stopped and one that never was."""
+def test_resumed_run_follows_the_same_schedule(options: dict[str, Any], tmp_path: Path) -> None:
+    """A resumed run has the weights, moments, clock and generators of an uninterrupted one."""
     given = {
         "total_timesteps": 240,
         "num_envs": 2,
@@ -310,13 +308,13 @@ def test_stopped_and_resumed_it_follows_the_same_line(options: dict[str, Any], t
         "final_eval_episodes": 0,
         "eval_episodes": 1,
     }
-    word, env = f"{FILE}:Stepped", f"{ENVS}:Chain"
+    word, env = f"{FILE}:ScheduledTiny", f"{ENVS}:Chain"
     whole = train(word, env, {**given, **options}, out=tmp_path, name="whole", hooks=False)
     part = train(word, env, {**given, **options, "max_episodes": 15}, out=tmp_path, name="part", hooks=False)
     assert state(part)[0] < 240
     resume(part, total_timesteps=240, hooks=False)
-    for one, other in zip(state(whole), state(part), strict=True):
-        assert_same(one, other)
+    for expected, found in zip(state(whole), state(part), strict=True):
+        assert_same(expected, found)
     assert whole.config["options"]["learning_rate"] == "cosine(1e-1,1e-3)"
     constant = train(word, env, {**given, **options, "learning_rate": 0.1}, out=tmp_path, name="constant", hooks=False)
     with pytest.raises(AssertionError):
@@ -324,6 +322,6 @@ def test_stopped_and_resumed_it_follows_the_same_line(options: dict[str, Any], t
 
 
 def state(run: Run) -> tuple[int, Any, Any]:
-    """The step of a run's final checkpoint, its learner and the rest of what training goes on from."""
+    """Return the step of a run's final checkpoint, the state of its learner and that of its other components."""
     saved, components, _, _ = Checkpoints(run.path / "checkpoints").load(("final",))
     return saved.step, components["learner"], [components.get(name) for name in ("clock", "actor", "workers", "buffer")]

@@ -1,4 +1,4 @@
-"""Environments that models of Stable-Baselines3 were trained on: images, and dictionaries with an image."""
+"""Environments of the models of Stable-Baselines3: images, and dictionaries with an image; and observations."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+
+def observations(space: Any, rows: int = 1000) -> Any:
+    """Draw observations [rows, ...] of a space, the same in `make_sb3.py` and in tests."""
+    generator = np.random.default_rng(7)
+    if hasattr(space, "spaces"):
+        return {key: observations(part, rows) for key, part in space.spaces.items()}
+    if space.dtype == np.uint8:
+        brightest = generator.integers(1, 256, (rows, 1, 1, space.shape[2]))
+        return generator.integers(0, brightest, (rows, *space.shape), endpoint=True).astype(np.uint8)
+    if hasattr(space, "n"):
+        return generator.integers(0, space.n, rows)
+    scale = np.minimum(space.high, 3.0)
+    return (generator.uniform(-1, 1, (rows, *scale.shape)) * scale).astype(space.dtype)
 
 
 class Random(gymnasium.Env[Any, Any]):
@@ -24,14 +38,14 @@ class Random(gymnasium.Env[Any, Any]):
 
 
 class Pictures(Random):
-    """Bytes of pictures with the colors last."""
+    """Images with colors last."""
 
     observation_space = spaces.Box(0, 255, (36, 40, 3), np.uint8)
     action_space = spaces.Discrete(4)
 
 
 class Parts(Random):
-    """A dictionary: a picture, numbers, a class."""
+    """A dictionary of an image, numbers and a class."""
 
     observation_space = spaces.Dict(
         {
@@ -44,7 +58,7 @@ class Parts(Random):
 
 
 class Places(Random):
-    """A dictionary of numbers, and classes as actions."""
+    """A dictionary of numbers, with classes as actions."""
 
     observation_space = spaces.Dict(
         {"here": spaces.Box(-5, 5, (2,), np.float32), "there": spaces.Box(-5, 5, (2, 2), np.float64)}

@@ -1,4 +1,4 @@
-"""An exported policy acts as the agent it came from, on every kind of space; nothing else can be in its files."""
+"""An exported policy acts like its agent on all kinds of spaces, and its files execute no other code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from rlplug_core.types import MASK, Spec
 from tests.tables import for_each
 
 CLOCK = Clock(1)
-#: Wide outputs, so that no two actions are nearly as good.
+#: Large outputs, so that no two actions are almost equally good.
 NET = Net(hidden=(16,), output_gain=1.0)
 VECTOR = spaces.Box(-3, 3, (5,), np.float32)
 BOUNDED = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32))
@@ -73,12 +73,12 @@ def policy_agent(spec: Spec, net: Net = NET) -> PolicyAgent:
     return PolicyAgent(PolicyNetwork(spec, net), Seeds(1))
 
 
-def exported(agent: Any, spec: Spec, where: Path, own: spaces.Space[Any] | None = None) -> Any:
-    return read(write(where / "policy", agent, DetachedEnv(spec, own or spec.action), {"wrap": []})).agent
+def export(agent: Any, spec: Spec, folder: Path) -> Any:
+    return read(write(folder / "policy", agent, DetachedEnv(spec, spec.action), {"wrap": []})).agent
 
 
 def seen(space: spaces.Space[Any], count: int) -> Any:
-    """So many random observations."""
+    """Return random observations."""
     every = batch_space(space, count)
     every.seed(3)
     return dict_of(every.sample())
@@ -88,7 +88,7 @@ def dict_of(tree: Any) -> Any:
     return {key: dict_of(part) for key, part in tree.items()} if isinstance(tree, dict) else tree
 
 
-def assert_acts_alike(agent: Any, other: Any, space: spaces.Space[Any], count: int = 500) -> None:
+def assert_same_actions(agent: Any, other: Any, space: spaces.Space[Any], count: int = 500) -> None:
     obs, first = seen(space, count), np.ones(count, bool)
     mine = agent.act(obs, first, agent.initial(count), CLOCK, explore=False).action
     theirs = other.act(obs, first, other.initial(count), CLOCK).action
@@ -97,24 +97,24 @@ def assert_acts_alike(agent: Any, other: Any, space: spaces.Space[Any], count: i
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5)
     else:
         np.testing.assert_array_equal(mine, theirs)
-    assert len(np.unique(mine, axis=0)) > 1  # or any policy would be alike
+    assert len(np.unique(mine, axis=0)) > 1  # a constant policy would prove nothing
 
 
 @pytest.mark.parametrize("kind", OBSERVATIONS)
-def test_the_same_actions_on_every_kind_of_observations(kind: str, tmp_path: Path) -> None:
+def test_export_has_the_same_actions_for_all_observations(kind: str, tmp_path: Path) -> None:
     spec = Spec(OBSERVATIONS[kind], ACTIONS["discrete"], 1, "Any-v0")
     agent = policy_agent(spec)
-    assert_acts_alike(agent, exported(agent, spec, tmp_path), spec.obs)
+    assert_same_actions(agent, export(agent, spec, tmp_path), spec.obs)
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
-def test_the_same_actions_of_every_kind(kind: str, tmp_path: Path) -> None:
+def test_export_has_the_same_actions_of_all_kinds(kind: str, tmp_path: Path) -> None:
     spec = Spec(VECTOR, ACTIONS[kind], 1, "Any-v0")
     agent = policy_agent(spec)
-    assert_acts_alike(agent, exported(agent, spec, tmp_path), spec.obs)
+    assert_same_actions(agent, export(agent, spec, tmp_path), spec.obs)
 
 
-def test_every_other_agent_acts_alike(tmp_path: Path) -> None:
+def test_export_of_every_agent_has_the_same_actions(tmp_path: Path) -> None:
     torch.manual_seed(1)
     choice, box = Spec(VECTOR, ACTIONS["discrete"], 1, "A-v0"), Spec(VECTOR, ACTIONS["box"], 1, "B-v0")
     agents: list[tuple[Any, Spec]] = [
@@ -124,38 +124,38 @@ def test_every_other_agent_acts_alike(tmp_path: Path) -> None:
         (EpsilonGreedy(PerAgent(lambda: QNetwork(choice, NET), 3), constant(0.1), Seeds(1)), choice),  # type: ignore[arg-type]
     ]
     for number, (agent, spec) in enumerate(agents):
-        assert_acts_alike(agent, exported(agent, spec, tmp_path / str(number)), spec.obs, 501)
+        assert_same_actions(agent, export(agent, spec, tmp_path / str(number)), spec.obs, 501)
     with pytest.raises(UsageError, match="each of 3 agents has its own network, and there are 4 observations"):
-        assert_acts_alike(agent, read(tmp_path / "3" / "policy").agent, spec.obs, 4)
+        assert_same_actions(agent, read(tmp_path / "3" / "policy").agent, spec.obs, 4)
 
 
-def test_observations_are_normalized_as_before(tmp_path: Path) -> None:
+def test_export_normalizes_observations(tmp_path: Path) -> None:
     spec = Spec(VECTOR, ACTIONS["box"], 1, "Any-v0")
     agent = policy_agent(spec, Net(hidden=(16,), output_gain=1.0, normalize_obs=True))
     plain = agent.act(seen(VECTOR, 9), np.ones(9, bool), None, CLOCK, explore=False).action
     norm: Any = agent.network.encoder.norm.norm
     norm.update(torch.randn(500, 5) * 7 + 3, torch.ones(500))
     assert not np.allclose(plain, agent.act(seen(VECTOR, 9), np.ones(9, bool), None, CLOCK, explore=False).action)
-    assert_acts_alike(agent, exported(agent, spec, tmp_path), spec.obs)
+    assert_same_actions(agent, export(agent, spec, tmp_path), spec.obs)
 
 
 @pytest.mark.parametrize("values", [False, True], ids=["policy", "values"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_memory_is_carried_and_forgotten_alike(cell: Any, values: bool, tmp_path: Path) -> None:
+def test_export_keeps_and_resets_memory(cell: Any, values: bool, tmp_path: Path) -> None:
     torch.manual_seed(1)
     spec = Spec(VECTOR, ACTIONS["discrete" if values else "box"], 1, "Any-v0")
     agent: Any = (
         MemoryGreedy(RecurrentQ(spec, NET, cell, 8, dueling=True), constant(0.1), Seeds(1))
         if values else MemoryAgent(RecurrentPolicy(spec, NET, cell, 8), Seeds(1))
     )  # fmt: skip
-    other = exported(agent, spec, tmp_path)
+    other = export(agent, spec, tmp_path)
     mine, theirs, generator = agent.initial(50), other.initial(50), np.random.default_rng(2)
     for _ in range(200):
         obs = generator.normal(size=(50, 5)).astype(np.float32)
         first = generator.random(50) < 0.1
-        one, two = agent.act(obs, first, mine, CLOCK, explore=False), other.act(obs, first, theirs, CLOCK)
-        np.testing.assert_allclose(one.action, two.action, rtol=0, atol=1e-5)
-        mine, theirs = one.recurrent_state, two.recurrent_state
+        acts = agent.act(obs, first, mine, CLOCK, explore=False), other.act(obs, first, theirs, CLOCK)
+        np.testing.assert_allclose(acts[0].action, acts[1].action, rtol=0, atol=1e-5)
+        mine, theirs = (act.recurrent_state for act in acts)
 
 
 @for_each("space", [
@@ -163,19 +163,19 @@ def test_memory_is_carried_and_forgotten_alike(cell: Any, values: bool, tmp_path
         spaces.Box(-np.inf, np.inf, (2,), np.float64), spaces.Tuple((spaces.Discrete(2), BOUNDED)),
         spaces.Dict({"b": spaces.Discrete(2), "a": spaces.Box(0, 1, (1,), np.float32)}), OBSERVATIONS["parts"],
     ])  # fmt: skip
-def test_spaces_survive_json(space: spaces.Space[Any]) -> None:
+def test_spaces_round_trip_through_json(space: spaces.Space[Any]) -> None:
     assert space_from_json(json.loads(json.dumps(space_to_json(space)))) == space
 
 
-def test_canonical_actions_mean_the_environments_own() -> None:
+def test_to_env_action_converts_canonical_actions() -> None:
     own = spaces.Tuple((spaces.Discrete(3, start=7), spaces.Dict({"x": BOUNDED})))
     gear, parts = to_env_action(own, np.array([[2, 0.5, -1], [0, -3, 1]], np.float32))
     assert gear.tolist() == [9, 7]
     np.testing.assert_array_equal(parts["x"], np.array([[1, 0], [-2, 10]], np.float32))
 
 
-def test_actions_of_a_box_of_integers_count_from_its_bounds() -> None:
-    """Such a Box may have any number of dimensions; its canonical actions are the choices of one row of places."""
+def test_to_env_action_adds_the_bounds_of_integer_boxes() -> None:
+    """Such a Box can have any number of dimensions; its canonical actions are a vector of choices."""
     own = spaces.Box(np.array([[[-1], [2]]]), np.array([[[3], [120]]]), dtype=np.int8)
     action, expected = np.array([[4, 0], [1, 118]]), np.array([[[[3], [2]]], [[[0], [120]]]], np.int8)
     both = to_env_action(spaces.Dict({"x": own, "y": spaces.Discrete(9)}), np.hstack([action, [[5], [6]]]))
@@ -184,62 +184,62 @@ def test_actions_of_a_box_of_integers_count_from_its_bounds() -> None:
         assert all(own.contains(row) for row in found)
 
 
-def test_written_files_are_checked(tmp_path: Path) -> None:
+def test_existing_or_changed_exports_raise(tmp_path: Path) -> None:
     spec = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0")
-    place = write(tmp_path / "policy", policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []})
+    folder = write(tmp_path / "policy", policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []})
     with pytest.raises(UsageError, match="exists already; name another place"):
-        write(place, policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []})
-    content = bytearray((place / TENSORS).read_bytes())
+        write(folder, policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []})
+    content = bytearray((folder / TENSORS).read_bytes())
     content[-1] ^= 1
-    (place / TENSORS).write_bytes(content)
+    (folder / TENSORS).write_bytes(content)
     with pytest.raises(RlplugError, match="has changed since it was written"):
-        read(place)
+        read(folder)
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_directory_that_a_killed_export_left_is_replaced(
+def test_directory_of_a_killed_export_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
 ) -> None:
-    """Each kill left a hidden directory for good, and a fault while it was deleted failed a complete export."""
+    """Each kill once left a hidden directory, and an error during its deletion failed a complete export."""
     out = tmp_path / "policy"
     if exists:
         out.mkdir()
     hidden = (out if exists else tmp_path) / ".policy.tmp"
     (hidden / "policy").mkdir(parents=True)
-    (hidden / "policy" / "half").write_bytes(b"1")
+    (hidden / "policy" / "partial").write_bytes(b"1")
     synced: list[str] = []
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
-    with new_directory(out) as place:
-        place.mkdir()
-        (place / "whole").write_bytes(b"2")
-    assert [path.name for path in tmp_path.rglob("*")] == ["policy", "whole"]
-    assert [Path(path).name for path in synced] == ["whole", "policy", tmp_path.name]
+    with new_directory(out) as folder:
+        folder.mkdir()
+        (folder / "complete").write_bytes(b"2")
+    assert [path.name for path in tmp_path.rglob("*")] == ["policy", "complete"]
+    assert [Path(path).name for path in synced] == ["complete", "policy", tmp_path.name]
 
 
-COUNTING = spaces.Discrete(3, start=5)
+FROM_FIVE = spaces.Discrete(3, start=5)
 
 
 @pytest.mark.parametrize(
     "space",
     [
-        COUNTING, spaces.MultiDiscrete([2, 3], start=[4, -7]), spaces.Box(2, 3, (2,), np.int64),
-        spaces.Dict({"kind": COUNTING, "at": VECTOR}),
+        FROM_FIVE, spaces.MultiDiscrete([2, 3], start=[4, -7]), spaces.Box(2, 3, (2,), np.int64),
+        spaces.Dict({"kind": FROM_FIVE, "at": VECTOR}),
     ],
     ids=str,
 )  # fmt: skip
-def test_programs_are_traced_on_observations_that_there_are(space: spaces.Space[Any], tmp_path: Path) -> None:
+def test_trace_uses_valid_observations(space: spaces.Space[Any], tmp_path: Path) -> None:
     spec = Spec(space, ACTIONS["discrete"], 1, "Any-v0")
     policy = policy_agent(spec)
     example = dict(zip(leaves(seen(space, 2)), Flat(greedy(policy), spec.obs).example(), strict=True))
     for name, part in leaves(space.spaces if isinstance(space, spaces.Dict) else space).items():
         assert all(part.contains(row) for row in example[name].numpy()), name
-    place = write(tmp_path / "policy", policy, DetachedEnv(spec, spec.action), {"wrap": []}, torchscript=True)
-    assert {path.name for path in place.iterdir()} == {JSON, TENSORS, "policy.pt"}
+    folder = write(tmp_path / "policy", policy, DetachedEnv(spec, spec.action), {"wrap": []}, torchscript=True)
+    assert {path.name for path in folder.iterdir()} == {JSON, TENSORS, "policy.pt"}
 
 
-def test_a_key_that_gives_only_the_number_of_rows_is_not_an_input() -> None:
-    """Tracing takes the number from the first key; a module that takes it from a key itself needs this key."""
+def test_unused_keys_are_not_inputs() -> None:
+    """The trace reads the number of rows from the first key. If a module reads it from a key, this key is an input."""
 
     class Plan(nn.Module):
         def __init__(self, key: str) -> None:
@@ -255,17 +255,17 @@ def test_a_key_that_gives_only_the_number_of_rows_is_not_an_input() -> None:
         assert flat.names == graph["inputs"] == names
 
 
-@pytest.mark.parametrize("there", [False, True], ids=["new", "empty"])
-def test_an_export_is_whole_or_not_there(there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec, place = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0"), tmp_path / "policy"
-    if there:
-        place.mkdir()
+@pytest.mark.parametrize("exists", [False, True], ids=["new", "empty"])
+def test_failed_export_leaves_no_files(exists: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, folder = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0"), tmp_path / "policy"
+    if exists:
+        folder.mkdir()
     before = sorted(tmp_path.rglob("*"))
     monkeypatch.setattr(formats, "write_torchscript", _fail)
     with pytest.raises(RuntimeError, match="torch has no room"):
-        write(place, policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []}, "A policy.", torchscript=True)
+        write(folder, policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []}, "A policy.", torchscript=True)
     assert sorted(tmp_path.rglob("*")) == before
-    write(place, policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []}, "A policy.")
+    write(folder, policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []}, "A policy.")
     assert {path.name for path in tmp_path.rglob("*")} == {"policy", JSON, TENSORS, "README.md"}
 
 
@@ -276,19 +276,19 @@ def _fail(*_: object) -> None:
 @pytest.mark.parametrize(
     "name", ["aten.from_file.default", "aten.save.default", "os.system", "operator.call", "aten.x.y"]
 )
-def test_a_program_calls_nothing_but_core_operations(name: str, tmp_path: Path) -> None:
+def test_program_calls_only_core_operations(name: str, tmp_path: Path) -> None:
     with pytest.raises(RlplugError, match="not one of torch's core operations"):
         operation(name)
     spec = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0")
-    place = write(tmp_path / "policy", policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []})
-    whole = json.loads((place / JSON).read_bytes())
-    whole["program"]["steps"][0][1] = name
-    (place / JSON).write_text(json.dumps(whole))
+    folder = write(tmp_path / "policy", policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []})
+    content = json.loads((folder / JSON).read_bytes())
+    content["program"]["steps"][0][1] = name
+    (folder / JSON).write_text(json.dumps(content))
     with pytest.raises(RlplugError, match="not one of torch's core operations"):
-        read(place)
+        read(folder)
 
 
-def test_an_agent_nobody_can_write_down_is_refused(tmp_path: Path) -> None:
+def test_agent_without_an_export_raises(tmp_path: Path) -> None:
     spec = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0")
     with pytest.raises(UsageError, match=r"a object cannot be exported; its author can give it a method exported\(\)"):
         write(tmp_path / "policy", object(), DetachedEnv(spec, spec.action), {})  # type: ignore[arg-type]

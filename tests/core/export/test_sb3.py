@@ -1,4 +1,4 @@
-"""Imported policies of Stable-Baselines3 act as their models; hostile files execute nothing."""
+"""Imported policies of Stable-Baselines3 act like their models, and hostile files execute nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import pickle
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +17,11 @@ from rlplug_core import load
 from rlplug_core.errors import UsageError
 from rlplug_core.export.inert_pickle import array_of, read_pickle
 from rlplug_core.runs import Run, import_sb3
+from tests.core.export.sb3_envs import observations
 from tests.tables import for_each
 
 HERE = Path(__file__).parent / "sb3"
-#: As in `make_sb3.py`, which needs Stable-Baselines3.
+#: Environments of `make_sb3.py`, which needs Stable-Baselines3.
 ENVS = {
     "ppo-cartpole": "CartPole-v1",
     "ppo-pendulum": "Pendulum-v1",
@@ -38,7 +38,7 @@ OTHERS = {
     "dqn-pictures": f"{HERE.parent}/sb3_envs.py:Pictures",
     "sac-parts": f"{HERE.parent}/sb3_envs.py:Parts",
 }
-#: Models inside `VecNormalize`, which has a file of its own.
+#: Models with a file of `VecNormalize`.
 NORMALIZED = {"a2c-places": f"{HERE.parent}/sb3_envs.py:Places", "ppo-normalized": "Pendulum-v1"}
 
 
@@ -49,44 +49,30 @@ class Bomb:
         return os.system, ("touch executed",)
 
 
-def observations(space: object, rows: int = 1000) -> Any:
-    """As in `make_sb3.py`."""
-    generator = np.random.default_rng(7)
-    if hasattr(space, "spaces"):
-        return {key: observations(part, rows) for key, part in space.spaces.items()}
-    if space.dtype == np.uint8:  # type: ignore[attr-defined]
-        brightest = generator.integers(1, 256, (rows, 1, 1, space.shape[2]))  # type: ignore[attr-defined]
-        return generator.integers(0, brightest, (rows, *space.shape), endpoint=True).astype(np.uint8)  # type: ignore[attr-defined]
-    if hasattr(space, "n"):
-        return generator.integers(0, space.n, rows)
-    scale = np.minimum(space.high, 3.0)  # type: ignore[attr-defined]
-    return (generator.uniform(-1, 1, (rows, *scale.shape)) * scale).astype(space.dtype)  # type: ignore[attr-defined]
-
-
 @for_each("name, env", [*ENVS.items(), *OTHERS.items(), *NORMALIZED.items()])
-def test_an_imported_policy_acts_as_its_model(tmp_path: Path, name: str, env: str) -> None:
-    """The same action for each observation; the two libraries round continuous ones differently."""
+def test_imported_policy_has_the_actions_of_its_model(tmp_path: Path, name: str, env: str) -> None:
+    """The two libraries round continuous actions differently."""
     statistics = HERE / f"{name}.pkl" if name in NORMALIZED else None
     policy = load(import_sb3(HERE / f"{name}.zip", env, tmp_path / name, statistics))
     expected = np.load(HERE / f"{name}.npy")
     obs = observations(policy.observation_space)
     assert len(expected) == 1000
-    if name.endswith("pictures"):  # convolutions take a while
+    if name.endswith("pictures"):  # convolutions are slow
         obs, expected = obs[:200], expected[:200]
     actions = policy(obs)
-    assert len(np.unique(expected)) > 1  # a constant policy would show nothing
+    assert len(np.unique(expected)) > 1  # a constant policy would prove nothing
     if expected.dtype.kind == "i":
         np.testing.assert_array_equal(actions, expected)
     else:
         np.testing.assert_allclose(actions, expected, rtol=0, atol=2e-6)
 
 
-def test_an_imported_policy_is_evaluated_like_a_run(tmp_path: Path) -> None:
+def test_imported_policy_can_be_evaluated(tmp_path: Path) -> None:
     run = Run(import_sb3(HERE / "ppo-cartpole.zip", "CartPole-v1", tmp_path / "policy"))
     assert run.evaluate(3).episodes == 3
 
 
-def test_another_environment_is_refused(tmp_path: Path) -> None:
+def test_other_environments_and_missing_files_raise(tmp_path: Path) -> None:
     for env, words in (("Acrobot-v1", "4 numbers for observations"), ("Pendulum-v1", "4 numbers for observations")):
         with pytest.raises(UsageError, match=words):
             import_sb3(HERE / "ppo-cartpole.zip", env, tmp_path / "policy")
@@ -95,16 +81,16 @@ def test_another_environment_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "policy").exists()
 
 
-def changed(place: Path, **parts: bytes) -> Path:
-    """A copy of a model with other parts."""
-    with zipfile.ZipFile(HERE / "ppo-cartpole.zip") as old, zipfile.ZipFile(place, "w") as new:
+def copy_with(path: Path, **parts: bytes) -> Path:
+    """Copy a model with other parts; an empty part is left out."""
+    with zipfile.ZipFile(HERE / "ppo-cartpole.zip") as old, zipfile.ZipFile(path, "w") as new:
         for name in old.namelist():
             if parts.get(name) != b"":
                 new.writestr(name, parts.get(name, old.read(name)))
-    return place
+    return path
 
 
-def test_hostile_models_are_one_sentence_and_execute_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_models_raise_and_execute_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with zipfile.ZipFile(HERE / "ppo-cartpole.zip") as model:
         data = json.loads(model.read("data"))
@@ -120,25 +106,25 @@ def test_hostile_models_are_one_sentence_and_execute_nothing(tmp_path: Path, mon
     own = {**data, "policy_class": {"__module__": "evil"}}
     swish = {**data, "policy_kwargs": {"activation_fn": "<class 'evil.Swish'>"}}
     cases = {
-        "a pickle in place of weights": ({"policy.pth": pickle.dumps(Bomb())}, "cannot be read"),
+        "a pickle instead of weights": ({"policy.pth": pickle.dumps(Bomb())}, "cannot be read"),
         "a pickle among the weights": ({"policy.pth": bomb.getvalue()}, "cannot be read"),
         "a pickle in the data": ({"data": pickle.dumps(Bomb())}, "cannot be read"),
         "no weights": ({"policy.pth": b""}, "cannot be read"),
         "no data": ({"data": b""}, "cannot be read"),
-        "data that nest": ({"data": b"[" * 100_000}, "cannot be read"),
-        "data that are a list": ({"data": b"[]"}, "other types"),
+        "deeply nested data": ({"data": b"[" * 100_000}, "cannot be read"),
+        "a list as data": ({"data": b"[]"}, "other types"),
         "one convolution": ({"policy.pth": cnn.getvalue()}, "convolutions"),
-        "an extractor of one's own": ({"policy.pth": extractor.getvalue()}, "features_extractor.mine"),
-        "a layer too few": ({"policy.pth": less.getvalue()}, "no layer action_net"),
-        "a class of one's own": ({"data": json.dumps(own).encode()}, "policies of Stable-Baselines3"),
+        "a custom extractor": ({"policy.pth": extractor.getvalue()}, "features_extractor.mine"),
+        "a missing layer": ({"policy.pth": less.getvalue()}, "no layer action_net"),
+        "a custom class": ({"data": json.dumps(own).encode()}, "policies of Stable-Baselines3"),
         "an unknown activation": ({"data": json.dumps(swish).encode()}, "activation Swish"),
     }
     for name, (parts, words) in cases.items():
         with pytest.raises(UsageError) as caught:
-            import_sb3(changed(tmp_path / "model.zip", **parts), "CartPole-v1", tmp_path / "policy")
-        said = str(caught.value)
-        assert words in said, (name, said)
-        assert said.isprintable(), (name, said)
+            import_sb3(copy_with(tmp_path / "model.zip", **parts), "CartPole-v1", tmp_path / "policy")
+        message = str(caught.value)
+        assert words in message, (name, message)
+        assert message.isprintable(), (name, message)
     (tmp_path / "text.zip").write_text("no archive")
     with pytest.raises(UsageError, match="cannot be read"):
         import_sb3(tmp_path / "text.zip", "CartPole-v1", tmp_path / "policy")
@@ -146,36 +132,34 @@ def test_hostile_models_are_one_sentence_and_execute_nothing(tmp_path: Path, mon
     assert not (tmp_path / "policy").exists()
 
 
-def test_hostile_statistics_are_one_sentence_and_execute_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hostile_statistics_raise_and_execute_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    whole = (HERE / "ppo-normalized.pkl").read_bytes()
+    statistics = (HERE / "ppo-normalized.pkl").read_bytes()
     cases = {
         "a bomb": (pickle.dumps(Bomb()), "no VecNormalize"),
         "an old bomb": (b"cos\nsystem\n(S'touch executed'\ntR.", "instruction GLOBAL"),
-        "a bomb in its state": (whole[:-2] + pickle.dumps({"clip_obs": Bomb()})[2:-1] + b"ub.", ""),
-        "half": (whole[: len(whole) // 2], ""),
+        "a bomb in its state": (statistics[:-2] + pickle.dumps({"clip_obs": Bomb()})[2:-1] + b"ub.", ""),
+        "half a file": (statistics[: len(statistics) // 2], ""),
         "text": (b"no pickle", ""),
-        "nothing": (b"", ""),
+        "an empty file": (b"", ""),
         "endless lists": (b"\x80\x04" + b"]" * 2_000_000 + b".", "instructions"),
         "a huge length": (b"\x80\x05\x96" + b"\xff" * 7 + b"\x00.", ""),
-        "other numbers": (whole.replace(b"f8", b"O8"), "floats"),
-        "an infinite mean": (_with_mean(whole, np.inf), "do not fit"),
+        "other numbers": (statistics.replace(b"f8", b"O8"), "floats"),
+        "an infinite mean": (_with_mean(statistics, np.inf), "do not fit"),
         "another environment": ((HERE / "a2c-places.pkl").read_bytes(), "other observations"),
     }
     for name, (content, words) in cases.items():
         (tmp_path / "statistics.pkl").write_bytes(content)
         with pytest.raises(UsageError) as caught:
             import_sb3(HERE / "ppo-normalized.zip", "Pendulum-v1", tmp_path / "policy", "statistics.pkl")
-        said = str(caught.value)
-        assert words in said, (name, said)
-        assert said.isprintable(), (name, said)
+        message = str(caught.value)
+        assert words in message, (name, message)
+        assert message.isprintable(), (name, message)
     assert not (tmp_path / "executed").exists()
     assert not (tmp_path / "policy").exists()
 
 
 def _with_mean(data: bytes, value: float) -> bytes:
-    """The file with another number in the mean of the observations."""
+    """Return the file with another mean of the first observation."""
     mean = array_of(read_pickle(data).state["obs_rms"].state["mean"])
     return data.replace(mean[:1].tobytes(), np.array([value]).tobytes())

@@ -1,4 +1,4 @@
-"""A shared program is run only if it handles few numbers; the bound of each step holds."""
+"""Limits on the numbers that a program computes, and bounds of its steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlplug_core.export.program import Program, operation
 from rlplug_core.export.step_sizes import SHAPED, numbers
 
 WIDE, TALL, MASK = torch.ones(1, 5), torch.ones(3, 1), torch.ones(3, 5) > 0
-#: Arguments of each operation that is listed, with shapes that expand if it allows that.
+#: Arguments of the operations, with shapes that broadcast if the operation allows it.
 STEPS: dict[str, list[Any]] = {
     "aten._to_copy.default": [WIDE],
     "aten.add.Tensor": [WIDE, TALL],
@@ -42,14 +42,14 @@ STEPS: dict[str, list[Any]] = {
 }
 
 
-def test_the_bound_of_a_step_is_never_below_what_it_writes() -> None:
+def test_numbers_is_an_upper_bound() -> None:
     functions = {name: operation(name) for name in STEPS}
-    assert {str(one) for one in functions.values()} >= SHAPED
+    assert {str(function) for function in functions.values()} >= SHAPED
     wrong = []
     for name, function in functions.items():
         result = function(*STEPS[name])
         written = result.numel() if isinstance(result, torch.Tensor) else 0
-        read = sum(one.numel() for one in STEPS[name] if isinstance(one, torch.Tensor))
+        read = sum(argument.numel() for argument in STEPS[name] if isinstance(argument, torch.Tensor))
         bound = numbers(function, STEPS[name])
         wrong += [] if bound is not None and bound >= written + read else [f"{name}: {bound} < {written} + {read}"]
     assert not wrong
@@ -61,21 +61,21 @@ def program(*steps: list[Any]) -> Program:
     return Program(graph, {})
 
 
-def doubled(times: int) -> Program:
-    """Return a program whose last step gives 2^times numbers."""
+def double(times: int) -> Program:
+    """Make a program with a last step that returns 2^times numbers."""
     names = ["x", *(f"s{number}" for number in range(times))]
     return program(*([new, "aten.cat.default", [[{"value": old}, {"value": old}]], {}] for old, new in pairwise(names)))
 
 
-def test_a_program_that_grows_step_by_step_is_refused_before_it_fills_the_memory() -> None:
+def test_check_refuses_programs_with_large_results() -> None:
     inputs = {"x": torch.ones(1)}
-    doubled(10).check(inputs, 2**28)
-    doubled(26).check(inputs, 2**28)  # too large to run, and checked with shapes
+    double(10).check(inputs, 2**28)
+    double(26).check(inputs, 2**28)  # too large to run, and checked with shapes
     with pytest.raises(RlplugError, match="gives 536,870,912 numbers; do not use it"):
-        doubled(40).check(inputs, 2**28)
+        double(40).check(inputs, 2**28)
 
 
-def test_a_small_program_with_a_wrong_step_is_refused() -> None:
+def test_program_with_an_invalid_step_raises() -> None:
     wrong = program(["a", "aten.permute.default", [{"value": "x"}, [5, 6]], {}])
     for call in (lambda: wrong({"x": torch.ones(1)}), lambda: wrong.check({"x": torch.ones(1)}, 2**28)):
         with pytest.raises(RlplugError, match="this export's program does not run"):

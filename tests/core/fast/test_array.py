@@ -1,4 +1,4 @@
-"""Every function of the fast room against autograd: values and gradients, at every magnitude."""
+"""Values and gradients of all functions of `FastTensor` against autograd, for numbers of every magnitude."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from torch.nn import functional
 
 from rlplug_core.accelerator import room
 from rlplug_core.batches import clipped_surrogate, value_error
-from rlplug_core.fast.array import FastTensor, from_tensor
+from rlplug_core.fast.array import FastTensor
 from rlplug_core.fast.gradients import Gradients, NoFastPath
 from rlplug_core.learning.estimators import standardize
 from rlplug_core.learning.losses import (
     advantage_weight,
-    categorical_projection,
     cross_entropy,
     expectile_loss,
     quantile_huber,
@@ -30,19 +29,19 @@ from rlplug_core.nets.q_networks import gather_actions
 pytestmark = pytest.mark.usefixtures("loops")
 room()
 
-#: Numbers of every magnitude that float32 has.
+#: Numbers of every magnitude of float32.
 MAGNITUDES = [0.0, -0.0, 1e-45, -1e-45, 1e-38, 1e-20, 0.3, -0.7, 1.0, -1.0, 5.0, -30.0, 100.0, -1e19, 1e38, -1e38]
 LIMITS = [np.inf, -np.inf, np.nan]
 
-#: Functions of one array [B]; those that lie by a rounding more than others say how much.
+#: Functions of one array [B].
 UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": lambda a: -a,
     "add a number": lambda a: a + 2.5,
     "subtract from a number": lambda a: 1 - a,
     "times a number": lambda a: a * 3.0,
     "over a number": lambda a: a / 4,
-    "a number over it": lambda a: 2.0 / a,
-    "times nothing": lambda a: 0.0 * a + a,
+    "a number over an array": lambda a: 2.0 / a,
+    "times 0": lambda a: 0.0 * a + a,
     "power": lambda a: a**2,
     "torch.pow": lambda a: torch.pow(a, 3),
     "exp": lambda a: a.exp(),
@@ -95,7 +94,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def leaf(values: Any, found: list[Any]) -> FastTensor:
-    """An array with a gradient, which is added up in a list."""
+    """Make an array that appends its gradients to a list."""
 
     def backward(gradient: Any, into: Gradients) -> list[Any]:
         found.append(np.array(gradient))
@@ -105,7 +104,7 @@ def leaf(values: Any, found: list[Any]) -> FastTensor:
 
 
 def compare(function: Callable[..., Any], arrays: list[Any], *, near: float = 1e-6) -> None:
-    """Values and gradients of a function are those of autograd, with NaN for NaN."""
+    """Compare values and gradients of a function with those of autograd, including NaN."""
     tensors = [torch.tensor(each, requires_grad=True) for each in arrays]
     expected = function(*tensors)
     weight = torch.linspace(0.5, 1.5, expected.numel()).reshape(expected.shape).to(expected.dtype)
@@ -116,12 +115,12 @@ def compare(function: Callable[..., Any], arrays: list[Any], *, near: float = 1e
         (result * weight).sum().backward_into(Gradients({}))
         gradients = [sum(own, np.zeros_like(each)) for own, each in zip(found, arrays, strict=True)]
     np.testing.assert_allclose(result.value, expected.detach().numpy(), rtol=near, atol=near)
-    for one, other in zip(gradients, wanted, strict=True):
-        np.testing.assert_allclose(one, other.numpy(), rtol=near, atol=near)
+    for gradient, expected in zip(gradients, wanted, strict=True):
+        np.testing.assert_allclose(gradient, expected.numpy(), rtol=near, atol=near)
 
 
 def faults(table: dict[str, Any], check: Callable[[str], None]) -> list[str]:
-    """Call a check for each name of a table; return the names with the first line of what failed."""
+    """Check each name of a table, and return the failures with their first lines."""
     found = []
     for name in table:
         try:
@@ -131,7 +130,7 @@ def faults(table: dict[str, Any], check: Callable[[str], None]) -> list[str]:
     return found
 
 
-def test_functions_of_one_array_are_those_of_torch() -> None:
+def test_functions_of_one_array_equal_torch() -> None:
     def check(name: str) -> None:
         moderate = [value for value in MAGNITUDES if abs(value) < 1e4] if name in ("sum", "mean") else MAGNITUDES
         compare(UNARY[name], [np.array(moderate, np.float32)])
@@ -141,14 +140,14 @@ def test_functions_of_one_array_are_those_of_torch() -> None:
     assert not faults(UNARY, check)
 
 
-def test_functions_of_two_arrays_are_those_of_torch() -> None:
+def test_functions_of_two_arrays_equal_torch() -> None:
     def check(name: str) -> None:
-        one, other = np.random.default_rng(1).standard_normal((2, 9)).astype(np.float32)
-        compare(BINARY[name], [one, other], near=1e-5)
+        a, b = np.random.default_rng(1).standard_normal((2, 9)).astype(np.float32)
+        compare(BINARY[name], [a, b], near=1e-5)
         for scale in (1e-30, 1e-3, 1e15):
-            compare(BINARY[name], [one * np.float32(scale), other * np.float32(scale)], near=1e-4)
-        one[0] = other[0]  # of equal ones each has its share of the gradient
-        compare(BINARY[name], [one, other], near=1e-5)
+            compare(BINARY[name], [a * np.float32(scale), b * np.float32(scale)], near=1e-4)
+        a[0] = b[0]  # equal numbers share the gradient
+        compare(BINARY[name], [a, b], near=1e-5)
 
     assert not faults(BINARY, check)
 
@@ -158,7 +157,7 @@ def values(*shape: int, seed: int = 0) -> Any:
 
 
 ACTION = torch.tensor([0, 2, 1, 2, 0])
-#: Functions of an array [5, 3], and one of [5, 4] for those with two numbers for each of two.
+#: Functions of an array [5, 3].
 ROWS: dict[str, Callable[[Any], Any]] = {
     "log_softmax": lambda a: a.log_softmax(-1),
     "gather": lambda a: a.gather(-1, ACTION.unsqueeze(1)),
@@ -186,43 +185,32 @@ ROWS: dict[str, Callable[[Any], Any]] = {
     "layer norm": lambda a: functional.layer_norm(a, (3,)),
 }
 LAYER = nn.Linear(3, 2)
-TARGETS = torch.from_numpy(values(5, 4, seed=1))
 
 
 def sum_of(parts: Any) -> Any:
-    one, other = parts
-    return one + 0.5 * other
+    first, second = parts
+    return first + 0.5 * second
 
 
-def test_functions_of_rows_are_those_of_torch() -> None:
+def test_functions_of_rows_equal_torch() -> None:
     assert not faults(ROWS, lambda name: compare(ROWS[name], [values(5, 3)], near=1e-4))
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
-def test_heads_of_numbers_have_autograds_gradients(scale: float) -> None:
+def test_gaussian_heads_equal_torch(scale: float) -> None:
     action = torch.from_numpy(values(5, 2, seed=3))
     outputs = values(5, 4) * np.float32([scale, scale, 1, 1])
     compare(lambda a: sum_of(Gaussian((2,)).log_prob_and_entropy(a, action)), [outputs], near=1e-3)
     outputs[0, 2:] = 4, -25  # beyond the bounds of log standard deviations
-    compare(lambda a: sum_of(two(SquashedGaussian((2,)).draw(a, action))), [outputs], near=1e-3)
+
+    def squashed(a: Any) -> Any:
+        drawn, log_prob = SquashedGaussian((2,)).draw(a, action)
+        return drawn.sum(1) + 0.5 * log_prob
+
+    compare(squashed, [outputs], near=1e-3)
 
 
-def two(parts: Any) -> Any:
-    action, log_prob = parts
-    return action.sum(1), log_prob
-
-
-def test_projections_are_those_of_tensors() -> None:
-    probability = torch.from_numpy(np.abs(values(5, 7)))
-    reward, discount = torch.from_numpy(values(2, 5)).unbind()
-    support = torch.linspace(-2, 2, 7)
-    expected = categorical_projection(probability, reward, discount, support)
-    found = categorical_projection(*map(from_tensor, (probability, reward, discount)), support)  # type: ignore[arg-type]
-    np.testing.assert_allclose(found.value, expected.numpy(), atol=1e-5)  # type: ignore[attr-defined]
-
-
-def test_the_gradient_of_a_saturated_tanh_is_zero() -> None:
-    """As autograd's: a loop of numba's kept one."""
+def test_gradient_of_saturated_tanh_is_zero() -> None:
     layer = nn.Linear(1, 1)
     nn.init.ones_(layer.weight)
     nn.init.zeros_(layer.bias)
@@ -240,7 +228,7 @@ def test_the_gradient_of_a_saturated_tanh_is_zero() -> None:
     np.testing.assert_array_equal(gradient[:, 0], [0, 0, 1, 0, 0, np.nan])
 
 
-REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+NO_FAST_PATH: dict[str, tuple[Callable[[Any], Any], str]] = {
     "unknown function": (functional.gelu, "gelu"),
     "unknown method": (lambda a: a.cumsum(0), "Tensor.cumsum"),
     "a branch on values": (lambda a: 1 if a.sum() > 0 else 2, "a branch"),
@@ -252,13 +240,13 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-def test_what_has_no_fast_path_says_which_function() -> None:
-    for function, message in REFUSED.values():
+def test_no_fast_path_names_the_function() -> None:
+    for function, message in NO_FAST_PATH.values():
         with pytest.raises(NoFastPath, match=message):
             function(leaf(values(3), []))
 
 
-def test_gradients_reach_parameters_in_a_loss() -> None:
+def test_loss_has_gradients_in_parameters() -> None:
     scale = nn.Parameter(torch.tensor([2.0]))
     into = Gradients({scale: np.zeros(1, np.float32)})
     ((scale * leaf(values(4), [])).sum() + scale).sum().backward_into(into)
@@ -266,7 +254,7 @@ def test_gradients_reach_parameters_in_a_loss() -> None:
     assert not into.zero
 
 
-def test_a_tensor_without_a_gradient_is_a_constant() -> None:
+def test_tensor_without_gradient_is_a_constant() -> None:
     result = Tensor([2.0]) * FastTensor(np.ones(3, np.float32))
     assert isinstance(result, FastTensor)
     assert result.value.tolist() == [2, 2, 2]

@@ -1,4 +1,4 @@
-"""Batches of arrays: they behave as batches of tensors, which are made when they are read."""
+"""Batches of arrays behave like batches of tensors; a read makes the tensor."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def both() -> tuple[Samples, Samples]:
     return held, plain
 
 
-def equal(one: Batch, other: Batch) -> None:
-    for name in (each.name for each in fields(other)):
-        theirs, ours = getattr(other, name), getattr(one, name)
+def assert_equal(batch: Batch, expected: Batch) -> None:
+    for name in (each.name for each in fields(expected)):
+        theirs, ours = getattr(expected, name), getattr(batch, name)
         tree_map(lambda a, b: torch.testing.assert_close(a, b, rtol=0, atol=0), theirs, ours)
         assert (theirs is None) == (ours is None)
 
 
-def test_a_batch_of_arrays_reads_as_tensors_on_the_same_memory() -> None:
+def test_fields_are_tensors_on_the_same_memory() -> None:
     held, plain = both()
     array: Any = observations(held)["a"]
     assert isinstance(array, np.ndarray)
@@ -54,52 +54,52 @@ def test_a_batch_of_arrays_reads_as_tensors_on_the_same_memory() -> None:
     assert held.obs["a"][0, 0] == 5
     assert held.weight is held.weight
     held.obs["a"][0, 0] = plain.obs["a"][0, 0]
-    equal(held, plain)
+    assert_equal(held, plain)
 
 
-@pytest.mark.parametrize("change", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
-def test_a_copy_holds_tensors(change: Any) -> None:
+@pytest.mark.parametrize("change", [copy.copy, copy.deepcopy, lambda batch: pickle.loads(pickle.dumps(batch))])
+def test_copies_hold_tensors(change: Any) -> None:
     held, plain = both()
     result = change(held)
     assert type(result) is Samples
-    equal(result, plain)
+    assert_equal(result, plain)
 
 
-def test_a_loss_sees_a_field_that_was_replaced() -> None:
-    """A batch is converted once for all losses, until one of its fields changes."""
+def test_loss_uses_replaced_fields() -> None:
+    """A batch is converted once for all losses, and again after one of its fields changes."""
     held, _ = both()
     assert _to_fast(held) is _to_fast(held)
     held.target = held.target * 2
     np.testing.assert_array_equal(_to_fast(held).target.value, held.target.numpy())
 
 
-def test_changes_of_fields_are_those_of_tensors() -> None:
+def test_replaced_fields_equal_those_of_tensors() -> None:
     held, plain = both()
     double = replace(held, share=held.counts, target=held.target * 2)
     assert type(double) is Samples
-    equal(double, replace(plain, share=plain.counts, target=plain.target * 2))
+    assert_equal(double, replace(plain, share=plain.counts, target=plain.target * 2))
     held.advantage = plain.advantage + 1
     assert torch.equal(held.advantage, plain.advantage + 1)
-    equal(
+    assert_equal(
         held.take(torch.tensor([1, 3])), replace(plain, share=None, advantage=held.advantage).take(torch.tensor([1, 3]))
     )
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 9])
-def test_minibatches_are_those_of_tensors(size: int) -> None:
+def test_minibatches_equal_those_of_tensors(size: int) -> None:
     held, plain = both()
     parts = held.minibatches(size, np.random.default_rng(1)), plain.minibatches(size, np.random.default_rng(1))
-    for one, other in zip(*parts, strict=True):
-        equal(one, other)
+    for pair in zip(*parts, strict=True):
+        assert_equal(*pair)
 
 
-def test_parts_in_order_are_those_of_tensors() -> None:
+def test_split_equals_that_of_tensors() -> None:
     parts = arrays(6)
     shaped = [*parts[:3], *parts[3:6], parts[4][:, None], np.arange(6), {}]
     share = torch.full((2,), 0.5)
     plain = Transitions(*(tree_map(torch.from_numpy, part) for part in shaped))
-    for one, other in zip(from_arrays(Transitions, shaped).split(2, share), plain.split(2, share), strict=True):
-        equal(one, other)
+    for pair in zip(from_arrays(Transitions, shaped).split(2, share), plain.split(2, share), strict=True):
+        assert_equal(*pair)
 
 
 READERS: dict[str, Any] = {
@@ -118,7 +118,7 @@ READERS: dict[str, Any] = {
 }
 
 
-def test_every_reader_of_metrics_gets_tensors() -> None:
+def test_every_read_of_metrics_returns_tensors() -> None:
     faults = []
     for name, read in READERS.items():
         metrics: Any = Metrics({"a": FastTensor(np.float32(0.25))})  # type: ignore[arg-type,dict-item]
@@ -134,7 +134,7 @@ def test_every_reader_of_metrics_gets_tensors() -> None:
 
 
 @pytest.mark.parametrize("read_before", [False, True])
-def test_metrics_are_merged_without_a_read(read_before: bool) -> None:
+def test_merge_does_not_convert_metrics(read_before: bool) -> None:
     metrics: Any = Metrics({"a": FastTensor(np.float32(1))})  # type: ignore[arg-type,dict-item]
     if read_before:
         assert metrics["a"].item() == 1
@@ -145,7 +145,7 @@ def test_metrics_are_merged_without_a_read(read_before: bool) -> None:
     assert all(type(value) is Tensor for value in metrics.values())
 
 
-def test_noise_and_the_device_need_no_tensors() -> None:
+def test_noise_and_to_do_not_convert_arrays() -> None:
     batch, plain = both()
     assert batch.to(torch.device("cpu")) is batch
     drawn = [each.standard_normal(np.random.default_rng(3), (2, 4)) for each in (batch, plain)]

@@ -1,4 +1,4 @@
-"""Acting in numpy gives what torch gives, follows every change of the parameters, and is used only where it may be."""
+"""The forward pass in NumPy equals torch's, follows changes of parameters, and is used only for supported layers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def build(kind: str, obs: spaces.Space[Any], net: Net, action: spaces.Space[Any]
 
 
 def batch(space: spaces.Space[Any], num_envs: int) -> Any:
-    """Samples of a space, stacked."""
+    """Sample a batch of a space."""
     if isinstance(space, spaces.Dict):
         return {name: batch(part, num_envs) for name, part in space.spaces.items()}
     return np.stack([np.asarray(space.sample()) for _ in range(num_envs)])
@@ -83,23 +83,23 @@ def batch(space: spaces.Space[Any], num_envs: int) -> Any:
     st.integers(1, 9),
     st.integers(1, 70),
 )
-def test_numpy_is_torch(
+def test_numpy_forward_equals_torch(
     kind: str, action: Any, hidden: list[int], activation: Any, std: Any, width: int, num_envs: int
 ) -> None:
     torch.manual_seed(width)
     action = action if kind == "policy" else DISCRETE
-    std = std if kind == "policy" and "Box" in str(action) else "free"  # only a Gaussian has one
+    std = std if kind == "policy" and "Box" in str(action) else "free"  # only a Gaussian has a deviation
     module = build(kind, spaces.Box(-1, 1, (width,), np.float32), Net(tuple(hidden), activation, std=std), action)
-    for parameter in module.parameters():  # biases and deviations begin at 0, where much is the same
+    for parameter in module.parameters():  # initial biases and deviations of 0 would hide errors
         nn.init.normal_(parameter, std=0.5)
     plain = fast_forward(module)
     assert isinstance(plain, NumpyForward)
     obs = np.random.default_rng(num_envs).normal(size=(num_envs, width)).astype(np.float32)
-    kept = obs.copy()
+    copy = obs.copy()
     ours, theirs = plain(obs), TorchForward(module)(obs)
     assert ours.dtype == theirs.dtype == np.float32
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(obs, kept)
+    np.testing.assert_array_equal(obs, copy)
     np.testing.assert_array_equal(plain(obs), ours)
     assert not np.shares_memory(plain(obs), ours)
 
@@ -109,8 +109,7 @@ def test_numpy_is_torch(
     ["policy", "critic", "q", "noisy dueling", "categorical", "dueling quantile", "dueling implicit"],
 )
 @pytest.mark.parametrize("name", OBSERVATIONS)
-def test_every_network_acts_on_every_observation(kind: str, name: str) -> None:
-    """Whatever `auto` chooses gives what the module gives."""
+def test_fast_forward_equals_torch_for_every_observation(kind: str, name: str) -> None:
     torch.manual_seed(0)
     module = build(kind, OBSERVATIONS[name], Net(hidden=(8,)))
     OBSERVATIONS[name].seed(0)
@@ -121,12 +120,12 @@ def test_every_network_acts_on_every_observation(kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["vector", "matrix", "bits", "scalar", "numbers", "discrete", "bytes"])
-def test_vectors_and_numbers_of_places_go_through_numpy(name: str) -> None:
+def test_vectors_and_discrete_observations_use_numpy(name: str) -> None:
     assert fast_forward(build("policy", OBSERVATIONS[name], Net())).backend == "numpy"
 
 
 @pytest.mark.parametrize("name", ["image", "dict", "masked"])
-def test_layers_without_numpy_form_use_torch_or_are_refused(name: str) -> None:
+def test_observations_without_numpy_form_use_torch(name: str) -> None:
     module = build("policy", OBSERVATIONS[name], Net())
     assert fast_forward(module).backend == "torch"
     with pytest.raises(UsageError, match="NumPy computes only fully connected layers on the CPU"):
@@ -135,25 +134,25 @@ def test_layers_without_numpy_form_use_torch_or_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("net", [Net(activation="gelu"), Net(layer_norm=True)])
 @pytest.mark.parametrize("kind", ["policy", "critic", "q", "dueling categorical"])
-def test_layers_without_a_numpy_form_go_through_torch(kind: str, net: Net) -> None:
+def test_layers_without_numpy_form_use_torch(kind: str, net: Net) -> None:
     assert fast_forward(build(kind, OBSERVATIONS["vector"], net)).backend == "torch"
 
 
 @pytest.mark.parametrize("activation", ["elu", "silu", "leaky_relu"])
-def test_large_numbers_overflow_nowhere(activation: Any) -> None:
+def test_activations_do_not_overflow(activation: Any) -> None:
     module = build("critic", OBSERVATIONS["vector"], Net((6,), activation))
     obs = np.float32([[1e30] * 4, [-1e30] * 4, [1000] * 4, [-1000] * 4])
     np.testing.assert_allclose(fast_forward(module)(obs), TorchForward(module)(obs), rtol=1e-4)
 
 
-def test_torch_can_be_asked_for() -> None:
+def test_backend_can_be_chosen() -> None:
     module = build("policy", OBSERVATIONS["vector"], Net())
     assert fast_forward(module, "torch").backend == "torch"
     assert fast_forward(module, "numpy").backend == "numpy"
 
 
 class Residual(nn.Module):
-    """Layers like any others, used in another way."""
+    """Dense layers with a sum around them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,7 +162,7 @@ class Residual(nn.Module):
         return obs + self.second(torch.tanh(self.first(obs)))
 
 
-def test_layers_that_are_not_called_in_a_row_are_not_taken_for_such() -> None:
+def test_fast_forward_uses_the_forward_of_a_module() -> None:
     spec = Spec(OBSERVATIONS["vector"], DISCRETE, 1, "here")
     policy = PolicyNetwork(spec, Net(), trunk=(Residual(), 4))
 
@@ -177,7 +176,7 @@ def test_layers_that_are_not_called_in_a_row_are_not_taken_for_such() -> None:
 
 
 class Temperature(nn.Linear):
-    """A layer that is called like a plain one and is none."""
+    """A subclass of `nn.Linear` with another forward."""
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         return 2 * super().forward(features)
@@ -192,15 +191,15 @@ class Temperature(nn.Linear):
         (Beside([nn.Linear(8, 1), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))]), "numpy"),
     ],
 )
-def test_a_head_may_be_fed_by_any_layers(layer: nn.Module, backend: str) -> None:
-    """Layers that can be recorded act in NumPy, and torch computes the others."""
+def test_head_can_have_any_layers(layer: nn.Module, backend: str) -> None:
+    """NumPy computes layers that can be recorded, and torch the others."""
     spec, obs = Spec(OBSERVATIONS["vector"], DISCRETE, 1, "here"), batch(OBSERVATIONS["vector"], 3)
     policy = PolicyNetwork(spec, Net((8,)), make=lambda space, features: (Categorical(3), layer))
     assert fast_forward(policy).backend == backend
     np.testing.assert_allclose(fast_forward(policy)(obs), TorchForward(policy)(obs), rtol=1e-4, atol=1e-5)
 
 
-def test_a_trunk_may_be_shared() -> None:
+def test_policy_and_critic_can_share_a_trunk() -> None:
     spec = Spec(OBSERVATIONS["vector"], DISCRETE, 1, "here")
     trunk = encoder(spec.obs, Net(hidden=(8,)))
     policy, critic = PolicyNetwork(spec, Net(), trunk), Critic(spec, Net(), trunk)
@@ -208,21 +207,21 @@ def test_a_trunk_may_be_shared() -> None:
         [*policy.parameters(), *critic.parameters()], name="network", rule=Adam(), learning_rate=constant(0.1)
     )
     obs = batch(spec.obs, 3)
-    inference_backend, judging = fast_forward(policy), fast_forward(critic)
+    forwards = ((fast_forward(policy), policy), (fast_forward(critic), critic))
     for _ in range(3):
         optimizer.minimize(critic(torch.from_numpy(obs)).sum(), Clock(1))
-        for plain, module in ((inference_backend, policy), (judging, critic)):
+        for plain, module in forwards:
             np.testing.assert_allclose(plain(obs), TorchForward(module)(obs), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("runner", [{}, {"runner": "async", "inline": True, "workers": 2}])
 @pytest.mark.parametrize("env", ["Chain", "Continuous"])
-def test_views_are_never_stale(runner: dict[str, Any], env: str) -> None:
-    """After every update, load and pull the agent acts on the weights that the learner has."""
-    made = make_runner(TINY, f"{ENVS}:{env}", **{"runner": "sync", **runner})
-    actors = [made.actor] if made.name == "sync" else [worker.actor for worker in made.workers]
+def test_agents_use_the_current_weights(runner: dict[str, Any], env: str) -> None:
+    """After each update, load and pull, agents and learners have the same weights."""
+    loop = make_runner(TINY, f"{ENVS}:{env}", **{"runner": "sync", **runner})
+    actors = [loop.actor] if loop.name == "sync" else [worker.actor for worker in loop.workers]
 
-    def look() -> None:
+    def check() -> None:
         for actor in actors:
             agent, learner = actor.agent, actor.learner
             assert isinstance(agent.forward, NumpyForward)
@@ -231,12 +230,12 @@ def test_views_are_never_stale(runner: dict[str, Any], env: str) -> None:
                 expected = TorchForward(module)(actor.obs)
                 np.testing.assert_allclose(plain(actor.obs), expected, rtol=1e-4, atol=1e-5)
 
-    made.run(look)
-    state = made.state_dict()
+    loop.run(check)
+    state = loop.state_dict()
     for actor in actors:
         for parameter in actor.learner.parameters():
             with torch.no_grad():
                 parameter.fill_(0.1)
-    look()
-    made.load_state_dict(state)
-    look()
+    check()
+    loop.load_state_dict(state)
+    check()

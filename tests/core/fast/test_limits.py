@@ -1,4 +1,4 @@
-"""Every compiled loop against the plain code that it stands for, at the limits of float32: one table for all."""
+"""All compiled loops against the plain code at the limits of float32."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from tests.core.fast.test_array import leaf
 from tests.core.fast.test_numba_loops import linear
 
 room()
-#: Infinite, no number, the largest, the smallest, and those between the smallest and 0.
+#: Infinity, NaN, the largest and the smallest numbers, and subnormal ones.
 LIMITS = [np.inf, -np.inf, np.nan, 1e38, -1e38, 1e19, 1e-38, 1e-45, -1e-45, 0.0]
 Kernel = Callable[[float], list[Any]]
 
 
 def numbers(*shape: int, limit: float | None = None, seed: int = 0) -> Any:
-    """Numbers of size 1, with a limit in one place of the second row."""
-    found = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    """Draw normal numbers, and set one of the second row to a limit."""
+    array = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
     if limit is not None:
-        found.reshape(shape[0], -1)[1, 0] = limit
-    return found
+        array.reshape(shape[0], -1)[1, 0] = limit
+    return array
 
 
-def differentiated(function: Callable[[Any], Any], array: Any) -> list[Any]:
-    """The value of a function of an array, and its gradient, but for rows whose value is refused in any case."""
+def differentiate(function: Callable[[Any], Any], array: Any) -> list[Any]:
+    """Return the value of a function of an array, and its gradient for rows with finite values."""
     found: list[Any] = []
     result = function(leaf(array, found))
     parts = result if isinstance(result, tuple) else (result,)
@@ -57,30 +57,30 @@ def differentiated(function: Callable[[Any], Any], array: Any) -> list[Any]:
     return [*(part.value for part in parts), gradient]
 
 
-def rollout_of(limit: float) -> list[Any]:
-    """Advantages and targets; the limit is a value, a next value and a reward, also where an episode ends."""
+def gae_at(limit: float) -> list[Any]:
+    """Return advantages and targets; a value, a next value or a reward is the limit, also at the end of an episode."""
     found = []
     for name in ("reward", "value", "next_value"):
         for end in ("", "terminated", "truncated"):
-            arrays = {one: numbers(4, 2, seed=seed) for seed, one in enumerate(("reward", "value", "next_value"))}
+            arrays = {key: numbers(4, 2, seed=seed) for seed, key in enumerate(("reward", "value", "next_value"))}
             arrays[name][1, 0] = limit
-            ends = {one: np.zeros((4, 2), np.bool_) for one in ("terminated", "truncated")}
+            ends = {key: np.zeros((4, 2), np.bool_) for key in ("terminated", "truncated")}
             if end:
                 ends[end][1, 0] = True
             rollout: Any = SimpleNamespace(reward=arrays["reward"], weight=np.ones((4, 2)), whole=True, **ends)
             advantage, target = gae(rollout, arrays["value"], arrays["next_value"], 0.9, 0.8)
-            # The loop leaves out a value that is subtracted and added again, where the plain code rounds.
+            # The plain code subtracts and adds a value again, which rounds; the loop omits both.
             found += [advantage, target if name != "value" else advantage]
     return found
 
 
-def variance_of(limit: float) -> list[Any]:
+def explained_variance_at(limit: float) -> list[Any]:
     rollout: Any = SimpleNamespace(whole=True)
     return [explained_variance(rollout, numbers(4, 2), numbers(4, 2, limit=limit))]
 
 
-def steps_of(rule: Any) -> Kernel:
-    """Two steps; the limit is a gradient, a parameter, or in the memory of the rule."""
+def rule_at(rule: Any) -> Kernel:
+    """Make two steps; the limit is in the gradient, in the parameters, or in the state of the rule."""
 
     def kernel(limit: float) -> list[Any]:
         found = []
@@ -99,16 +99,16 @@ def steps_of(rule: Any) -> Kernel:
     return kernel
 
 
-def target_of(limit: float) -> list[Any]:
+def target_at(limit: float) -> list[Any]:
     found = []
-    for spoiled in range(2):
-        own, followed = (torch.from_numpy(numbers(80, limit=limit if spoiled == one else None)) for one in range(2))
-        Target(nn.Linear(1, 1), nn.Linear(1, 1)).lerp([own], [followed], 0.25)
-        found.append(own.numpy())
+    for limits in ((limit, None), (None, limit)):
+        target, online = (torch.from_numpy(numbers(80, limit=number)) for number in limits)
+        Target(nn.Linear(1, 1), nn.Linear(1, 1)).lerp([target], [online], 0.25)
+        found.append(target.numpy())
     return found
 
 
-def projection_of(limit: float) -> list[Any]:
+def projection_at(limit: float) -> list[Any]:
     found = []
     for place in range(3):
         for discount in (0.9, 0.0):
@@ -121,10 +121,10 @@ def projection_of(limit: float) -> list[Any]:
     return found
 
 
-def memory_of(cell: str) -> Kernel:
-    """States and gradients of four steps; the limit is in a feature, in the state before, or in a gradient above.
+def memory_at(cell: str) -> Kernel:
+    """Return states and gradients of four steps; a feature, an initial state or an output's gradient is the limit.
 
-    The plain code computes in double precision, because products in torch's gradients overflow before loops' do.
+    The plain code computes in double precision, because torch's gradients overflow earlier than the loops.
     """
 
     def kernel(limit: float) -> list[Any]:
@@ -136,8 +136,8 @@ def memory_of(cell: str) -> Kernel:
         for place, absent in product(("features", "before", "gradient"), (1, 3)):
             shapes = {"features": (8, 3), "before": (2, 4), "gradient": (8, 4)}
             arrays = {
-                one: torch.from_numpy(numbers(*shape, limit=limit if one == place else None)).to(dtype)
-                for one, shape in shapes.items()
+                name: torch.from_numpy(numbers(*shape, limit=limit if name == place else None)).to(dtype)
+                for name, shape in shapes.items()
             }
             features = arrays["features"].requires_grad_()
             before = {part: arrays["before"].clone().requires_grad_() for part in memory.parts}
@@ -151,8 +151,8 @@ def memory_of(cell: str) -> Kernel:
     return kernel
 
 
-def acting_of(limit: float) -> list[Any]:
-    """Actions and log-probabilities of a head for a few rows, and the outputs of networks."""
+def acting_at(limit: float) -> list[Any]:
+    """Return actions and log-probabilities of a head for a few rows, and outputs of networks."""
     head, outputs = Gaussian((2,)), numbers(3, 4, limit=limit)
     found = [head.sample(outputs, numbers(3, 2)), head.host_log_prob(outputs, numbers(3, 2, seed=1))]
     torch.manual_seed(0)
@@ -164,45 +164,48 @@ def acting_of(limit: float) -> list[Any]:
 ACTION = torch.tensor([0, 2, 1])
 SHARES = torch.tensor([0.2, 0.5, 0.8])
 OTHER = torch.from_numpy(numbers(3, 4, seed=1))
-#: Functions of an array [3, 3], of an array [3], and of an array [3, 4] with two numbers for each of two.
+#: Functions of an array [3, 3].
 OF_ROWS: dict[str, Callable[[Any], Any]] = {
     "log_softmax": lambda a: a.log_softmax(-1),
     "categorical": lambda a: Categorical(3).log_prob_and_entropy(a, ACTION),
     "quantile huber": lambda a: quantile_huber(a, SHARES, OTHER),
     "quantile huber of targets": lambda a: quantile_huber(leaf(numbers(3, 3), []), SHARES, a.detach()),
 }
+#: Functions of an array [3].
 OF_VALUES: dict[str, Callable[[Any], Any]] = {
     "huber": lambda a: regression(a, torch.tensor([0.1, 0.2, 0.3]), "huber"),
     "surrogate": lambda a: clipped_surrogate(a, torch.tensor([0.1, -0.2, 0.3]), 0.2),
     "standardized": lambda a: standardize(a.detach(), torch.ones(3)),
 }
+#: Functions of means and deviations [3, 4].
 OF_PAIRS: dict[str, Callable[[Any], Any]] = {
     "gaussian": lambda a: Gaussian((2,)).log_prob_and_entropy(a, torch.from_numpy(numbers(3, 2, seed=3))),
     "squashed gaussian": lambda a: SquashedGaussian((2,)).draw(a, torch.from_numpy(numbers(3, 2, seed=3))),
 }
 KERNELS: dict[str, Kernel] = {
-    "gae": rollout_of,
-    "explained variance": variance_of,
-    **{type(rule).__name__: steps_of(rule) for rule in (Adam(), Adam(weight_decay=0.1), AdamW(), RMSProp())},
-    "target": target_of,
-    "projection": projection_of,
-    "gru": memory_of("gru"),
-    "lstm": memory_of("lstm"),
-    "acting": acting_of,
+    "gae": gae_at,
+    "explained variance": explained_variance_at,
+    **{type(rule).__name__: rule_at(rule) for rule in (Adam(), Adam(weight_decay=0.1), AdamW(), RMSProp())},
+    "target": target_at,
+    "projection": projection_at,
+    "gru": memory_at("gru"),
+    "lstm": memory_at("lstm"),
+    "acting": acting_at,
 }
 for shape, table in (((3, 3), OF_ROWS), ((3,), OF_VALUES), ((3, 4), OF_PAIRS)):
     for name, function in table.items():
-        KERNELS[name] = lambda limit, shape=shape, function=function: differentiated(  # type: ignore[misc]
+        KERNELS[name] = lambda limit, shape=shape, function=function: differentiate(  # type: ignore[misc]
             function, numbers(*shape, limit=limit)
         )
 
 
-def alike(one: Any, other: Any) -> bool:
-    """Whether the same numbers are finite, and those are equal; the optimizer refuses infinite ones as it does NaN."""
-    one = np.asarray(one)
-    other = np.asarray(other)
-    finite = np.isfinite(other)
-    return np.array_equal(np.isfinite(one), finite) and np.allclose(one[finite], other[finite], rtol=1e-4, atol=1e-5)
+def same_numbers(found: Any, expected: Any) -> bool:
+    """Compare finite numbers. Infinity can be NaN, because the optimizer refuses both."""
+    found = np.asarray(found)
+    expected = np.asarray(expected)
+    finite = np.isfinite(expected)
+    same = np.array_equal(np.isfinite(found), finite)
+    return same and np.allclose(found[finite], expected[finite], rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture
@@ -212,16 +215,16 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("quiet")
-def test_compiled_loops_are_the_plain_code_at_the_limits_of_numbers() -> None:
+def test_compiled_loops_equal_plain_code_at_the_limits() -> None:
     pytest.importorskip("numba")
     results: dict[str, dict[tuple[str, float], Any]] = {}
     for library in ("numpy", "numba"):
         with loops_by(library):
             results[library] = {(name, limit): kernel(limit) for name, kernel in KERNELS.items() for limit in LIMITS}
     wrong = [
-        f"{key} result {number}: {one} instead of {other}"
-        for key, expected in results["numpy"].items()
-        for number, (one, other) in enumerate(zip(results["numba"][key], expected, strict=True))
-        if not alike(one, other)
+        f"{key} result {number}: {found} instead of {expected}"
+        for key, plain in results["numpy"].items()
+        for number, (found, expected) in enumerate(zip(results["numba"][key], plain, strict=True))
+        if not same_numbers(found, expected)
     ]
     assert not wrong, "\n".join(wrong)

@@ -1,4 +1,4 @@
-"""Products by oneDNN are those of torch, with gradients of gradients; and who needs torch's own gets it."""
+"""Matrix products by oneDNN and NumPy equal torch's, with second derivatives; unsupported cases use torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHAPES = [(2, 3, 4), (1, 5, 1), (64, 17, 33), (256, 23, 256)]
 
 
 def onednn(*given: Any) -> Any:
-    """The room's product, or torch's own for what it does not take."""
+    """Compute a layer by oneDNN, or by torch if `matmul.linear` does not support it."""
     if torch.compiler.is_compiling():
         return functional.linear(*given)
     result = matmul.linear(*given)
@@ -31,7 +31,7 @@ def onednn(*given: Any) -> Any:
 
 @pytest.fixture
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """oneDNN for products of any size, on whatever machine this is."""
+    """Use oneDNN for products of any size on any machine."""
     monkeypatch.setattr(matmul, "faster", lambda: True)
     monkeypatch.setattr(matmul, "WORTH", 0)
 
@@ -42,8 +42,8 @@ def parts(num_envs: int, inputs: int, outputs: int) -> tuple[Tensor, Tensor, Ten
     return features, weight, bias
 
 
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one with every product that oneDNN makes."""
+def count_products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows by one with each product of oneDNN."""
     calls: list[int] = []
     product = matmul._product
 
@@ -58,32 +58,30 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.usefixtures("_always")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("biased", [True, False])
-def test_values_and_gradients_are_torchs(
-    shape: tuple[int, int, int], biased: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = asked(monkeypatch)
+def test_onednn_equals_torch(shape: tuple[int, int, int], biased: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = count_products(monkeypatch)
     *factors, bias = parts(*shape)
     wanted = [*factors, bias] if biased else factors
-    (mine, slopes, curves), theirs = (
-        derived(linear, factors, bias if biased else None, wanted) for linear in (onednn, functional.linear)
+    ours, theirs = (
+        differentiate(linear, factors, bias if biased else None, wanted) for linear in (onednn, functional.linear)
     )
     assert len(calls) > 6
-    torch.testing.assert_close((mine, slopes, curves), theirs, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-3)
 
 
-def derived(
+def differentiate(
     linear: Callable[..., Tensor], factors: list[Tensor], bias: Tensor | None, wanted: list[Tensor]
 ) -> tuple[Tensor, Any, Any]:
-    """A layer's outputs, the gradients of a function of these, and the gradients of these gradients' size."""
+    """Return the outputs of a layer, gradients of a function of them, and gradients of the squared gradients."""
     outputs = linear(*factors, bias)
-    slopes = torch.autograd.grad(outputs.sigmoid().square().sum(), wanted, create_graph=True)
-    curves = torch.autograd.grad(sum(slope.square().sum() for slope in slopes), wanted)  # type: ignore[arg-type]
-    return outputs, slopes, curves
+    first = torch.autograd.grad(outputs.sigmoid().square().sum(), wanted, create_graph=True)
+    second = torch.autograd.grad(sum(part.square().sum() for part in first), wanted)  # type: ignore[arg-type]
+    return outputs, first, second
 
 
 @pytest.mark.usefixtures("_always")
-def test_only_gradients_that_are_wanted_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = asked(monkeypatch)
+def test_onednn_computes_only_required_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = count_products(monkeypatch)
     for wanted in ((True, True), (True, False), (False, True)):
         features, weight, bias = parts(4, 3, 2)
         for part, wants in zip((features, weight), wanted, strict=True):
@@ -95,22 +93,22 @@ def test_only_gradients_that_are_wanted_are_made(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("_always")
-def test_features_may_have_any_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes out may be changed in place, as activations do."""
-    calls, (_, weight, bias) = asked(monkeypatch), parts(1, 3, 4)
+def test_features_can_have_any_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs can be changed in place, as some activations do."""
+    calls, (_, weight, bias) = count_products(monkeypatch), parts(1, 3, 4)
     for shape in ((2, 5, 3), (2, 1, 5, 3)):
         features = torch.randn(shape, requires_grad=True)
         found, wanted = (linear(features, weight, bias) for linear in (onednn, functional.linear))
         torch.testing.assert_close(found.relu_(), wanted.relu_())
-        slopes = [torch.autograd.grad(one.sum(), (features, weight)) for one in (found, wanted)]
-        torch.testing.assert_close(*slopes)
+        gradients = [torch.autograd.grad(outputs.sum(), (features, weight)) for outputs in (found, wanted)]
+        torch.testing.assert_close(*gradients)
     assert calls
     row = features[0, 0, 0]
     torch.testing.assert_close(onednn(row, weight, bias), functional.linear(row, weight, bias))
 
 
 @pytest.mark.usefixtures("_always")
-def test_non_contiguous_arrays_are_read_correctly() -> None:
+def test_arrays_can_be_non_contiguous() -> None:
     features, weight, bias = parts(6, 4, 8)
     for factors in ((features[::2], weight), (features, weight.flip(0)), (weight.t(), features.repeat(1, 2)[:, :8])):
         given = bias if factors[0].shape[1] == 4 else None
@@ -118,7 +116,7 @@ def test_non_contiguous_arrays_are_read_correctly() -> None:
 
 
 class Watch(TorchFunctionMode):
-    """Notes calls of `functional.linear`, as K-FAC does."""
+    """Counts calls of `functional.linear`, as K-FAC does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,8 +128,8 @@ class Watch(TorchFunctionMode):
 
 
 @pytest.mark.usefixtures("_always")
-def test_who_watches_compiles_traces_or_is_not_in_float32_gets_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, factors = asked(monkeypatch), parts(4, 3, 2)
+def test_modes_compilers_traces_and_float64_use_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, factors = count_products(monkeypatch), parts(4, 3, 2)
     with Watch() as watch:
         onednn(*factors)
     assert watch.seen == 1
@@ -145,8 +143,8 @@ def test_who_watches_compiles_traces_or_is_not_in_float32_gets_torchs_own(monkey
     assert calls == [1]
 
 
-def test_small_products_and_other_machines_get_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = asked(monkeypatch)
+def test_small_products_and_other_machines_use_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = count_products(monkeypatch)
     for faster, rows in ((True, 16), (False, 17)):
         monkeypatch.setattr(matmul, "faster", lambda faster=faster: faster)
         onednn(*parts(rows, 256, 256))
@@ -157,7 +155,7 @@ def test_small_products_and_other_machines_get_torchs_own(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("maker", "family", "capability", "chosen"),
+    ("maker", "family", "capability", "expected"),
     [
         ("AuthenticAMD", 26, "AVX512", True),
         ("AuthenticAMD", 25, "AVX512", False),
@@ -165,8 +163,8 @@ def test_small_products_and_other_machines_get_torchs_own(monkeypatch: pytest.Mo
         ("AuthenticAMD", 26, "AVX2", False),
     ],
 )
-def test_onednn_is_for_wide_units_of_amds(
-    maker: str, family: int, capability: str, chosen: bool, monkeypatch: pytest.MonkeyPatch
+def test_onednn_is_for_avx512_of_amd(
+    maker: str, family: int, capability: str, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matmul, "processor", lambda: (maker, family))
     for backend in ("mkl", "mkldnn"):
@@ -174,14 +172,14 @@ def test_onednn_is_for_wide_units_of_amds(
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: capability)
     matmul.faster.cache_clear()
     try:
-        assert matmul.faster() is chosen
+        assert matmul.faster() is expected
     finally:
         matmul.faster.cache_clear()
 
 
 @pytest.fixture
-def _told_one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process that was told to let numpy's products take one thread, on a processor that oneDNN does not suit."""
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Use one thread for NumPy's products, on a processor on which oneDNN is slower."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     monkeypatch.setattr(matmul, "small_in_numpy", lambda: True)
@@ -190,9 +188,9 @@ def _told_one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.usefixtures("_told_one_thread")
+@pytest.mark.usefixtures("_one_thread")
 @pytest.mark.parametrize(
-    ("threads", "onednn", "size", "numpys"),
+    ("threads", "onednn", "size", "by_numpy"),
     [
         (1, False, matmul.ALONE, True),
         (1, False, matmul.ALONE + 1, False),
@@ -202,13 +200,13 @@ def _told_one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (2, False, matmul.WORTH + 1, False),
     ],
 )
-def test_a_single_thread_leaves_products_to_numpy(
-    threads: int, onednn: bool, size: int, numpys: bool, monkeypatch: pytest.MonkeyPatch
+def test_numpy_computes_small_products(
+    threads: int, onednn: bool, size: int, by_numpy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.set_num_threads(threads)
     monkeypatch.setattr(matmul, "faster", lambda: onednn)
-    asked, from_numpy = [], torch.from_numpy
-    monkeypatch.setattr(torch, "from_numpy", lambda array: asked.append(1) or from_numpy(array))
-    one, other = np.ones((1, size), np.float32), np.ones((size, 1), np.float32)
-    assert matmul.matmul(one, other).item() == pytest.approx(size)
-    assert bool(asked) is not numpys
+    calls, from_numpy = [], torch.from_numpy
+    monkeypatch.setattr(torch, "from_numpy", lambda array: calls.append(1) or from_numpy(array))
+    row, column = np.ones((1, size), np.float32), np.ones((size, 1), np.float32)
+    assert matmul.matmul(row, column).item() == pytest.approx(size)
+    assert bool(calls) is not by_numpy

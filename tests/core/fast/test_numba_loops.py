@@ -1,4 +1,4 @@
-"""Loops that numba compiles: exact enough, honest about what is no number, and left alone where they cannot be."""
+"""Loops compiled by numba: precision, NaN, and when they are used."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ pytestmark = pytest.mark.usefixtures("loops")
 ELU = FUNCTIONS[nn.functional.elu]
 
 
-def over(activation: str, values: list[float]) -> np.ndarray:
-    """An activation of these values and a bias of 0, by loops."""
-    found = pair(activation)
-    assert found is not None
+def apply(activation: str, values: list[float]) -> np.ndarray:
+    """Apply the compiled loop of an activation to values with a bias of 0."""
+    loops = pair(activation)
+    assert loops is not None
     row = np.array([values], np.float32)
-    found[0](row, np.zeros(len(values), np.float32))
+    loops[0](row, np.zeros(len(values), np.float32))
     return row[0]
 
 
-def test_they_are_there_when_numba_may_compile(loops: str) -> None:
+def test_loops_need_numba(loops: str) -> None:
     assert available() == (loops == "numba")
     assert loop_library().split()[0] == loops
     assert (pair("tanh") is None) == (pair("relu") is None) == (loops == "numpy")
     assert pair("elu") is None
 
 
-def test_a_numba_that_refuses_this_numpy_is_named_and_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refusing(name: str) -> None:
+def test_failed_import_of_numba_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
         raise ImportError("Numba needs NumPy 1.26 or less")
 
     pytest.importorskip("numba")
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
-    monkeypatch.setattr(loops_module, "import_module", refusing)
+    monkeypatch.setattr(loops_module, "import_module", refuse)
     why_not_numba.cache_clear()
     how_on.cache_clear()
     assert "cannot be used here: Numba needs NumPy 1.26 or less" in how()
@@ -51,44 +51,44 @@ def test_a_numba_that_refuses_this_numpy_is_named_and_left_alone(monkeypatch: py
     how_on.cache_clear()
 
 
-def test_where_nothing_can_be_kept_loops_are_compiled_anew(loops: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_compile_without_a_cache_directory(loops: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if loops == "numpy":
         pytest.skip("nothing is compiled")
     from rlplug_core.fast.loops import layers as compiled
 
-    asked = []
+    cached = []
 
     def njit(function: object, **options: object) -> object:
-        asked.append(options.pop("cache", False))
-        if asked[-1]:
+        cached.append(options.pop("cache", False))
+        if cached[-1]:
             raise RuntimeError("cannot cache function: no locator available")
         return function
 
     monkeypatch.setattr(compiled.numba, "njit", njit)
-    assert compiled.loop(over) is over
-    assert asked == [True, False]
+    assert compiled.loop(apply) is apply
+    assert cached == [True, False]
 
 
-def test_tanh_is_within_a_few_roundings_everywhere(loops: str) -> None:
+def test_tanh_is_precise(loops: str) -> None:
     if loops == "numpy":
         pytest.skip("numpy's own")
     values = [*np.linspace(-12, 12, 4001), 1e-30, -1e-8, 1e30, np.inf, -np.inf]
-    np.testing.assert_allclose(over("tanh", values), np.tanh(np.array(values)), rtol=5e-7, atol=1e-37)
-    far = np.linspace(6, 12, 200_001)  # beyond 1 the slope of a squashed action would have the wrong sign
-    assert np.abs(over("tanh", [*far, *-far])).max() <= 1
+    np.testing.assert_allclose(apply("tanh", values), np.tanh(np.array(values)), rtol=5e-7, atol=1e-37)
+    far = np.linspace(6, 12, 200_001)  # a value above 1 would give the gradient of a squashed action the wrong sign
+    assert np.abs(apply("tanh", [*far, *-far])).max() <= 1
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_nan_stays_nan(loops: str, activation: str) -> None:
+def test_activations_keep_nan(loops: str, activation: str) -> None:
     if loops == "numpy":
         pytest.skip("numpy's own")
-    assert np.isnan(over(activation, [0.5, np.nan, -0.5])).tolist() == [False, True, False]
+    assert np.isnan(apply(activation, [0.5, np.nan, -0.5])).tolist() == [False, True, False]
 
 
-def test_layers_have_them_only_where_they_fit(loops: str) -> None:
+def test_only_float32_layers_with_bias_have_loops(loops: str) -> None:
     layers = nn.Linear(2, 3), nn.Linear(2, 3).double(), nn.Linear(2, 3, bias=False)
-    made = [LinearOp(*layer.parameters(), then=TANH) for layer in layers]
-    assert [layer.loops is not None for layer in made] == [loops == "numba", False, False]
+    ops = [LinearOp(*layer.parameters(), then=TANH) for layer in layers]
+    assert [op.loops is not None for op in ops] == [loops == "numba", False, False]
 
 
 def linear(
@@ -97,9 +97,9 @@ def linear(
     return LinearOp(*nn.Linear(inputs, outputs, dtype=dtype).parameters(), then=then)
 
 
-@pytest.mark.parametrize(("rows", "looped"), [(1, True), (FEW, True), (FEW + 1, False)])
-def test_few_rows_go_through_all_layers_in_one_loop(
-    loops: str, rows: int, looped: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("rows", "one_loop"), [(1, True), (FEW, True), (FEW + 1, False)])
+def test_one_loop_computes_all_layers_for_few_rows(
+    loops: str, rows: int, one_loop: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layers = [linear(4, 5), linear(5, 5), linear(5, 2, None)]
     values = np.random.default_rng(0).normal(size=(rows, 4)).astype(np.float32)
@@ -108,11 +108,11 @@ def test_few_rows_go_through_all_layers_in_one_loop(
         expected = layer.forward(expected)[0]
     calls = count_layers(monkeypatch)
     np.testing.assert_allclose(dense(layers)(values), expected, rtol=1e-5, atol=1e-6)
-    assert len(calls) == (0 if looped and loops == "numba" else 3)
+    assert len(calls) == (0 if one_loop and loops == "numba" else 3)
 
 
 def count_layers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rows of every call of a single layer from now on."""
+    """Return a list that gets the number of rows of each call of a single layer."""
     calls: list[int] = []
     forward = LinearOp.forward
     monkeypatch.setattr(LinearOp, "forward", lambda op, values: calls.append(len(values)) or forward(op, values))  # type: ignore[func-returns-value]
@@ -133,27 +133,27 @@ def test_other_layers_are_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -
         assert calls == [1] * len(layers)
 
 
-def test_nan_in_an_observation_gives_nan_in_its_row_only() -> None:
+def test_nan_in_a_row_does_not_change_other_rows() -> None:
     outputs = dense([linear(2, 3, RELU), linear(3, 2, None)])(np.array([[1, np.nan], [1, 2]], np.float32))
     assert np.isnan(outputs[0]).all()
     assert np.isfinite(outputs[1]).all()
 
 
 @pytest.mark.parametrize("rule", [Adam(weight_decay=0.1), AdamW(weight_decay=0.1), RMSProp()])
-def test_steps_are_those_in_double_precision(rule: Adam | RMSProp) -> None:
+def test_rules_equal_double_precision(rule: Adam | RMSProp) -> None:
     generator = torch.Generator().manual_seed(1)
-    one = torch.randn(1000, generator=generator) * 0.1
-    two = one.double()
-    of_one, of_two = rule.start(one), rule.start(two)
+    parameters = torch.randn(1000, generator=generator) * 0.1
+    doubles = parameters.double()
+    state, state_of_doubles = rule.start(parameters), rule.start(doubles)
     for _ in range(20):
-        slopes = torch.randn(1000, generator=generator) * 10 ** torch.randint(-6, 1, (1000,), generator=generator)
-        rule.step(one, slopes, of_one, 1e-2)
-        rule.step(two, slopes.double(), of_two, 1e-2)
-    torch.testing.assert_close(one.double(), two, rtol=2e-6, atol=2e-7)
+        gradient = torch.randn(1000, generator=generator) * 10 ** torch.randint(-6, 1, (1000,), generator=generator)
+        rule.step(parameters, gradient, state, 1e-2)
+        rule.step(doubles, gradient.double(), state_of_doubles, 1e-2)
+    torch.testing.assert_close(parameters.double(), doubles, rtol=2e-6, atol=2e-7)
 
 
-def test_a_step_with_an_infinite_mean_square_is_that_of_the_formula(loops: str) -> None:
-    """0, as in torch, and NaN if the gradient is infinite; the compiled division by a root gave NaN for all."""
+def test_step_with_infinite_mean_square_is_0(loops: str) -> None:
+    """As in torch, and NaN if the gradient is infinite. A compiled division by a root once gave NaN for all."""
     if loops == "numpy":
         pytest.skip("numpy's own")
     from rlplug_core.fast.loops.learning import rmsprop
@@ -164,9 +164,8 @@ def test_a_step_with_an_infinite_mean_square_is_that_of_the_formula(loops: str) 
     np.testing.assert_array_equal(parameters, np.array([1, 1, 1, 1, np.nan] * 80, np.float32))
 
 
-def test_views_are_of_the_tensors_that_they_are_asked_for() -> None:
-    of_host, one, two = HostViews(), torch.zeros(2), torch.ones(2)
-    first = of_host.of(one, two)
-    assert of_host.of(one, two) is first
-    of_host.of(two, one)[0][0] = 7
-    assert two.tolist() == [7, 1]
+def test_host_views_share_memory_with_tensors() -> None:
+    views, zeros, ones = HostViews(), torch.zeros(2), torch.ones(2)
+    assert views.of(zeros, ones) is views.of(zeros, ones)
+    views.of(ones, zeros)[0][0] = 7
+    assert ones.tolist() == [7, 1]

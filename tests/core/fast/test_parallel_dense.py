@@ -1,4 +1,4 @@
-"""Dense networks on several threads give what autograd gives."""
+"""Dense networks on several threads equal autograd."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ room()
 
 @pytest.fixture(autouse=True)
 def _two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Two of torch's, on any processor and for the smallest networks."""
+    """Use two threads on any processor and for the smallest networks."""
     pytest.importorskip("scipy")
     monkeypatch.setattr(parallel_dense, "WORTH", 0)
     for name in ("available", "small_in_numpy"):
@@ -46,29 +46,29 @@ def network(activation: type[nn.Module], hidden: tuple[int, ...] = (7, 6)) -> nn
     return nn.Sequential(*layers[:-1])
 
 
-def recorded(module: nn.Module) -> Program:
+def record(module: nn.Module) -> Program:
     recording: Any = Recorder()
     program = Program(module, module(recording))
     program.check()
     return program
 
 
-def together(networks: list[nn.Sequential]) -> tuple[ParallelDense, Gradients, Any]:
-    """All networks in one memory, the passes through all, and their gradient."""
-    parameters = [one for each in networks for one in each.parameters()]
+def join(networks: list[nn.Sequential]) -> tuple[ParallelDense, Gradients, Any]:
+    """Put networks into one memory, and return their passes, gradients and the flat gradient."""
+    parameters = [parameter for each in networks for parameter in each.parameters()]
     _, gradient = flatten(parameters)
     flat = gradient.numpy()
-    ends = np.cumsum([one.numel() for one in parameters])[:-1]
+    ends = np.cumsum([parameter.numel() for parameter in parameters])[:-1]
     parts = zip(parameters, np.split(flat, ends), strict=True)
-    into = Gradients({one: part.reshape(one.shape) for one, part in parts})
-    return ParallelDense([recorded(one) for one in networks]), into, flat
+    into = Gradients({parameter: part.reshape(parameter.shape) for parameter, part in parts})
+    return ParallelDense([record(each) for each in networks]), into, flat
 
 
-def autograds(networks: list[nn.Sequential], obs: Any, above: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the outputs, the gradient of the observations and that of all weights, by autograd."""
+def autograd(networks: list[nn.Sequential], obs: Any, above: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Return outputs, the gradient of observations and that of all weights, by autograd."""
     tensor = torch.from_numpy(obs).requires_grad_()
-    outputs = torch.stack([one(tensor) for one in networks])
-    parameters = [one for each in networks for one in each.parameters()]
+    outputs = torch.stack([each(tensor) for each in networks])
+    parameters = [parameter for each in networks for parameter in each.parameters()]
     below, *own = torch.autograd.grad(outputs, [tensor, *parameters], torch.from_numpy(above))
     return outputs.detach(), below, torch.cat([gradient.ravel() for gradient in own])
 
@@ -79,24 +79,24 @@ def numbers(*shape: int) -> Any:
 
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
 @pytest.mark.parametrize(("count", "threads"), [(1, 2), (2, 2), (3, 4)])
-def test_outputs_and_gradients_are_autograds(activation: type[nn.Module], count: int, threads: int) -> None:
+def test_parallel_dense_equals_autograd(activation: type[nn.Module], count: int, threads: int) -> None:
     torch.set_num_threads(threads)
     networks = [network(activation) for _ in range(count)]
-    through, into, flat = together(networks)
+    through, into, flat = join(networks)
     obs = numbers(ROWS, INPUTS)
     above = numbers(count, ROWS, OUTPUTS)
-    expected, below, own = autograds(networks, obs, above)
+    expected, below, own = autograd(networks, obs, above)
     assert through.pays(obs)
     result = through(FastTensor(obs, (), lambda gradient, into: ()))
     assert result.backward_of is not None
     (found,) = result.backward_of(above, into)
-    for one, other in ((result.value, expected), (found, below), (flat, own)):
-        np.testing.assert_allclose(one, other.numpy(), rtol=1e-3, atol=1e-4)
-    result.backward_of(above, into)  # and it is added to what is there
+    for array, tensor in ((result.value, expected), (found, below), (flat, own)):
+        np.testing.assert_allclose(array, tensor.numpy(), rtol=1e-3, atol=1e-4)
+    result.backward_of(above, into)  # gradients accumulate
     np.testing.assert_allclose(flat, 2 * own.numpy(), rtol=1e-3, atol=2e-4)
 
 
-def test_at_the_limits_of_numbers_outputs_and_gradients_are_autograds() -> None:
+def test_parallel_dense_equals_autograd_at_the_limits() -> None:
     """The other loops are in `test_limits.py`."""
     wrong = []
     for activation in (nn.ReLU, nn.Tanh):
@@ -105,24 +105,24 @@ def test_at_the_limits_of_numbers_outputs_and_gradients_are_autograds() -> None:
             obs[:4, 0] = limits
             above = numbers(2, ROWS, OUTPUTS)
             networks = [network(activation) for _ in range(2)]
-            through, into, flat = together(networks)
-            expected, below, own = autograds(networks, obs, above)
+            through, into, flat = join(networks)
+            expected, below, own = autograd(networks, obs, above)
             assert through.pays(obs)
             result = through(FastTensor(obs, (), lambda gradient, into: ()))
             assert result.backward_of is not None
             with np.errstate(all="ignore"):
                 (found,) = result.backward_of(above, into)
             pairs = ((result.value, expected), (found, below), (flat, own))
-            for part, (one, other) in enumerate(pairs):
-                finite = other.isfinite().numpy()
-                same = np.array_equal(np.isfinite(one), finite)
-                if not (same and np.allclose(one[finite], other.numpy()[finite], rtol=1e-3, atol=1e-4)):
+            for part, (array, tensor) in enumerate(pairs):
+                finite = tensor.isfinite().numpy()
+                same = np.array_equal(np.isfinite(array), finite)
+                if not (same and np.allclose(array[finite], tensor.numpy()[finite], rtol=1e-3, atol=1e-4)):
                     wrong.append((activation.__name__, limits, part))
     assert not wrong
 
 
-def test_networks_of_other_layers_go_layer_by_layer() -> None:
-    through, _, _ = together([network(nn.ReLU), network(nn.Tanh)])
+def test_other_networks_and_float64_are_not_parallel() -> None:
+    through, _, _ = join([network(nn.ReLU), network(nn.Tanh)])
     assert not through.pays(numbers(ROWS, INPUTS))
-    through, _, _ = together([network(nn.ReLU)])
+    through, _, _ = join([network(nn.ReLU)])
     assert not through.pays(numbers(ROWS, INPUTS).astype(np.float64))

@@ -1,4 +1,4 @@
-"""The kernels behind a gradient step are torch's own, called by themselves; norm and clip in numpy are torch's too."""
+"""Kernels of a gradient step equal torch's optimizers, and norm and clipping equal torch's functions."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def gradients(size: int) -> list[torch.Tensor]:
         (AdamW(), lambda p: torch.optim.AdamW([p], lr=1e-2, eps=1e-5, fused=True)),
     ],
 )
-def test_the_kernel_alone_gives_the_bits_of_torchs_optimizer(
+def test_kernel_gives_the_bits_of_torch_optimizers(
     ours: Adam, theirs: object, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It counts no steps by itself and is no public interface of torch: a release that changes it fails here."""
+    """The kernel is not public in torch: a release that changes it fails here. It does not count steps."""
     monkeypatch.setattr(kernels, "loop_module", lambda name: None)
     parameters, reference = torch.ones(size), nn.Parameter(torch.ones(size))
     state, optimizer = ours.start(parameters), theirs(reference)  # type: ignore[operator]
@@ -44,8 +44,8 @@ def test_the_kernel_alone_gives_the_bits_of_torchs_optimizer(
     assert state["steps"] == STEPS
 
 
-class Noted:
-    """A rule that only keeps the gradient it is given."""
+class RecordingRule:
+    """A rule that only records the gradient."""
 
     def start(self, parameters: torch.Tensor) -> dict[str, torch.Tensor]:
         return {}
@@ -56,10 +56,10 @@ class Noted:
 
 @pytest.mark.parametrize("clip", [None, 1e-3, 1.0, 1e6])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_norm_and_clip_are_torchs(clip: float | None, dtype: torch.dtype) -> None:
+def test_norm_and_clipping_equal_torch(clip: float | None, dtype: torch.dtype) -> None:
     torch.manual_seed(5)
     net = nn.Linear(9, 4).to(dtype)
-    data, rule = torch.randn(6, 9).to(dtype), Noted()
+    data, rule = torch.randn(6, 9).to(dtype), RecordingRule()
     optimizer = Optimizer(net.parameters(), name="a", rule=rule, learning_rate=constant(1.0), max_grad_norm=clip)
     net(data).square().sum().backward()
     wanted = optimizer.gradient.clone()

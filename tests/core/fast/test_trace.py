@@ -1,4 +1,4 @@
-"""Networks are recorded once: outputs and gradients are those of their own forward."""
+"""Recorded networks: outputs and gradients equal those of their forward."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ room()
 
 SPEC = Spec(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), 1, "Any-v0")
 BOX = Spec(SPEC.obs, spaces.Box(-1, 1, (2,), np.float32), 1, "Any-v0")
-PLACES = Spec(spaces.Discrete(5, start=2), spaces.Discrete(2), 1, "Any-v0")
+CELLS = Spec(spaces.Discrete(5, start=2), spaces.Discrete(2), 1, "Any-v0")
 NETS = {
     "tanh": Net(hidden=(8, 8)),
     "relu": Net(hidden=(7,), activation="relu"),
@@ -41,8 +41,8 @@ NETS = {
 }
 
 
-class Whole(nn.Module):
-    """A third party's network, which is recorded as ours are."""
+class ThirdParty(nn.Module):
+    """A third party's network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,9 +59,9 @@ NETWORKS: dict[str, Callable[[Net], nn.Module]] = {
     "policy over numbers": lambda net: PolicyNetwork(BOX, net),
     "critic": lambda net: Critic(SPEC, net),
     "critic with popart": lambda net: Critic(SPEC, net, popart=True),
-    "one-hot observations": lambda net: Critic(PLACES, net),
+    "one-hot observations": lambda net: Critic(CELLS, net),
     "deterministic policy": lambda net: DeterministicPolicy(BOX, net),
-    "a third party's": lambda net: Whole(),
+    "a third party's": lambda net: ThirdParty(),
 }
 VALUES: dict[str, Callable[..., QNetwork]] = {
     "values": lambda net, **more: QNetwork(SPEC, net, **more),
@@ -70,18 +70,17 @@ VALUES: dict[str, Callable[..., QNetwork]] = {
 }
 
 
-def observations(made: nn.Module) -> Tensor:
+def observations(module: nn.Module) -> Tensor:
     torch.manual_seed(1)
-    one_hot = any(type(part).__name__ == "OneHot" for part in made.modules())
+    one_hot = any(type(part).__name__ == "OneHot" for part in module.modules())
     return torch.randint(2, 7, (6,)) if one_hot else torch.randn(6, 3)
 
 
-def compare(made: nn.Module, plain: Tensor, fast: Any) -> None:
-    """Outputs and gradients of all parameters are those of autograd."""
+def compare(module: nn.Module, plain: Tensor, fast: Any) -> None:
+    """Compare outputs and gradients of all parameters with autograd."""
     weight = torch.linspace(-1, 1, plain.numel()).reshape(plain.shape)
     (plain * weight).sum().backward()
-    arrays = {one: np.zeros(one.shape, np.float32) for one in made.parameters()}
-    into = Gradients(arrays)
+    into = Gradients({parameter: np.zeros(parameter.shape, np.float32) for parameter in module.parameters()})
     (fast * FastTensor(weight.numpy())).sum().backward_into(into)
     np.testing.assert_allclose(fast.value, plain.detach().numpy(), rtol=1e-4, atol=1e-5)
     for parameter, array in into.items():
@@ -91,53 +90,53 @@ def compare(made: nn.Module, plain: Tensor, fast: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_networks_are_their_own_forward(name: str) -> None:
+def test_recorded_networks_equal_forward(name: str) -> None:
     for net in NETS.values():
         check_network(NETWORKS[name](net))
 
 
-def check_network(made: nn.Module) -> None:
-    obs = observations(made)
-    compare(made, made(obs), made(FastTensor(obs.numpy())))
+def check_network(module: nn.Module) -> None:
+    obs = observations(module)
+    compare(module, module(obs), module(FastTensor(obs.numpy())))
     with torch.no_grad():
-        result: Any = made(FastTensor(obs.numpy()))
+        result: Any = module(FastTensor(obs.numpy()))
     assert not result.requires_grad
-    np.testing.assert_allclose(result.value, made(obs).detach().numpy(), rtol=1e-4, atol=1e-5)
-    assert len(PROGRAMS[id(made)][1]) == 1
+    np.testing.assert_allclose(result.value, module(obs).detach().numpy(), rtol=1e-4, atol=1e-5)
+    assert len(PROGRAMS[id(module)][1]) == 1
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_action_values_are_their_own_forward(name: str) -> None:
+def test_recorded_q_networks_equal_forward(name: str) -> None:
     kinds: list[Any] = [None, "independent", "factorized"]
     for net, dueling, noisy in product(NETS.values(), (False, True), kinds):
         check_action_values(VALUES[name](net, dueling=dueling, noisy=noisy))
 
 
-def check_action_values(made: QNetwork) -> None:
-    obs: Any = observations(made)
-    draws = made.noise(np.random.default_rng(0), 2)
+def check_action_values(module: QNetwork) -> None:
+    obs: Any = observations(module)
+    draws = module.noise(np.random.default_rng(0), 2)
     for noise in (*draws, None):
         held: Any = None if noise is None else FastTensor(noise.numpy())
-        fast: Any = made.distribution(FastTensor(obs.numpy()), held)  # type: ignore[arg-type]
-        compare(made, made.distribution(obs, noise), fast)
+        fast: Any = module.distribution(FastTensor(obs.numpy()), held)  # type: ignore[arg-type]
+        compare(module, module.distribution(obs, noise), fast)
 
 
 @pytest.mark.parametrize("atoms", [None, 4])
-def test_several_critics_are_their_own_forward(atoms: int | None) -> None:
+def test_recorded_critics_equal_forward(atoms: int | None) -> None:
     for net in NETS.values():
         check_critics(ActionCritics(lambda net=net: ActionCritic(BOX, net, atoms=atoms), 3), atoms)
 
 
-def check_critics(made: ActionCritics, atoms: int | None) -> None:
+def check_critics(module: ActionCritics, atoms: int | None) -> None:
     obs, action = torch.randn(6, 3), torch.randn(6, 2)
     arrays: Any = FastTensor(obs.numpy()), FastTensor(action.numpy())
-    compare(made, made(obs, action), made(*arrays))
-    compare(made, made.lowest(obs, action), made.lowest(*arrays))
+    compare(module, module(obs, action), module(*arrays))
+    compare(module, module.lowest(obs, action), module.lowest(*arrays))
     if atoms is not None:
-        compare(made, made.pooled(obs, action), made.pooled(*arrays))
+        compare(module, module.pooled(obs, action), module.pooled(*arrays))
 
 
-def test_a_gradient_reaches_the_action() -> None:
+def test_critic_has_a_gradient_in_the_action() -> None:
     critic, action = ActionCritic(BOX, NETS["tanh"]), torch.randn(6, 2, requires_grad=True)
     obs = torch.randn(6, 3)
     critic(obs, action).sum().backward()
@@ -149,36 +148,36 @@ def test_a_gradient_reaches_the_action() -> None:
     np.testing.assert_allclose(found[0], action.grad.numpy(), rtol=1e-4, atol=1e-6)
 
 
-def refused(made: nn.Module, *more: Any) -> str:
+def why_not(module: nn.Module, *more: Any) -> str:
     with pytest.raises(NoFastPath) as refusal:
-        made(FastTensor(np.ones((4, 3), np.float32)), *more)
+        module(FastTensor(np.ones((4, 3), np.float32)), *more)
     return str(refusal.value)
 
 
-def test_networks_say_what_has_no_fast_path() -> None:
-    assert refused(Critic(SPEC, Net(activation="gelu"))) == "gelu"
-    assert refused(ImplicitQ(SPEC, Net())) == "a tensor that autograd computed"
+def test_no_fast_path_names_the_reason() -> None:
+    assert why_not(Critic(SPEC, Net(activation="gelu"))) == "gelu"
+    assert why_not(ImplicitQ(SPEC, Net())) == "a tensor that autograd computed"
     policy = PolicyNetwork(SPEC, Net())
     handle = policy.outputs.register_forward_hook(lambda *_: None)
-    assert refused(policy) == "a module with a hook"
+    assert why_not(policy) == "a module with a hook"
     handle.remove()
     fast: Any = policy(FastTensor(np.ones((4, 3), np.float32)))  # type: ignore[arg-type]
     assert fast.requires_grad
     handle = policy.outputs.register_forward_hook(lambda *_: None)
-    assert refused(policy) == "a module with a hook"
+    assert why_not(policy) == "a module with a hook"
     handle.remove()
     policy.outputs.bias = nn.Parameter(torch.zeros(2))
-    assert refused(policy) == "a network with parameters that were replaced"
-    assert refused(Critic(SPEC, Net()).double()) == "parameters that are not float32 on the CPU"
+    assert why_not(policy) == "a network with parameters that were replaced"
+    assert why_not(Critic(SPEC, Net()).double()) == "parameters that are not float32 on the CPU"
     wide = Spec(spaces.Discrete(65), SPEC.action, 1, "Any-v0")
-    assert refused(Critic(wide, Net())) == "OneHot of more than 64 features"
+    assert why_not(Critic(wide, Net())) == "OneHot of more than 64 features"
 
 
-def test_a_hook_of_all_modules_or_of_a_parameter_is_seen_at_the_next_call() -> None:
+def test_hooks_of_all_modules_and_of_parameters_are_detected() -> None:
     critic = Critic(SPEC, Net())
     critic(FastTensor(np.ones((4, 3), np.float32)))  # type: ignore[arg-type]
     handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
-    assert refused(critic) == "a module with a hook"
+    assert why_not(critic) == "a module with a hook"
     handle.remove()
     check = of_parameters(list(critic.parameters()))
     assert not check()
@@ -189,7 +188,7 @@ def test_a_hook_of_all_modules_or_of_a_parameter_is_seen_at_the_next_call() -> N
     assert not check()
 
 
-def test_moved_parameters_and_copies_are_seen() -> None:
+def test_replaced_parameters_and_copies_use_their_own_values() -> None:
     critic = Critic(SPEC, Net())
     obs: Any = FastTensor(np.ones((4, 3), np.float32))
     critic(obs)
@@ -203,7 +202,7 @@ def test_moved_parameters_and_copies_are_seen() -> None:
     np.testing.assert_allclose(theirs.value, expected.numpy(), atol=1e-6)  # type: ignore[attr-defined]
 
 
-def test_gradients_add_up_if_a_network_is_called_twice() -> None:
+def test_gradients_of_two_calls_add_up() -> None:
     critic = Critic(SPEC, Net())
     obs = torch.randn(6, 3)
     fast: Any = FastTensor(obs.numpy())
@@ -211,7 +210,7 @@ def test_gradients_add_up_if_a_network_is_called_twice() -> None:
 
 
 class Watch(TorchFunctionMode):
-    """Counts the dense layers that are computed."""
+    """Counts calls of `functional.linear`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,8 +221,8 @@ class Watch(TorchFunctionMode):
         return function(*args, **(named or {}))
 
 
-def test_a_mode_that_watches_torchs_functions_sees_the_layers() -> None:
-    """As K-FAC does, which notes their inputs and outputs."""
+def test_function_modes_see_the_layers() -> None:
+    """K-FAC records their inputs and outputs."""
     critic = Critic(SPEC, Net(hidden=(8, 8)))
     with Watch() as watch:
         critic(torch.ones(4, 3))

@@ -1,4 +1,4 @@
-"""V-trace and Retrace against the definitions, one episode at a time, through the real buffer."""
+"""V-trace and Retrace of rollouts against the definitions for one episode."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ SHARES = st.floats(0, 1)
 CLIPS = st.floats(0.1, 3)
 
 
-def chosen(number: float | Array) -> Array:
-    """Q of the action that was taken where an observation was seen."""
+def q_taken(number: float | Array) -> Array:
+    """Return Q of the action taken at an observation."""
     return np.cos(np.asarray(number, dtype=np.float64) * 7.31) * 2
 
 
 def ratio(number: float | Array) -> Array:
-    """How much likelier the action is now: from 0.1 to 7."""
+    """Return the importance ratio of the action, from 0.1 to 7."""
     return np.exp(np.sin(np.asarray(number, dtype=np.float64) * 3.7) * 2)
 
 
 def windows(story: Story, steps: int) -> Iterator[tuple[Rollout, list[list[Moment]]]]:
-    """The rollouts of a story, each with the moments of its rows."""
+    """Yield the rollouts of a story, each with the moments of its rows."""
     buffer, seen = RolloutBuffer(steps), 0
     for step in story.steps():
         buffer.add(step)
@@ -46,19 +46,21 @@ def windows(story: Story, steps: int) -> Iterator[tuple[Rollout, list[list[Momen
             seen += steps
 
 
-def of(function: Callable[[Array], Array], rollout: Rollout) -> Array:
-    """`function` of every observation of a rollout, [T, N]."""
-    found: Array = function(rollout.obs[:-1, :, 0]).astype(np.float32)
-    return found
+def evaluate(function: Callable[[Array], Array], rollout: Rollout) -> Array:
+    """Apply a function to each observation of a rollout: [T, N]."""
+    values: Array = function(rollout.obs[:-1, :, 0]).astype(np.float32)
+    return values
 
 
 @settings(max_examples=100, deadline=None)
 @given(stories(st.integers(1, 15)), st.integers(1, 6), SHARES, SHARES, CLIPS, CLIPS)
-def test_vtrace_is_the_definition(
+def test_vtrace_equals_the_definition(
     story: Story, steps: int, gamma: float, lam: float, clip_rho: float, clip_c: float
 ) -> None:
     for rollout, rows in windows(story, steps):
-        advantage, target = vtrace(rollout, *rollout.values(critic), of(ratio, rollout), gamma, lam, clip_rho, clip_c)
+        advantage, target = vtrace(
+            rollout, *rollout.values(critic), evaluate(ratio, rollout), gamma, lam, clip_rho, clip_c
+        )
         assert advantage.dtype == target.dtype == np.float32
         for row, moments in enumerate(rows):
             wanted = returns.vtrace(moments, value, ratio, gamma, lam, clip_rho, clip_c)
@@ -73,20 +75,20 @@ def test_vtrace_is_the_definition(
 
 @settings(max_examples=100, deadline=None)
 @given(stories(st.integers(1, 15)), st.integers(1, 6), SHARES, SHARES)
-def test_retrace_is_the_definition(story: Story, steps: int, gamma: float, lam: float) -> None:
+def test_retrace_equals_the_definition(story: Story, steps: int, gamma: float, lam: float) -> None:
     for rollout, rows in windows(story, steps):
-        now = (of(chosen, rollout), of(ratio, rollout))
-        target = retrace(rollout, *rollout.values(critic), *now, gamma, lam)
+        q, ratios = evaluate(q_taken, rollout), evaluate(ratio, rollout)
+        target = retrace(rollout, *rollout.values(critic), q, ratios, gamma, lam)
         assert target.dtype == np.float32
         for row, moments in enumerate(rows):
-            wanted = returns.retrace(moments, value, chosen, ratio, gamma, lam)
+            wanted = returns.retrace(moments, value, q_taken, ratio, gamma, lam)
             for time, number in wanted.items():
                 assert target[time, row] == pytest.approx(number, rel=1e-3, abs=1e-3)
 
 
 @settings(max_examples=30, deadline=None)
 @given(stories(st.integers(1, 12)), st.integers(1, 6), SHARES)
-def test_on_policy_vtrace_gives_n_step_returns(story: Story, steps: int, gamma: float) -> None:
+def test_on_policy_vtrace_equals_n_step_returns(story: Story, steps: int, gamma: float) -> None:
     """With ratios of 1 the targets are those of GAE with lambda 1 (section 4.1)."""
     for rollout, _ in windows(story, steps):
         ones, counts = np.ones_like(rollout.reward), rollout.weight > 0
@@ -98,7 +100,7 @@ def test_on_policy_vtrace_gives_n_step_returns(story: Story, steps: int, gamma: 
 
 
 def bandit(center: bool, offset: float) -> float:
-    """The policy gradient, at the first logit, of a bandit whose critic is off, over data of another policy."""
+    """Return the policy gradient at the first logit of an off-policy bandit; its critic has an error of `offset`."""
     behavior, policy, gain = np.array([0.7, 0.3]), np.array([0.3, 0.7]), np.array([1.0, -3 / 7])
     action = np.repeat([0, 1], [7, 3])[None]  # as often as the behavior policy chooses them
     step = Step(
@@ -115,8 +117,8 @@ def bandit(center: bool, offset: float) -> float:
     return float((scaled * np.array([1 - policy[0], -policy[0]])[action[0]]).mean())
 
 
-def test_centered_advantages_point_the_same_way_whatever_the_critic_says() -> None:
-    """Less their plain mean, those of a critic that is 2 too low would point the other way."""
+def test_centered_gradient_does_not_depend_on_the_critic() -> None:
+    """Without the correction, an error of -2 reverses the direction of the gradient."""
     found = [bandit(center=True, offset=offset) for offset in (0.0, 2.0, -2.0)]
     assert min(found) > 0.1
     np.testing.assert_allclose(found, found[0], rtol=1e-4)
@@ -125,22 +127,20 @@ def test_centered_advantages_point_the_same_way_whatever_the_critic_says() -> No
 
 @settings(max_examples=30, deadline=None)
 @given(stories(st.integers(1, 15)), st.integers(1, 6), SHARES, SHARES)
-def test_centered_advantages_differ_by_the_weights_times_one_number(
-    story: Story, steps: int, gamma: float, lam: float
-) -> None:
+def test_centering_subtracts_a_constant_times_the_weights(story: Story, steps: int, gamma: float, lam: float) -> None:
     for rollout, _ in windows(story, steps):
-        given_ = (rollout, *rollout.values(critic), of(ratio, rollout), gamma, lam)
+        given_ = (rollout, *rollout.values(critic), evaluate(ratio, rollout), gamma, lam)
         (plain, target), (centered, same) = vtrace(*given_), vtrace(*given_, center=True)
         np.testing.assert_array_equal(target, same)
         assert centered.sum() == pytest.approx(0, abs=1e-3)
-        rho = np.minimum(of(ratio, rollout), 1) * (rollout.weight > 0)
+        rho = np.minimum(evaluate(ratio, rollout), 1) * (rollout.weight > 0)
         baseline = plain.sum() / max(rho.sum(), 1e-9)
         np.testing.assert_allclose(centered, plain - rho * baseline, rtol=1e-3, atol=1e-3)
 
 
 @for_each("garbage", GARBAGE)
 @for_each("cut", [False, True])
-def test_values_of_rows_with_weight_0_reach_no_target(garbage: Any, cut: bool) -> None:
+def test_targets_ignore_rows_of_weight_0(garbage: Any, cut: bool) -> None:
     outcomes = []
     for story in (absent_between(cut), absent_between(cut, *garbage)):
         ((rollout, _),) = windows(story, 4)
@@ -150,5 +150,5 @@ def test_values_of_rows_with_weight_0_reach_no_target(garbage: Any, cut: bool) -
             [*(part[counts] for part in vtrace(rollout, *rollout.values(critic), ones, 0.9)),
              retrace(rollout, *rollout.values(critic), ones, ones, 0.9)[counts]]
         )  # fmt: skip
-    for one, other in zip(*outcomes, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for expected, found in zip(*outcomes, strict=True):
+        np.testing.assert_array_equal(expected, found)

@@ -1,4 +1,4 @@
-"""GAE, λ-returns and n-step returns against the definitions, one episode at a time, through the real buffer."""
+"""GAE, λ-returns and n-step returns of rollouts against the definitions for one episode."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ GAMMAS = st.floats(0, 1)
 
 
 def check(story: Story, steps: int, gamma: float, lam: float) -> None:
-    """Every rollout of the story, held against the reference."""
-    buffer, seen = RolloutBuffer(steps), 0
+    """Compare every rollout of a story with the reference."""
+    buffer, start = RolloutBuffer(steps), 0
     for step in story.steps():
         buffer.add(step)
         for rollout in buffer.batches(Clock(1)):
-            window = [row[seen : seen + steps] for row in story.moments]
+            window = [row[start : start + steps] for row in story.moments]
             compare(rollout, window, gamma, lam)
-            seen += steps
-    assert seen == len(story) // steps * steps
+            start += steps
+    assert start == len(story) // steps * steps
 
 
 def compare(rollout: Rollout, window: list[list[Moment]], gamma: float, lam: float) -> None:
@@ -57,14 +57,14 @@ def compare(rollout: Rollout, window: list[list[Moment]], gamma: float, lam: flo
 
 @settings(max_examples=150, deadline=None)
 @given(stories(st.integers(1, 15)), st.integers(1, 6), GAMMAS, st.one_of(st.just(1.0), st.just(0.0), GAMMAS))
-def test_gae_is_the_definition(story: Story, steps: int, gamma: float, lam: float) -> None:
+def test_gae_equals_the_definition(story: Story, steps: int, gamma: float, lam: float) -> None:
     check(story, steps, gamma, lam)
 
 
 @for_each("end", ["terminated", "truncated", "neither"])
 @for_each("time", [0, 1, 2])
-def test_an_end_at_every_place_of_the_rollout(end: str, time: int) -> None:
-    """The last step included, whose successor is kept in another place."""
+def test_gae_handles_an_end_at_each_step(end: str, time: int) -> None:
+    """Also at the last step, which stores its successor differently."""
     numbers = iter(range(100))
     moments, now = [], next(numbers)
     for t in range(3):
@@ -76,8 +76,8 @@ def test_an_end_at_every_place_of_the_rollout(end: str, time: int) -> None:
     check(Story([moments]), 3, 0.9, 0.8)
 
 
-def test_a_truncated_chain_has_the_value_of_an_endless_one() -> None:
-    """A reward of 1 for ever is worth 1 / (1 - gamma), cut or not, if V is right: the advantage is 0 everywhere."""
+def test_truncation_bootstraps_the_value() -> None:
+    """Endless rewards of 1 have the value 1 / (1 - gamma). If V is correct, all advantages are 0."""
     gamma, ends = 0.9, (False, True, False, False, True)
     buffer = RolloutBuffer(len(ends))
     for end in ends:
@@ -92,8 +92,7 @@ def test_a_truncated_chain_has_the_value_of_an_endless_one() -> None:
 
 @for_each("garbage", GARBAGE)
 @for_each("cut", [False, True])
-def test_rows_that_hold_no_transition_may_hold_anything(garbage: Any, cut: bool) -> None:
-    """What an absent row says of observations, rewards, ends and successors reaches no number."""
+def test_gae_ignores_rows_of_weight_0(garbage: Any, cut: bool) -> None:
     outcomes = []
     for story in (absent_between(cut), absent_between(cut, *garbage)):
         buffer = RolloutBuffer(4)
@@ -105,8 +104,8 @@ def test_rows_that_hold_no_transition_may_hold_anything(garbage: Any, cut: bool)
 
 
 @pytest.mark.parametrize("num_envs", [1, 3, 8])
-def test_few_environments_have_the_bits_of_many(num_envs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They go through lists; which way is taken must not be seen in a run."""
+def test_few_environments_give_the_same_bits(num_envs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop over lists, which few environments use, equals the loop over arrays."""
     generator = np.random.default_rng(num_envs)
     delta = generator.standard_normal((50, num_envs), dtype=np.float32)
     decay = 0.95 * (generator.random((50, num_envs)) < 0.9)
@@ -115,14 +114,13 @@ def test_few_environments_have_the_bits_of_many(num_envs: int, monkeypatch: pyte
     assert np.array_equal(lists, estimators._backwards(delta, decay, np.zeros_like(delta)))
 
 
-@pytest.mark.usefixtures("loops")
-def test_explained_variance_is_the_definition() -> None:
-    """1 - Var(target - value) / Var(target) over the rows that count, as in Stable-Baselines3."""
+def test_explained_variance_equals_the_definition() -> None:
+    """1 - Var(target - value) / Var(target) over valid rows, as in Stable-Baselines3."""
     value = np.array([[1.0, 2.0], [4.0, 7.0], [5.0, 99.0]], np.float32)
     target = np.array([[2.0, 2.5], [3.0, 8.0], [5.5, -99.0]], np.float32)
     weight = np.array([[1, 1], [1, 1], [1, 0]], np.float32)
-    counted = weight > 0
-    expected = 1 - np.var((target - value)[counted]) / np.var(target[counted])
+    valid = weight > 0
+    expected = 1 - np.var((target - value)[valid]) / np.var(target[valid])
     rollout = SimpleNamespace(whole=False, weight=weight)
     assert explained_variance(rollout, target - value, target) == pytest.approx(expected)  # type: ignore[arg-type]
     rollout = SimpleNamespace(whole=True, weight=weight)

@@ -1,8 +1,7 @@
-"""K-FAC: the natural gradient, exact where the factors are, and the trust region of each module."""
+"""K-FAC: factors, natural gradients, and the trust region of each module."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import deepcopy
 from itertools import product
 
@@ -17,34 +16,21 @@ from rlplug_core.learning.kfac import KFAC
 from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.nets.encoders import MLP
 from rlplug_core.nets.net import Net
+from tests.core.learning.test_natural import scores
+
+pytestmark = pytest.mark.usefixtures("seeded")
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def scores(module: nn.Module, terms: Tensor) -> Tensor:
-    """The gradient of each term [B] in all parameters, [B, P]."""
-    parameters = list(module.parameters())
-    rows = [torch.autograd.grad(one, parameters, retain_graph=True) for one in terms]
-    return torch.stack([torch.cat([part.reshape(-1) for part in row]) for row in rows])
-
-
-def observed(kfac: KFAC, module: nn.Module, obs: Tensor, log_likelihood: Tensor | None = None) -> Tensor:
-    """Feed one batch; without log-likelihoods those of a Gaussian of variance 1, one standard deviation off."""
+def observe(kfac: KFAC, module: nn.Module, obs: Tensor) -> None:
+    """Feed one batch with the log-likelihoods of a Gaussian of variance 1, one standard deviation off."""
     with kfac.capture() as seen:
         mean = module(obs)
-    terms = mean.flatten(1).sum(1) if log_likelihood is None else log_likelihood
-    kfac.observe(seen, terms, torch.ones(len(obs)).double())
+    kfac.observe(seen, mean.flatten(1).sum(1), torch.ones(len(obs)).double())
     kfac.refresh()
-    return terms
 
 
-def test_linear_gaussian_gradient_is_the_exact_natural_gradient() -> None:
-    """y = W x + b + noise: every input meets every noise, so the Fisher matrix is exactly a Kronecker product."""
+def test_natural_gradient_of_a_linear_gaussian_is_exact() -> None:
+    """y = W x + b + noise: all pairs of inputs and noises occur, so the Fisher matrix is a Kronecker product."""
     layer, noise = nn.Linear(3, 2).double(), torch.tensor([[1.0, 0.5], [-1.0, -0.5], [0.3, -2.0], [-0.3, 2.0]]).double()
     root = torch.randn(5, 3).double()
     pairs = list(product(range(5), range(4)))
@@ -58,7 +44,7 @@ def test_linear_gaussian_gradient_is_the_exact_natural_gradient() -> None:
     kfac.observe(seen, log_likelihood, torch.ones(len(obs)).double())
     kfac.refresh()
     with torch.no_grad():
-        layer(obs)  # outside of the context nothing is noted
+        layer(obs)  # not captured, as it is outside of the context
     assert len(seen.seen) == 1
     score = scores(layer, -0.5 * (mean.detach() + drawn - layer(obs)).square().sum(1))
     fisher, gradient = score.T @ score / len(obs), torch.randn(len(optimizer.flat)).double()
@@ -69,7 +55,7 @@ def test_damping_is_added_to_the_fisher_matrix() -> None:
     layer, obs = nn.Linear(3, 2).double(), torch.randn(6, 3).double()
     kfac = KFAC([(layer, None)], damping=0.3)
     optimizer = Optimizer(layer.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
-    observed(kfac, layer, obs)
+    observe(kfac, layer, obs)
     rows = torch.cat([obs, torch.ones(6, 1).double()], 1)
     fisher = torch.kron(torch.ones(2, 2).double(), rows.T @ rows / 6)  # weight rows with their bias, by outputs
     gradient = torch.randn(8).double()
@@ -79,8 +65,8 @@ def test_damping_is_added_to_the_fisher_matrix() -> None:
     torch.testing.assert_close(kfac.natural(gradient, optimizer.state), wanted)
 
 
-def test_factors_of_a_network_are_its_moments() -> None:
-    """Of layers that are called as functions too, as those of `MLP` are; rows of weight 0 do not count."""
+def test_factors_are_moments_of_inputs_and_gradients() -> None:
+    """Also for layers that are called as functions, as in `MLP`; rows of weight 0 do not count."""
     module = nn.Sequential(MLP(2, Net(hidden=(3,))), nn.Linear(3, 1, bias=False))
     obs, weight = torch.randn(4, 2), torch.tensor([1.0, 0.0, 2.0, 1.0])
     kfac = KFAC([(module, None)])
@@ -93,33 +79,32 @@ def test_factors_of_a_network_are_its_moments() -> None:
     with torch.no_grad():
         inputs = torch.cat([obs, torch.ones(4, 1)], 1)[counts]
         hidden = torch.tanh(first(obs))[counts]
-        slopes = second.weight * (1 - hidden.square())
+        gradients = second.weight * (1 - hidden.square())
     state = optimizer.state
     torch.testing.assert_close(state["0/inputs"], inputs.T @ inputs / 3)
-    torch.testing.assert_close(state["0/outputs"], slopes.T @ slopes / 3)
+    torch.testing.assert_close(state["0/outputs"], gradients.T @ gradients / 3)
     torch.testing.assert_close(state["1/inputs"], hidden.T @ hidden / 3)
     torch.testing.assert_close(state["1/outputs"], torch.ones(1, 1))
 
 
-def test_convolution_over_one_place_is_a_linear_layer() -> None:
-    """And over several the inputs are summed and the slopes averaged over the places (Grosse and Martens, 2016)."""
+def test_factors_of_convolutions_equal_those_of_linear_layers() -> None:
+    """Inputs are summed and gradients averaged over positions (Grosse and Martens, 2016)."""
     convolution = nn.Conv2d(2, 3, 2).double()
     linear = nn.Linear(8, 3).double()
-    for places, image in ((1, torch.randn(5, 2, 2, 2)), (4, torch.randn(5, 2, 3, 3))):
+    for positions, image in ((1, torch.randn(5, 2, 2, 2)), (4, torch.randn(5, 2, 3, 3))):
         patches = functional.unfold(image.double(), 2).transpose(1, 2).reshape(-1, 8)
         states = []
         for layer, obs in ((convolution, image.double()), (linear, patches)):
             kfac = KFAC([(layer, None)])
             optimizer = Optimizer(layer.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
-            observed(kfac, layer, obs)
+            observe(kfac, layer, obs)
             states.append(optimizer.state)
-        torch.testing.assert_close(states[0]["0/inputs"], places * states[1]["0/inputs"])
+        torch.testing.assert_close(states[0]["0/inputs"], positions * states[1]["0/inputs"])
         torch.testing.assert_close(states[0]["0/outputs"], states[1]["0/outputs"])
 
 
 @pytest.mark.parametrize("flat", [False, True])
-def test_a_layer_that_every_row_uses_several_times_is_a_convolution(flat: bool) -> None:
-    """Over as many places: the inputs are summed and the slopes averaged."""
+def test_layer_used_several_times_per_row_is_a_convolution(flat: bool) -> None:
     convolution, linear, obs = nn.Conv2d(8, 3, 1).double(), nn.Linear(8, 3).double(), torch.randn(5, 4, 8).double()
     image, states = obs.transpose(1, 2).unflatten(2, (2, 2)), []
     for layer, given in ((convolution, image), (linear, obs.flatten(0, 1) if flat else obs)):
@@ -133,7 +118,7 @@ def test_a_layer_that_every_row_uses_several_times_is_a_convolution(flat: bool) 
     torch.testing.assert_close(states[0]["0/outputs"], states[1]["0/outputs"])
 
 
-def test_layers_that_it_cannot_factor_or_shall_not_train_follow_the_gradient_or_stay() -> None:
+def test_other_layers_follow_the_plain_gradient() -> None:
     net = nn.Sequential(
         nn.Conv2d(4, 4, 3, groups=2), nn.Conv2d(4, 4, 3, padding="same"), nn.Flatten(), nn.Linear(36, 2)
     )
@@ -141,29 +126,29 @@ def test_layers_that_it_cannot_factor_or_shall_not_train_follow_the_gradient_or_
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
     kfac = KFAC([(net, None)], damping=0.25)
     optimizer = Optimizer(trained, name="network", rule=kfac, learning_rate=constant(1.0))
-    observed(kfac, net, torch.randn(5, 4, 5, 5), None)
+    observe(kfac, net, torch.randn(5, 4, 5, 5))
     gradient = torch.randn(len(optimizer.flat))
     torch.testing.assert_close(kfac.natural(gradient, optimizer.state), gradient / 1.25)
 
 
-def test_first_moments_replace_the_identity_and_later_ones_decay() -> None:
+def test_first_moments_replace_the_identity() -> None:
     layer = nn.Linear(1, 1, bias=False).double()
     kfac = KFAC([(layer, None)], decay=0.9)
     optimizer = Optimizer(layer.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
     for value, wanted in ((2.0, 4.0), (4.0, 10.0), (1.0, 7.0)):
-        observed(kfac, layer, torch.full((3, 1), value).double())
+        observe(kfac, layer, torch.full((3, 1), value).double())
         assert optimizer.state["0/inputs"].item() == pytest.approx(wanted)
     for _ in range(20):
-        observed(kfac, layer, torch.full((3, 1), 3.0).double())
+        observe(kfac, layer, torch.full((3, 1), 3.0).double())
     now = optimizer.state["0/inputs"].item()
-    observed(kfac, layer, torch.zeros(3, 1).double())
+    observe(kfac, layer, torch.zeros(3, 1).double())
     assert optimizer.state["0/inputs"].item() == pytest.approx(0.9 * now)
 
 
 @pytest.mark.parametrize("width", [1.0, 25.0])
 @pytest.mark.parametrize("scale", [1e-6, 1e2, 1e4])
-def test_each_module_keeps_its_own_region(scale: float, width: float) -> None:
-    """The quadratic model's divergence ½ ΔᵀFΔ of the step is at most the radius; what is free takes the whole step."""
+def test_each_module_has_its_own_trust_region(scale: float, width: float) -> None:
+    """The divergence ½ ΔᵀFΔ of the step is at most the radius; a module without radius takes the full step."""
     bound, free = nn.Linear(2, 2).double(), nn.Linear(2, 1).double()
     obs, radius, lr = torch.randn(7, 2).double(), 1e-3, 0.5
     kfac = KFAC([(bound, radius), (free, None)], damping=1e-9, momentum=0.0)
@@ -185,12 +170,12 @@ def test_each_module_keeps_its_own_region(scale: float, width: float) -> None:
     step = before - optimizer.flat
     torch.testing.assert_close(step[6:], lr * natural[6:])
     divergence = 0.5 * float(lr**2 * natural[:6] @ gradient[:6])
-    shrunk = min(1.0, (width * radius / divergence) ** 0.5)
-    torch.testing.assert_close(step[:6], lr * shrunk * natural[:6])
-    assert (shrunk == 1) == (scale == 1e-6)
+    factor = min(1.0, (width * radius / divergence) ** 0.5)
+    torch.testing.assert_close(step[:6], lr * factor * natural[:6])
+    assert (factor == 1) == (scale == 1e-6)
 
 
-def test_momentum_averages_directions() -> None:
+def test_momentum_averages_steps() -> None:
     layer = nn.Linear(1, 1, bias=False).double()
     kfac = KFAC([(layer, None)], damping=1e-12, momentum=0.75)
     optimizer = Optimizer(layer.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
@@ -203,7 +188,7 @@ def test_momentum_averages_directions() -> None:
     assert start - optimizer.flat.item() == pytest.approx(0.6875)
 
 
-def test_parameters_of_no_layer_follow_the_gradient() -> None:
+def test_parameters_outside_layers_follow_the_plain_gradient() -> None:
     module = nn.Module()
     module.scale, module.layer = nn.Parameter(torch.ones(2)), nn.Linear(1, 1)
     kfac = KFAC([(module, None)], damping=0.25)
@@ -212,16 +197,16 @@ def test_parameters_of_no_layer_follow_the_gradient() -> None:
     torch.testing.assert_close(kfac.natural(gradient, optimizer.state)[:2], torch.tensor([0.8, -1.6]))
 
 
-@pytest.mark.parametrize("refreshed", [True, False])
-def test_a_rescaled_region_goes_on_as_if_its_outputs_had_always_been_of_that_size(refreshed: bool) -> None:
-    """Outputs become 100 times as large after two steps, or are so from the beginning; a region beside them stays."""
+@pytest.mark.parametrize("refresh", [True, False])
+def test_rescale_equals_a_constant_scale(refresh: bool) -> None:
+    """Outputs become 100 times as large after two steps, or are from the start; another region is unchanged."""
     layers, obs, found = (nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(3, 1)), torch.randn(20, 3).double(), []
     for size, factor in ((1.0, 100.0), (100.0, 1.0)):
-        body, last, beside = (deepcopy(layer).double() for layer in layers)
+        body, last, other = (deepcopy(layer).double() for layer in layers)
         module = nn.Sequential(body, nn.Tanh(), last)
-        kfac = KFAC([(beside, 1e-3), (module, 1e-3)], damping=1e-12, momentum=0.5)
+        kfac = KFAC([(other, 1e-3), (module, 1e-3)], damping=1e-12, momentum=0.5)
         optimizer = Optimizer(
-            [*beside.parameters(), *module.parameters()], name="network", rule=kfac, learning_rate=constant(0.1)
+            [*other.parameters(), *module.parameters()], name="network", rule=kfac, learning_rate=constant(0.1)
         )
         multiply(last, size)
         for step in range(4):
@@ -230,12 +215,12 @@ def test_a_rescaled_region_goes_on_as_if_its_outputs_had_always_been_of_that_siz
                 multiply(last, factor)
                 kfac.rescale(last, factor)
             with kfac.capture() as seen:
-                terms = module(obs)[:, 0] + beside(obs)[:, 0]
+                terms = module(obs)[:, 0] + other(obs)[:, 0]
             kfac.observe(seen, terms, torch.ones(20).double())
-            if refreshed or step == 0:
+            if refresh or step == 0:
                 kfac.refresh()
             kfac.widen(1, torch.tensor(size**2))
-            errors = module(obs)[:, 0] - size * obs[:, 0], beside(obs)[:, 0] - 1
+            errors = module(obs)[:, 0] - size * obs[:, 0], other(obs)[:, 0] - 1
             optimizer.minimize(sum(error.square().mean() for error in errors), Clock(10))
         found.append(optimizer.flat.clone())
     torch.testing.assert_close(*found)
@@ -247,7 +232,7 @@ def multiply(layer: nn.Module, factor: float) -> None:
             parameter.mul_(factor)
 
 
-def test_regions_that_share_a_parameter_are_refused() -> None:
+def test_regions_that_share_a_parameter_raise() -> None:
     layer = nn.Linear(1, 1)
     with pytest.raises(ValueError, match="share a parameter"):
         KFAC([(layer, 0.1), (nn.Sequential(layer), None)])

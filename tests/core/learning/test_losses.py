@@ -1,4 +1,4 @@
-"""Losses on distributions against slow references, at the edges and in between."""
+"""Losses on distributions against slow references."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.tables import for_each
 pytestmark = pytest.mark.usefixtures("loops")
 
 NUMBERS = st.floats(-20, 20, width=32)
-#: Also returns that fall on atoms and on the ends, exactly.
+#: Some returns are exactly atoms, or ends of the support.
 REWARDS = st.one_of(NUMBERS, st.integers(-12, 12).map(float), st.just(0.0))
 DISCOUNTS = st.one_of(st.floats(0, 1, width=32), st.sampled_from([0.0, 0.5, 1.0]))
 
@@ -37,7 +37,7 @@ def supports(draw: st.DrawFn) -> Tensor:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data(), supports(), st.lists(st.tuples(REWARDS, DISCOUNTS), min_size=1, max_size=4))
-def test_projection_is_the_slow_one_and_loses_no_mass(
+def test_projection_equals_the_reference_and_keeps_mass(
     data: st.DataObject, support: Tensor, steps: list[tuple[float, float]]
 ) -> None:
     atoms = len(support)
@@ -61,13 +61,13 @@ def test_projection_is_the_slow_one_and_loses_no_mass(
         (-9.0, [1.0, 0, 0, 0, 0]), (-2.0, [1.0, 0, 0, 0, 0]), (0.0, [0, 0, 1.0, 0, 0]), (0.25, [0, 0, 0.75, 0.25, 0]),
         (2.0, [0, 0, 0, 0, 1.0]), (9.0, [0, 0, 0, 0, 1.0]),
     ])  # fmt: skip
-def test_where_nothing_follows_all_mass_is_at_the_reward(reward: float, wanted: list[float]) -> None:
+def test_projection_of_terminal_steps_is_the_reward(reward: float, wanted: list[float]) -> None:
     support, probability = torch.linspace(-2, 2, 5), torch.full((1, 5), 0.2)
     projected = categorical_projection(probability, torch.tensor([reward]), torch.zeros(1), support)
     torch.testing.assert_close(projected, torch.tensor([wanted]))
 
 
-def test_a_reward_that_is_no_number_stays_none() -> None:
+def test_projection_keeps_nan() -> None:
     support, probability, discount = torch.linspace(-2, 2, 5), torch.full((2, 5), 0.2), torch.full((2,), 0.9)
     tensors = probability, torch.tensor([np.nan, 0.0]), discount
     fast: Any = categorical_projection(*map(from_tensor, tensors), support)  # type: ignore[arg-type]
@@ -86,10 +86,10 @@ def test_projection_keeps_the_mean_within_the_support() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data(), st.integers(1, 3), st.integers(1, 6), st.integers(1, 6), st.sampled_from([0.1, 1.0, 3.0]))
-def test_quantile_huber_and_its_gradient_are_the_slow_ones(
+def test_quantile_huber_and_its_gradient_equal_the_reference(
     data: st.DataObject, num_envs: int, count: int, samples: int, kappa: float
 ) -> None:
-    """Ties and errors of exactly kappa are among the whole numbers."""
+    """The integers include ties and errors of exactly kappa."""
     numbers = st.one_of(st.integers(-5, 5).map(float), NUMBERS)
 
     def table(width: int) -> Tensor:
@@ -98,16 +98,16 @@ def test_quantile_huber_and_its_gradient_are_the_slow_ones(
 
     quantiles, targets, shares = table(count).requires_grad_(), table(samples), torch.rand(num_envs, count)
     loss = quantile_huber(quantiles, shares, targets, kappa)
-    (slopes,) = torch.autograd.grad((loss * torch.arange(1, num_envs + 1)).sum(), quantiles)
+    (gradient,) = torch.autograd.grad((loss * torch.arange(1, num_envs + 1)).sum(), quantiles)
     for row in range(num_envs):
         arguments = (quantiles[row].tolist(), shares[row].tolist(), targets[row].tolist(), kappa)
         assert loss[row].item() == pytest.approx(distributional.quantile_huber(*arguments), rel=1e-4, abs=1e-4)
         expected = [(row + 1) * slope for slope in distributional.quantile_slopes(*arguments)]
-        assert slopes[row].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-5)
+        assert gradient[row].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-def test_quantile_huber_without_a_square_is_quantile_regression() -> None:
-    """Where a schedule of kappa ends: |share - 1{u < 0}| |u|."""
+def test_quantile_huber_with_kappa_0_is_quantile_regression() -> None:
+    """A schedule of kappa can end at 0: |share - 1{u < 0}| |u|."""
     quantiles, targets, shares = torch.randn(3, 4), torch.randn(3, 5), torch.rand(4)
     error = targets[:, None] - quantiles[:, :, None]
     wanted = (torch.where(error < 0, 1 - shares[:, None], shares[:, None]) * error.abs()).mean(2).sum(1)
@@ -115,7 +115,7 @@ def test_quantile_huber_without_a_square_is_quantile_regression() -> None:
 
 
 def test_quantile_huber_of_large_returns_keeps_its_precision() -> None:
-    """Returns of thousands, errors below kappa: what differences of sums of squares would lose in single precision."""
+    """With returns of thousands and errors below kappa, differences of sums of squares would lose precision."""
     torch.manual_seed(0)
     quantiles, targets = (5000 + 0.3 * torch.randn(2, 50)).requires_grad_(), 5000 + 0.3 * torch.randn(2, 50)
     shares = torch.rand(50)
@@ -128,7 +128,7 @@ def test_quantile_huber_of_large_returns_keeps_its_precision() -> None:
         assert quantiles.grad[row].tolist() == pytest.approx(distributional.quantile_slopes(*arguments), abs=1e-4)
 
 
-def test_no_gradient_reaches_the_targets() -> None:
+def test_quantile_huber_has_no_gradient_in_targets() -> None:
     quantiles, targets = torch.zeros(1, 3, requires_grad=True), torch.ones(1, 3, requires_grad=True)
     quantile_huber(quantiles, torch.tensor([0.2, 0.5, 0.8]), targets).sum().backward()
     assert quantiles.grad is not None
@@ -136,43 +136,43 @@ def test_no_gradient_reaches_the_targets() -> None:
 
 
 def test_quantile_regression_finds_quantiles() -> None:
-    """Its minimum for a known sample, to within what Huber's bend moves."""
+    """The minimum for a known sample, up to the bias of kappa."""
     samples, shares = torch.arange(1000).unsqueeze(0) / 1000, torch.tensor([0.1, 0.5, 0.9])
     quantiles = torch.full((1, 3), 0.5, requires_grad=True)
-    descent = torch.optim.SGD([quantiles], lr=0.05)
+    optimizer = torch.optim.SGD([quantiles], lr=0.05)
     for _ in range(200):
-        descent.zero_grad()
+        optimizer.zero_grad()
         quantile_huber(quantiles, shares, samples, kappa=0.01).sum().backward()
-        descent.step()
+        optimizer.step()
     assert quantiles[0].tolist() == pytest.approx([0.1, 0.5, 0.9], abs=0.03)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(NUMBERS, min_size=1, max_size=5), st.floats(0, 9, width=32), st.floats(0.5, 200, width=32))
-def test_weights_of_advantages_are_the_slow_ones_whatever_overflows(
+def test_advantage_weight_equals_the_reference_without_overflow(
     advantages: list[float], beta: float, largest: float
 ) -> None:
     wanted = [np.exp(min(beta * advantage, np.log(largest))) for advantage in advantages]
     found = advantage_weight(torch.tensor(advantages, requires_grad=True), beta, largest)
     assert not found.requires_grad
-    for one in (found, advantage_weight(1e9 * torch.tensor(advantages).abs(), beta, largest)):
-        assert torch.isfinite(one).all()
-        assert one.max() <= largest * (1 + 1e-5)
+    for weight in (found, advantage_weight(1e9 * torch.tensor(advantages).abs(), beta, largest)):
+        assert torch.isfinite(weight).all()
+        assert weight.max() <= largest * (1 + 1e-5)
     torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float32), rtol=1e-4, atol=1e-6)
 
 
-def test_no_weight_is_left_where_the_largest_is_none() -> None:
+def test_advantage_weight_with_largest_0_is_0() -> None:
     advantage = torch.tensor([-1.0, 0.0, 2.0])
     assert advantage_weight(advantage, 3.0, 0.0).tolist() == [0, 0, 0]
 
 
-def test_expectations_of_a_policy_are_sums_over_actions() -> None:
+def test_expected_of_sums_over_actions() -> None:
     logits, q = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
     log_probs = logits.log_softmax(-1)
     weights = log_probs.detach().exp().tolist()
     wanted = [
-        [sum(p * each for p, each in zip(row, values, strict=True)) for row, values in zip(weights, what, strict=True)]
-        for what in (log_probs.tolist(), q.tolist())
+        [sum(p * each for p, each in zip(row, values, strict=True)) for row, values in zip(weights, table, strict=True)]
+        for table in (log_probs.tolist(), q.tolist())
     ]
     for tensor, sums in zip(expected_of(log_probs, q), wanted, strict=True):
         torch.testing.assert_close(tensor, torch.tensor(sums))

@@ -1,4 +1,4 @@
-"""The mean of gradients waits as long as its process is awake: a stop of the whole job is not a lost learner."""
+"""The mean of gradients: its timeout counts only time in which the process runs, so a paused job loses no learner."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def learner(rank: int, file: Path, late: float) -> None:
     """Write the mean, or the kind of error, into a file."""
     torch.set_num_threads(1)
     try:
-        said = str(mean_of(rank, file, late))
+        result = str(mean_of(rank, file, late))
     except LearnerLost as error:
-        said = type(error).__name__
-    file.with_name(f"said-{rank}").write_text(said)
+        result = type(error).__name__
+    file.with_name(f"result-{rank}").write_text(result)
 
 
-def started(folder: Path, late: float) -> list[multiprocessing.context.SpawnProcess]:
-    """Two learners; the second one is late."""
+def start(folder: Path, late: float) -> list[multiprocessing.context.SpawnProcess]:
+    """Start two learners; the second one is late."""
     spawn = multiprocessing.get_context("spawn")
     ranks = [spawn.Process(target=learner, args=(rank, folder / "meet", late * rank)) for rank in (0, 1)]
     for process in ranks:
@@ -48,25 +48,25 @@ def started(folder: Path, late: float) -> list[multiprocessing.context.SpawnProc
     return ranks
 
 
-def said(folder: Path, processes: list[multiprocessing.context.SpawnProcess]) -> list[str]:
+def results(folder: Path, processes: list[multiprocessing.context.SpawnProcess]) -> list[str]:
     for process in processes:
         process.join(PATIENCE)
-    return [(folder / f"said-{rank}").read_text() for rank in (0, 1)]
+    return [(folder / f"result-{rank}").read_text() for rank in (0, 1)]
 
 
 @pytest.mark.slow  # two processes that import torch, and seconds of waiting
-def test_a_learner_that_was_stopped_itself_does_not_count_that_time(tmp_path: Path) -> None:
-    processes = started(tmp_path, 3.0)
+def test_timeout_does_not_count_paused_time(tmp_path: Path) -> None:
+    processes = start(tmp_path, 3.0)
     until(lambda: (tmp_path / "met-0").exists() and (tmp_path / "met-1").exists())
-    for process in processes:  # the whole job, as a batch system does it
+    for process in processes:  # the whole job, like a batch system
         os.kill(process.pid or 0, signal.SIGSTOP)
     time.sleep(4.0)
     for process in processes:
         os.kill(process.pid or 0, signal.SIGCONT)
-    assert said(tmp_path, processes) == ["0.5", "0.5"]
+    assert results(tmp_path, processes) == ["0.5", "0.5"]
 
 
 @pytest.mark.slow
-def test_a_learner_that_hangs_is_given_up(tmp_path: Path) -> None:
-    processes = started(tmp_path, 8.0)
-    assert said(tmp_path, processes)[0] == "LearnerLost"
+def test_late_learner_raises_learner_lost(tmp_path: Path) -> None:
+    processes = start(tmp_path, 8.0)
+    assert results(tmp_path, processes)[0] == "LearnerLost"

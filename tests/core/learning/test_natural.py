@@ -1,8 +1,6 @@
-"""Natural gradient steps: against dense matrices on tiny networks."""
+"""Natural gradient steps against dense matrices of tiny networks."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,12 +13,7 @@ from rlplug_core.learning.natural import Scalar, TrustRegion, conjugate_gradient
 from rlplug_core.nets.heads import Categorical, Gaussian
 from tests.tables import for_each
 
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
+pytestmark = pytest.mark.usefixtures("seeded")
 
 
 def tiny(outputs: int) -> nn.Sequential:
@@ -28,15 +21,15 @@ def tiny(outputs: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, outputs)).double()
 
 
-def scores(module: nn.Module, log_prob: Tensor) -> Tensor:
-    """The gradient of each log-probability [B] in all parameters, [B, P]."""
+def scores(module: nn.Module, terms: Tensor) -> Tensor:
+    """Return the gradient of each term [B] in all parameters: [B, P]."""
     parameters = list(module.parameters())
-    rows = [torch.autograd.grad(one, parameters, retain_graph=True) for one in log_prob]
+    rows = [torch.autograd.grad(term, parameters, retain_graph=True) for term in terms]
     return torch.stack([torch.cat([part.reshape(-1) for part in row]) for row in rows])
 
 
 def dense_fisher(module: nn.Module, head: Categorical | Gaussian, obs: Tensor) -> Tensor:
-    """E[score scoreᵀ] over observations and all actions by their probability; a Gaussian's by its known moments."""
+    """Return E[score scoreᵀ] over observations and actions; for a Gaussian from its known moments."""
     outputs = module(obs)
     if isinstance(head, Categorical):
         total = torch.zeros(())
@@ -55,7 +48,7 @@ def dense_fisher(module: nn.Module, head: Categorical | Gaussian, obs: Tensor) -
 
 
 @pytest.mark.parametrize("head", [Categorical(4), Gaussian((2,))], ids=["categorical", "gaussian"])
-def test_fisher_product_is_that_of_the_dense_matrix(head: Categorical | Gaussian) -> None:
+def test_fisher_product_equals_the_dense_matrix(head: Categorical | Gaussian) -> None:
     module, obs = tiny(head.size), torch.randn(5, 2).double()
     region = TrustRegion(module)
     with torch.no_grad():
@@ -68,7 +61,7 @@ def test_fisher_product_is_that_of_the_dense_matrix(head: Categorical | Gaussian
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 8), st.integers(0, 2**31))
-def test_conjugate_gradient_solves_in_as_many_steps_as_there_are_unknowns(size: int, seed: int) -> None:
+def test_conjugate_gradient_solves_linear_systems(size: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     root = torch.randn(size, size, generator=generator).double()
     matrix, wanted = root @ root.T + torch.eye(size).double(), torch.randn(size, generator=generator).double()
@@ -77,7 +70,7 @@ def test_conjugate_gradient_solves_in_as_many_steps_as_there_are_unknowns(size: 
 
 
 def problem(advantage: Tensor, directions: int = 10, tries: int = 10) -> tuple[TrustRegion, nn.Module, Scalar, Scalar]:
-    """A categorical policy of five observations, its surrogate and its divergence."""
+    """Make a categorical policy of five observations, its surrogate loss and its divergence."""
     module, head, obs = tiny(4), Categorical(4), torch.randn(5, 2).double()
     region = TrustRegion(module, directions, tries)
     with torch.no_grad():
@@ -93,8 +86,8 @@ def problem(advantage: Tensor, directions: int = 10, tries: int = 10) -> tuple[T
 
 @for_each("radius", [1e-4, 1e-2, 0.3])
 @for_each("scale", [1e-3, 1.0, 1e3])
-def test_step_improves_and_keeps_the_bound(radius: float, scale: float) -> None:
-    """The length follows the radius, not the scale of the advantages."""
+def test_step_improves_within_the_radius(radius: float, scale: float) -> None:
+    """The length depends on the radius, not on the scale of the advantages."""
     advantage = scale * torch.tensor([1.0, -2.0, 0.5, 1.5, -1.0]).double()
     region, _, loss, divergence = problem(advantage)
     before = region.flat.clone()
@@ -106,7 +99,7 @@ def test_step_improves_and_keeps_the_bound(radius: float, scale: float) -> None:
 
 
 def test_small_step_is_the_natural_gradient() -> None:
-    """Towards 0 the direction is that of F⁻¹ g, and the quadratic model's length sqrt(2 radius) holds."""
+    """For a small radius the direction is F⁻¹ g, and the length is that of the quadratic model, sqrt(2 radius)."""
     advantage = torch.tensor([1.0, -2.0, 0.5, 1.5, -1.0]).double()
     region, module, loss, divergence = problem(advantage, directions=60, tries=30)
     gradient, product = region.gradient(loss()), region.fisher(divergence, 1e-3)
@@ -121,22 +114,22 @@ def test_small_step_is_the_natural_gradient() -> None:
     assert next(module.parameters()).data_ptr() == region.flat.data_ptr()
 
 
-def test_parameters_that_are_not_trained_or_not_used_stay() -> None:
+def test_step_leaves_frozen_and_unused_parameters_unchanged() -> None:
     advantage = torch.tensor([1.0, -2.0, 0.5, 1.5, -1.0]).double()
-    whole, part = (problem(advantage) for _ in range(2))
-    for _, module, *_ in (whole, part):
+    trained, frozen = (problem(advantage) for _ in range(2))
+    for _, module, *_ in (trained, frozen):
         module.register_parameter("unused", nn.Parameter(torch.ones(2).double()))
-    part[1][0].weight.requires_grad = False  # type: ignore[index]
-    for (_, module, loss, divergence), trained in ((whole, 5), (part, 4)):
-        region, before = TrustRegion(module), [one.clone() for one in module.parameters()]
+    frozen[1][0].weight.requires_grad = False  # type: ignore[index]
+    for (_, module, loss, divergence), count in ((trained, 5), (frozen, 4)):
+        region, before = TrustRegion(module), [parameter.clone() for parameter in module.parameters()]
         move = region.step(loss, divergence, radius=0.01, damping=1e-4)
         assert loss().item() < float(move.loss)
-        assert len(region.parameters) == trained
-        stayed = [bool((now == then).all()) for now, then in zip(module.parameters(), before, strict=True)]
-        assert stayed == [True, trained == 4, False, False, False]
+        assert len(region.parameters) == count
+        unchanged = [bool((now == then).all()) for now, then in zip(module.parameters(), before, strict=True)]
+        assert unchanged == [True, count == 4, False, False, False]
 
 
-def test_without_improvement_nothing_moves() -> None:
+def test_step_without_improvement_changes_nothing() -> None:
     region, _, loss, divergence = problem(torch.zeros(5).double())
     before = region.flat.clone()
     move = region.step(loss, divergence, radius=0.01)
@@ -145,7 +138,7 @@ def test_without_improvement_nothing_moves() -> None:
     assert float(move.divergence) == 0
 
 
-def test_non_finite_values_change_no_statistics() -> None:
+def test_non_finite_loss_changes_nothing() -> None:
     region, _, loss, divergence = problem(torch.full((5,), float("nan")).double())
     before = region.flat.clone()
     with pytest.raises(NonFinite):
@@ -156,19 +149,19 @@ def test_non_finite_values_change_no_statistics() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 6), st.floats(-1, 1), st.integers(0, 2**31))
 def test_projection_solves_the_quadratic_program(size: int, bound: float, seed: int) -> None:
-    """min ½ |z - g|² with k·z <= δ, by projected ascent on its dual: z = g - λ k with the λ >= 0 that fits."""
+    """min ½ |z - g|² with k·z <= δ, by projected ascent on its dual: z = g - λ k with λ >= 0."""
     generator = torch.Generator().manual_seed(seed)
-    gradient, slope = (torch.randn(4, size, generator=generator).double() for _ in range(2))
-    found = inside_trust_region(gradient, slope, bound)
-    for g, k, z in zip(gradient, slope, found, strict=True):
+    gradient, constraint = (torch.randn(4, size, generator=generator).double() for _ in range(2))
+    found = inside_trust_region(gradient, constraint, bound)
+    for g, k, z in zip(gradient, constraint, found, strict=True):
         multiplier = torch.zeros(()).double()
         for _ in range(60):
-            gap = k @ (g - multiplier * k) - bound  # the slope of the dual
+            gap = k @ (g - multiplier * k) - bound  # the gradient of the dual
             multiplier = (multiplier + 0.5 * gap / (k @ k)).clamp(min=0)
         torch.testing.assert_close(z, g - multiplier * k, rtol=1e-6, atol=1e-9)
         assert float(k @ z) <= bound + 1e-9
 
 
-def test_projection_without_slope_changes_nothing() -> None:
+def test_projection_without_constraint_changes_nothing() -> None:
     gradient = torch.randn(3, 4)
     assert torch.equal(inside_trust_region(gradient, torch.zeros(3, 4), 0.5), gradient)

@@ -1,4 +1,4 @@
-"""A loss or a gradient that is infinite or no number stops a run before it reaches the weights, and says what to do."""
+"""An infinite or NaN loss or gradient stops a run before it changes weights; the error names a remedy."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ NAN, INF = float("nan"), float("inf")
 class FailingConfig(TinyConfig):
     """Options of Failing."""
 
-    sound: Natural = 5  # losses that are numbers
+    finite: Natural = 5  # number of finite losses
 
 
 class Failing(Tiny):
-    """Its loss is not a number after a while."""
+    """Its loss becomes NaN after some updates."""
 
     Config = FailingConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async")
@@ -57,11 +57,11 @@ class Failing(Tiny):
     def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:
         loss, metrics = super().loss(batch)
         self.losses += 1
-        return loss * (1.0 if self.losses <= self.config.sound else NAN), metrics
+        return loss * (1.0 if self.losses <= self.config.finite else NAN), metrics
 
 
 class Overflowing(Failing):
-    """Computes what no float32 holds, in numpy."""
+    """Overflows float32 in NumPy."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         assert np.square(np.full(1, 1e30, np.float32)) == INF
@@ -69,19 +69,19 @@ class Overflowing(Failing):
 
 
 class FailingLate(Failing):
-    """Looks at a loss an update later, as on a device."""
+    """Checks a loss one update later, as on a device."""
 
     def build(self) -> None:
         super().build()
         self.optim.check, self.optim.on_host = DeferredNanCheck(check_now), False
 
 
-class Stumbling(FailingLate):
-    """Fails, as an environment does that is given NaN for an action, before anybody looked at its loss."""
+class FailingEarly(FailingLate):
+    """Raises before its loss is checked, like an environment with a NaN action."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         result = super().learn(batch, now, clock)
-        if self.losses > self.config.sound:
+        if self.losses > self.config.finite:
             raise RuntimeError("the action is NaN")
         return result
 
@@ -95,7 +95,7 @@ class Stumbling(FailingLate):
         (1.0, -INF, r"net met the loss -inf and a gradient of norm \d"),
     ],
 )
-def test_the_weights_stay_as_they_were(factor: float, added: float, sentence: str) -> None:
+def test_non_finite_loss_does_not_change_weights(factor: float, added: float, sentence: str) -> None:
     net = network()
     optimizer = Optimizer(
         net.parameters(), name="network", rule=RMSProp(), learning_rate=constant(1e-2), max_grad_norm=0.5
@@ -109,7 +109,7 @@ def test_the_weights_stay_as_they_were(factor: float, added: float, sentence: st
     assert_same(state, optimizer.state["square"])
 
 
-def test_shared_weights_stay_as_they_were() -> None:
+def test_non_finite_loss_does_not_change_shared_weights() -> None:
     _, owner, [(worker, optimizer), _] = shared_pair(RMSProp(), constant(1e-2))
     before = owner.target.clone()
     with pytest.raises(NonFinite):
@@ -117,8 +117,8 @@ def test_shared_weights_stay_as_they_were() -> None:
     assert_same(before, owner.target)
 
 
-def test_a_gradient_that_no_clip_could_save() -> None:
-    """Only one parameter's is not a number; clipped by its norm it would spoil all."""
+def test_nan_in_one_gradient_raises() -> None:
+    """Clipping by the norm would make all gradients NaN."""
     net = network()
     optimizer = Optimizer(
         net.parameters(), name="network", rule=RMSProp(), learning_rate=constant(1e-2), max_grad_norm=0.5
@@ -127,21 +127,21 @@ def test_a_gradient_that_no_clip_could_save() -> None:
         optimizer.minimize(loss_of(net, 0) + (net[0].bias[0] * 0.0).sqrt().nan_to_num(0.0), Clock(1))
 
 
-def test_numpy_says_nothing_of_what_overflows_ahead_of_the_sentence(tmp_path: Path) -> None:
+def test_numpy_overflow_does_not_warn(tmp_path: Path) -> None:
     with pytest.raises(NonFinite, match=r"^Overflowing\.actor_critic met the loss nan"):
         train(f"{FILE}:Overflowing", f"{ENVS}:Chain", SHORT, out=tmp_path, hooks=False)
 
 
-def test_a_run_that_fails_after_a_nan_says_so(tmp_path: Path) -> None:
+def test_error_after_a_nan_names_the_nan(tmp_path: Path) -> None:
     with pytest.raises(
-        NonFinite, match=r"at the last step, Stumbling\.actor_critic met the loss nan .* at step"
+        NonFinite, match=r"at the last step, FailingEarly\.actor_critic met the loss nan .* at step"
     ) as caught:
-        train(f"{FILE}:Stumbling", f"{ENVS}:Chain", SHORT, out=tmp_path, hooks=False)
+        train(f"{FILE}:FailingEarly", f"{ENVS}:Chain", SHORT, out=tmp_path, hooks=False)
     assert "take smaller steps" in str(caught.value)
-    said: Any = caught.value
-    while said is not None and not isinstance(said, RuntimeError):
-        said = said.__cause__ or said.__context__
-    assert str(said) == "the action is NaN"
+    cause: Any = caught.value
+    while cause is not None and not isinstance(cause, RuntimeError):
+        cause = cause.__cause__ or cause.__context__
+    assert str(cause) == "the action is NaN"
 
 
 def test_learners_name_their_optimizers() -> None:
@@ -149,8 +149,8 @@ def test_learners_name_their_optimizers() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-def test_a_device_is_looked_at_a_step_later() -> None:
-    """So that nothing waits for the step that is under way."""
+def test_device_checks_a_loss_one_step_later() -> None:
+    """The check does not wait for the current step."""
     net = network().cuda()
     optimizer = Optimizer(
         net.parameters(), name="network", rule=RMSProp(), learning_rate=constant(1e-2), max_grad_norm=0.5
@@ -180,22 +180,22 @@ def test_deferred_checks_run_before_saving() -> None:
 
 
 @pytest.mark.parametrize(("loss", "divergence"), [(NAN, 1.0), (1.0, NAN)])
-def test_a_trust_region_does_not_stand_still_in_silence(loss: float, divergence: float) -> None:
-    """No step of its line search would be an improvement on a loss that is not a number."""
+def test_trust_region_raises_for_nan(loss: float, divergence: float) -> None:
+    """Otherwise its line search would find no improvement and return silently."""
     module = nn.Linear(2, 2)
     region = TrustRegion(module)
     before, data = weights(module), torch.ones(4, 2)
 
-    def of(factor: float) -> Tensor:
+    def scale(factor: float) -> Tensor:
         outputs: Tensor = module(data)
         return outputs.square().sum() * factor
 
     with pytest.raises(NonFinite, match=r"trust region met the loss (nan|[0-9.]+) or curvature that is not finite"):
-        region.step(lambda: of(loss), lambda: of(divergence), radius=0.01)
+        region.step(lambda: scale(loss), lambda: scale(divergence), radius=0.01)
     assert_same(before, weights(module))
 
 
-def test_curvature_that_is_no_number() -> None:
+def test_kfac_raises_for_nan() -> None:
     layer = nn.Linear(2, 2)
     kfac = KFAC([(layer, None)])
     Optimizer(layer.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
@@ -215,11 +215,11 @@ OPTIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("runner", [{"runner": "sync"}, {"runner": "async", "inline": True, "workers": 1}])
-def test_the_run_says_where_it_was_and_what_to_do(runner: dict[str, Any], tmp_path: Path) -> None:
-    """Seven losses are sound, 8 env steps each; the eighth stops the run before it reaches the weights."""
+def test_failed_run_names_step_checkpoint_and_remedy(runner: dict[str, Any], tmp_path: Path) -> None:
+    """Seven losses are finite, with 8 env steps each; the eighth one stops the run."""
     with pytest.raises(NonFinite) as caught:
         train(
-            f"{FILE}:Failing", f"{ENVS}:Chain", {**OPTIONS, **runner, "sound": 7}, out=tmp_path, name="r", hooks=False
+            f"{FILE}:Failing", f"{ENVS}:Chain", {**OPTIONS, **runner, "finite": 7}, out=tmp_path, name="r", hooks=False
         )
     sentence, good = str(caught.value), tmp_path / "r" / "checkpoints" / "step-000000000048"
     assert sentence.startswith(
@@ -234,12 +234,12 @@ def test_the_run_says_where_it_was_and_what_to_do(runner: dict[str, Any], tmp_pa
     assert ("error", {"type": "NonFinite", "message": sentence}) in kinds
 
 
-@pytest.mark.parametrize(("sound", "last"), [(3, 16), (7, 48)])
-def test_no_checkpoint_holds_what_was_not_looked_at(sound: int, last: int, tmp_path: Path) -> None:
-    """The fourth update falls on the checkpoint at step 32, the eighth is the last of the run."""
-    options = {**OPTIONS, "total_timesteps": 64, "sound": sound}
-    at = 8 * (sound + 1)
-    with pytest.raises(NonFinite, match=f"^at the last step, .* at step {at}, update {sound + 1}; the last good chec"):
+@pytest.mark.parametrize(("finite", "last"), [(3, 16), (7, 48)])
+def test_checkpoints_never_contain_unchecked_weights(finite: int, last: int, tmp_path: Path) -> None:
+    """The fourth update is at the checkpoint of step 32, and the eighth is the last one of the run."""
+    options = {**OPTIONS, "total_timesteps": 64, "finite": finite}
+    at = 8 * (finite + 1)
+    with pytest.raises(NonFinite, match=f"^at the last step, .* at step {at}, update {finite + 1}; the last good che"):
         train(f"{FILE}:FailingLate", f"{ENVS}:Chain", options, out=tmp_path, name="r", hooks=False)
     saved = sorted(path.name for path in (tmp_path / "r" / "checkpoints").iterdir())
     assert saved[-1] == f"step-{last:012}"
@@ -247,8 +247,8 @@ def test_no_checkpoint_holds_what_was_not_looked_at(sound: int, last: int, tmp_p
     assert list(read(tmp_path / "r" / "journal.jsonl"))[-1].data == {"status": "failed"}
 
 
-def test_steps_are_smaller_and_no_larger_than_the_usual_ones(tmp_path: Path) -> None:
-    """Half of what was absurd is still absurd."""
+def test_advice_halves_the_learning_rate_or_names_the_default(tmp_path: Path) -> None:
+    """Half of an absurdly large rate is still absurd."""
     for lr, smaller in ((1e30, 0.01), (0.015, 0.0075), (0.01, 0.005)):
         plan = Plan.make(f"{FILE}:Failing", f"{ENVS}:Chain", {"learning_rate": lr})
         assert f" --set learning_rate={smaller}' with" in advice(
@@ -265,7 +265,7 @@ class TwoConfig(Config):
 
 
 class Two(Algorithm[Rollout]):
-    """An algorithm with two step sizes, one of which may be none."""
+    """An algorithm with two step sizes; one can be none."""
 
     Config = TwoConfig
 
@@ -280,20 +280,20 @@ class Two(Algorithm[Rollout]):
         (None, "Two.policy met the loss inf", " --set critic_learning_rate=0.05"),
     ],
 )
-def test_whose_steps_shall_be_smaller(lr: float | None, what: str, smaller: str, tmp_path: Path) -> None:
-    """Those of the optimizer that met it, or of every one; what is not a number has no half."""
+def test_advice_names_the_option_of_the_optimizer(lr: float | None, what: str, smaller: str, tmp_path: Path) -> None:
+    """If the optimizer has no option of its own, the advice names all learning rates that are numbers."""
     plan = Plan.make(f"{FILE}:Two", f"{ENVS}:Chain", {"learning_rate": lr})
     assert f" {ENVS}:Chain{smaller}' with your" in advice(plan, Checkpoints(tmp_path), what)
 
 
-def test_a_worker_says_it_too(tmp_path: Path) -> None:
-    options = {**OPTIONS, "runner": "async", "sound": 0, "checkpoint_every": 400}
-    said = r"^in worker \d, Failing.actor_critic met the loss nan .*; (there is no|the last good) checkpoint"
-    with pytest.raises(NonFinite, match=said):
+def test_non_finite_loss_in_a_worker_is_reported(tmp_path: Path) -> None:
+    options = {**OPTIONS, "runner": "async", "finite": 0, "checkpoint_every": 400}
+    message = r"^in worker \d, Failing.actor_critic met the loss nan .*; (there is no|the last good) checkpoint"
+    with pytest.raises(NonFinite, match=message):
         train(f"{FILE}:Failing", f"{ENVS}:Chain", options, out=tmp_path, hooks=False)
 
 
-def test_a_checkpoint_with_such_weights_is_not_the_good_one(tmp_path: Path) -> None:
+def test_last_good_skips_non_finite_checkpoints(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     assert last_good(checkpoints) is None
     for step, value in ((10, 1.0), (20, NAN), (30, INF)):

@@ -1,4 +1,4 @@
-"""`Algorithm.optimizer` reads options by name; with a number or a function it reads none."""
+"""`Algorithm.optimizer` and `replay_from_options` read the options of a config by name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BOX = spaces.Box(-1, 1, (3,), np.float32)
 
 
 @dataclass(frozen=True)
-class SteppedConfig(Config):
+class TrainedConfig(Config):
     """Options of a learner with two learning rates."""
 
     learning_rate: Scheduled[Positive] = 1e-2
@@ -39,80 +39,79 @@ class SteppedConfig(Config):
 
 @dataclass(frozen=True)
 class BareConfig(Config):
-    """One option and no other that an optimizer knows."""
+    """Only one option of optimizers."""
 
     learning_rate: Scheduled[Positive] = 1e-2
 
 
-class Stepped(Algorithm[Rollout]):
-    """Makes one optimizer with the arguments it is given."""
+class Trained(Algorithm[Rollout]):
+    """Makes an optimizer with `arguments`."""
 
     arguments: dict[str, Any] = {}
 
     def build(self) -> None:
-        self.made = self.optimizer("layer", [nn.Linear(2, 1)], **self.arguments)
+        self.result = self.optimizer("layer", [nn.Linear(2, 1)], **self.arguments)
 
 
-def optimizer(config: Config, **arguments: Any) -> Optimizer:
-    """An optimizer made with some arguments."""
-    cls = type("Stepped", (Stepped,), {"arguments": arguments})
+def make_optimizer(config: Config, **arguments: Any) -> Optimizer:
+    cls = type("Trained", (Trained,), {"arguments": arguments})
     learner: Any = cls(Spec(BOX, BOX, 1, "id"), config, Context(Seeds(1)))
-    made: Optimizer = learner.made
-    return made
+    optimizer: Optimizer = learner.result
+    return optimizer
 
 
-def test_an_optimizer_follows_the_options_of_its_config() -> None:
-    made = optimizer(SteppedConfig())
-    assert isinstance(made.rule, RMSProp)
-    assert made.rule.alpha == 0.9
-    assert [made.learning_rate(progress) for progress in (0.0, 0.5)] == [1e-2, 5e-3]
-    assert made.clip == 0.5
+def test_optimizer_uses_options_of_the_config() -> None:
+    optimizer = make_optimizer(TrainedConfig())
+    assert isinstance(optimizer.rule, RMSProp)
+    assert optimizer.rule.alpha == 0.9
+    assert [optimizer.learning_rate(progress) for progress in (0.0, 0.5)] == [1e-2, 5e-3]
+    assert optimizer.clip == 0.5
 
 
-def test_another_learning_rate_goes_by_its_name() -> None:
-    made = optimizer(SteppedConfig(anneal_lr=False), learning_rate="critic_learning_rate")
-    assert [made.learning_rate(progress) for progress in (0.0, 0.5)] == [3e-2, 3e-2]
+def test_optimizer_uses_the_named_learning_rate() -> None:
+    optimizer = make_optimizer(TrainedConfig(anneal_lr=False), learning_rate="critic_learning_rate")
+    assert [optimizer.learning_rate(progress) for progress in (0.0, 0.5)] == [3e-2, 3e-2]
 
 
-def test_none_leaves_gradients_as_they_are() -> None:
-    assert optimizer(SteppedConfig(max_grad_norm=None)).clip is None
+def test_max_grad_norm_none_disables_clipping() -> None:
+    assert make_optimizer(TrainedConfig(max_grad_norm=None)).clip is None
 
 
-def test_an_algorithm_has_defaults_of_its_own_for_options_that_are_not_set() -> None:
-    made = optimizer(SteppedConfig(), defaults={"eps": 1e-8, "alpha": 0.5})
-    assert isinstance(made.rule, RMSProp)
-    assert (made.rule.eps, made.rule.alpha) == (1e-8, 0.9)
+def test_defaults_replace_options_that_are_not_set() -> None:
+    optimizer = make_optimizer(TrainedConfig(), defaults={"eps": 1e-8, "alpha": 0.5})
+    assert isinstance(optimizer.rule, RMSProp)
+    assert (optimizer.rule.eps, optimizer.rule.alpha) == (1e-8, 0.9)
 
 
-def test_options_that_a_config_does_not_have_do_not_apply() -> None:
-    made = optimizer(BareConfig())
-    assert isinstance(made.rule, Adam)
-    assert made.clip is None
-    assert made.learning_rate(0.5) == 1e-2
+def test_optimizer_has_defaults_for_missing_options() -> None:
+    optimizer = make_optimizer(BareConfig())
+    assert isinstance(optimizer.rule, Adam)
+    assert optimizer.clip is None
+    assert optimizer.learning_rate(0.5) == 1e-2
 
 
-def test_a_number_or_a_function_leaves_all_options_unread() -> None:
-    """Classes written before options were read by name pass everything."""
+def test_learning_rate_as_a_number_or_function_ignores_options() -> None:
+    """Classes for versions that did not read options by name pass all arguments."""
     for rate in (1.0, constant(1.0)):
-        made = optimizer(SteppedConfig(), learning_rate=rate)
-        assert isinstance(made.rule, Adam)
-        assert (made.clip, made.learning_rate(0.5)) == (None, 1.0)
+        optimizer = make_optimizer(TrainedConfig(), learning_rate=rate)
+        assert isinstance(optimizer.rule, Adam)
+        assert (optimizer.clip, optimizer.learning_rate(0.5)) == (None, 1.0)
 
 
-def test_arguments_win_over_options() -> None:
-    made = optimizer(SteppedConfig(), rule=SGD(), max_grad_norm=7.0)
-    assert isinstance(made.rule, SGD)
-    assert made.clip == 7.0
+def test_arguments_override_options() -> None:
+    optimizer = make_optimizer(TrainedConfig(), rule=SGD(), max_grad_norm=7.0)
+    assert isinstance(optimizer.rule, SGD)
+    assert optimizer.clip == 7.0
 
 
-def test_a_name_that_is_no_option_is_an_error() -> None:
-    with pytest.raises(PluginError, match="Stepped has no option 'learning_rates' to follow a schedule; did you mean"):
-        optimizer(SteppedConfig(), learning_rate="learning_rates")
+def test_unknown_name_of_a_learning_rate_raises() -> None:
+    with pytest.raises(PluginError, match="Trained has no option 'learning_rates' to follow a schedule; did you mean"):
+        make_optimizer(TrainedConfig(), learning_rate="learning_rates")
 
 
 @dataclass(frozen=True)
 class ReplayConfig(Config):
-    """The options that a replay buffer needs."""
+    """The required options of a replay buffer."""
 
     buffer_size: int = 50
     buffer_storage: Any = "memory"
@@ -124,14 +123,14 @@ class ReplayConfig(Config):
 
 
 @dataclass(frozen=True)
-class PreferringConfig(ReplayConfig):
-    """Those of prioritized replay too."""
+class PrioritizedConfig(ReplayConfig):
+    """Also options of prioritized replay."""
 
     n_step: int = 3
     priority: PriorityOptions = PriorityOptions(alpha=0.6)
 
 
-class Replaying(Algorithm[Any]):
+class OffPolicy(Algorithm[Any]):
     """Has no networks."""
 
     def build(self) -> None:
@@ -139,14 +138,14 @@ class Replaying(Algorithm[Any]):
 
 
 def replay(config: Config) -> ReplayBuffer:
-    return replay_from_options(Replaying(Spec(BOX, BOX, 1, "id"), config, Context(Seeds(1))))
+    return replay_from_options(OffPolicy(Spec(BOX, BOX, 1, "id"), config, Context(Seeds(1))))
 
 
-def test_a_replay_buffer_follows_the_options_of_its_config() -> None:
+def test_replay_uses_options_of_the_config() -> None:
     plain = replay(ReplayConfig())
     assert type(plain) is ReplayBuffer
     assert (plain.pace.batch_size, plain.pace.train_freq, plain.pace.gradient_steps) == (4, 2, 3)
     assert (plain.pace.learning_starts, plain.n_step) == (5, 1)
-    preferring = replay(PreferringConfig())
-    assert isinstance(preferring, PrioritizedReplay)
-    assert (preferring.priority.alpha, preferring.n_step) == (0.6, 3)
+    prioritized = replay(PrioritizedConfig())
+    assert isinstance(prioritized, PrioritizedReplay)
+    assert (prioritized.priority.alpha, prioritized.n_step) == (0.6, 3)

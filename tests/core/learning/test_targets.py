@@ -1,4 +1,4 @@
-"""Target networks: flat copies, and how they follow."""
+"""Target networks: flat copies and soft updates."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def network(seed: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
 
 
-def moved(target: nn.Module, online: nn.Module, tau: float) -> list[torch.Tensor]:
-    """Each parameter on its own, in double precision."""
+def interpolate(target: nn.Module, online: nn.Module, tau: float) -> list[torch.Tensor]:
+    """Update each parameter separately, in double precision."""
     pairs = zip(target.parameters(), online.parameters(), strict=True)
     return [(old.double() + tau * (new.double() - old.double())).detach() for old, new in pairs]
 
@@ -30,19 +30,19 @@ def check(target: nn.Module, expected: list[torch.Tensor]) -> None:
         torch.testing.assert_close(parameter.double(), value, rtol=1e-6, atol=1e-7)
 
 
-def test_frozen_parts_need_no_gradient_until_the_end() -> None:
-    """What passes through it has one; a parameter that never wanted any stays so."""
-    one, inputs = network(0), torch.ones(1, 3, requires_grad=True)
-    one[0].bias.requires_grad = False
-    with NoGradient(one):
-        one(inputs).sum().backward()
-        assert not any(parameter.requires_grad for parameter in one.parameters())
+def test_no_gradient_freezes_parameters_temporarily() -> None:
+    """Inputs still have a gradient, and a frozen parameter remains frozen."""
+    net, inputs = network(0), torch.ones(1, 3, requires_grad=True)
+    net[0].bias.requires_grad = False
+    with NoGradient(net):
+        net(inputs).sum().backward()
+        assert not any(parameter.requires_grad for parameter in net.parameters())
     assert inputs.grad is not None
-    assert all(parameter.grad is None for parameter in one.parameters())
-    assert [parameter.requires_grad for parameter in one.parameters()] == [True, False, True, True]
+    assert all(parameter.grad is None for parameter in net.parameters())
+    assert [parameter.requires_grad for parameter in net.parameters()] == [True, False, True, True]
 
 
-def test_a_target_moves_what_lies_flat_as_each_parameter_alone() -> None:
+def test_move_of_flat_parameters_equals_separate_moves() -> None:
     online = network(0)
     target = target_network(online)
     Optimizer(online.parameters(), name="network", rule=Adam(), learning_rate=constant(1e-3))
@@ -53,27 +53,27 @@ def test_a_target_moves_what_lies_flat_as_each_parameter_alone() -> None:
     for tau in (0.3, 0.005, 1.0):
         online.load_state_dict(network(1).state_dict())  # in place, as a checkpoint is loaded
         target.load_state_dict(network(2).state_dict())
-        expected = moved(target, online, tau)
+        expected = interpolate(target, online, tau)
         follower.move(tau)
         check(target, expected)
     assert all(not parameter.requires_grad and parameter.grad is None for parameter in target.parameters())
 
 
-def test_parameters_outside_flat_memory_move_too() -> None:
+def test_move_updates_parameters_outside_flat_memory() -> None:
     online = network(0)
     target = target_network(online)
     online.load_state_dict(network(1).state_dict())
-    expected = moved(target, online, 0.2)
+    expected = interpolate(target, online, 0.2)
     Target(online, target).move(0.2)
     check(target, expected)
 
 
-def test_only_neighbors_are_joined() -> None:
+def test_flat_view_joins_only_neighbors() -> None:
     flat = torch.arange(10.0)
-    one, two = flat[2:5], flat[5:9].view(2, 2)
-    (whole,) = flat_view([one, two])
-    assert whole.tolist() == [2, 3, 4, 5, 6, 7, 8]
-    whole.zero_()
+    first, second = flat[2:5], flat[5:9].view(2, 2)
+    (joined,) = flat_view([first, second])
+    assert joined.tolist() == [2, 3, 4, 5, 6, 7, 8]
+    joined.zero_()
     assert flat.tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 0, 9]
-    for apart in ([two, one], [one, flat[6:]], [one, torch.zeros(2)], [one, two.t()]):
-        assert flat_view(apart) is apart
+    for tensors in ([second, first], [first, flat[6:]], [first, torch.zeros(2)], [first, second.t()]):
+        assert flat_view(tensors) is tensors

@@ -1,4 +1,4 @@
-"""Rules against torch's own optimizers on separate tensors, what they refuse, and what of them is saved and shared."""
+"""Update rules against torch's optimizers: steps, options, saved and shared state."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ from tests.tables import for_each
 
 pytestmark = pytest.mark.usefixtures("loops")
 
-#: Our rule with options, and torch's class with its arguments.
+#: The name and options of a rule, and torch's class with its arguments.
 PAIRS: dict[str, tuple[str, OptimizerOptions, Any, dict[str, Any]]] = {
-    "adam": ("adam", OptimizerOptions(weight_decay=0.1), torch.optim.Adam, {"eps": 1e-5, "weight_decay": 0.1}),
+    "adam": ("adam", OptimizerOptions(eps=1e-8), torch.optim.Adam, {}),
+    "adam with decay": (
+        "adam", OptimizerOptions(weight_decay=0.1), torch.optim.Adam, {"eps": 1e-5, "weight_decay": 0.1}
+    ),
     "adamw": (
         "adamw", OptimizerOptions((0.8, 0.95), weight_decay=0.1), torch.optim.AdamW,
         {"betas": (0.8, 0.95), "eps": 1e-5, "weight_decay": 0.1},
     ),
-    "adamw as it is": ("adamw", OptimizerOptions(eps=1e-8), torch.optim.AdamW, {}),
+    "adamw by default": ("adamw", OptimizerOptions(eps=1e-8), torch.optim.AdamW, {}),
+    "rmsprop": ("rmsprop", OptimizerOptions(eps=1e-20), torch.optim.RMSprop, {"alpha": 0.99, "eps": 0.0}),
     "sgd": ("sgd", OptimizerOptions(), torch.optim.SGD, {}),
     "sgd with momentum": (
         "sgd", OptimizerOptions(momentum=0.9, weight_decay=0.1), torch.optim.SGD, {"momentum": 0.9, "weight_decay": 0.1}
@@ -50,38 +54,40 @@ def pairs(*without: str) -> Any:
     return pytest.mark.parametrize("case", [name for name in PAIRS if name not in without])
 
 
-def made(case: str, net: nn.Module, clip: float | None = 0.5) -> Optimizer:
+def make_optimizer(case: str, net: nn.Module, clip: float | None = 0.5) -> Optimizer:
     name, options, _, _ = PAIRS[case]
     return Optimizer(
         net.parameters(), name="network", rule=options.rule(name), learning_rate=linear(1e-2, 5e-3), max_grad_norm=clip
     )
 
 
-@pairs("Adafactor")  # whose step is relative to the root mean square of each tensor, which here is one
+@pairs("Adafactor")  # its step is relative to the root mean square of a tensor, and here all parameters are one tensor
 @pytest.mark.parametrize("clip", [None, 0.5])
-def test_a_rule_is_torchs_on_separate_tensors(case: str, clip: float | None) -> None:
-    """Eight steps, each of another size."""
+def test_rule_equals_torch_on_separate_tensors(case: str, clip: float | None) -> None:
+    """Eight steps with different learning rates."""
     ours, theirs, clock = network(), network(), Clock(8)
     _, _, cls, arguments = PAIRS[case]
-    optimizer, reference = made(case, ours, clip), cls(theirs.parameters(), lr=1e-2, **arguments)
+    optimizer, reference = make_optimizer(case, ours, clip), cls(theirs.parameters(), lr=1e-2, **arguments)
     for step in range(8):
         clock.steps = step
-        optimizer.minimize(loss_of(ours, step), clock)
+        norm = optimizer.minimize(loss_of(ours, step), clock)
         reference.zero_grad()
         loss_of(theirs, step).backward()
-        nn.utils.clip_grad_norm_(theirs.parameters(), clip or float("inf"))
+        expected = nn.utils.clip_grad_norm_(theirs.parameters(), clip or float("inf"))
+        assert float(norm) == pytest.approx(float(expected), rel=1e-4)
         reference.param_groups[0]["lr"] = linear(1e-2, 5e-3)(step / 8)
         reference.step()
     assert any((a != b).any() for a, b in zip(weights(ours), weights(network()), strict=True))
-    for one, other in zip(weights(ours), weights(theirs), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(weights(ours), weights(theirs), rtol=1e-4, atol=1e-6)
 
 
+@for_each("steps", [0, 3])
 @pairs()
-def test_stored_and_loaded_it_goes_on_the_same(case: str) -> None:
+def test_state_resumes_exactly(case: str, steps: int) -> None:
+    """Also before the first step: a checkpoint can be made between any two vector steps."""
     net, other = network(), network(1)
-    optimizer, resumed = made(case, net), made(case, other)
-    train(net, optimizer, range(3))
+    optimizer, resumed = make_optimizer(case, net), make_optimizer(case, other)
+    train(net, optimizer, range(steps))
     other.load_state_dict(save_and_load(dict(net.state_dict())))
     resumed.load_state_dict(save_and_load(optimizer.state_dict()))
     for pair in ((net, optimizer), (other, resumed)):
@@ -91,48 +97,36 @@ def test_stored_and_loaded_it_goes_on_the_same(case: str) -> None:
 
 
 @pairs()
-def test_loaded_before_its_first_step_it_begins_anew(case: str) -> None:
-    """A checkpoint may fall between any two vector steps."""
-    net, other = network(), network(1)
-    optimizer, resumed = made(case, net), made(case, other)
-    other.load_state_dict(save_and_load(dict(net.state_dict())))
-    resumed.load_state_dict(save_and_load(optimizer.state_dict()))
-    for pair in ((net, optimizer), (other, resumed)):
-        train(*pair, range(3))
-    assert_same(dict(net.state_dict()), dict(other.state_dict()))
-
-
-@pairs()
-def test_workers_share_what_it_keeps(case: str) -> None:
-    """Two that take turns do what one alone does: they go on from each other's state, not from their own."""
+def test_workers_share_the_state_of_a_rule(case: str) -> None:
+    """Two workers in turn equal one optimizer: each continues from the state of the other."""
     name, options, _, _ = PAIRS[case]
     net, owner, workers = shared_pair(options.rule(name), constant(1e-2))
-    alone = network()
+    single = network()
     plain = Optimizer(
-        alone.parameters(), name="network", rule=options.rule(name), learning_rate=constant(1e-2), max_grad_norm=0.5
+        single.parameters(), name="network", rule=options.rule(name), learning_rate=constant(1e-2), max_grad_norm=0.5
     )
     for step in range(6):
         worker, optimizer = workers[step % 2]
-        optimizer.rule = options.rule(name) if step < 2 else optimizer.rule  # processes have rules of their own
+        optimizer.rule = options.rule(name) if step < 2 else optimizer.rule  # each process has its own rule
         optimizer.pull()
         train(worker, optimizer, range(step, step + 1))
-        train(alone, plain, range(step, step + 1))
+        train(single, plain, range(step, step + 1))
     owner.pull()
-    assert_same(dict(net.state_dict()), dict(alone.state_dict()))
+    assert_same(dict(net.state_dict()), dict(single.state_dict()))
 
 
-def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
-    """Options that were set come first; an option that the rule does not use is left out unless it was set."""
+def test_options_override_defaults_of_algorithms_and_rules() -> None:
+    """A default that the rule does not use is ignored."""
     options = OptimizerOptions(betas=(0.1, 0.2))
-    adam, rms, torchs = options.rule("adam", eps=1e-8), OptimizerOptions().rule("rmsprop", betas=(0.5, 0.5)), None
+    adam, rms = options.rule("adam", eps=1e-8), OptimizerOptions().rule("rmsprop", betas=(0.5, 0.5))
     assert isinstance(adam, Adam)
     assert (adam.betas, adam.eps) == ((0.1, 0.2), 1e-8)
     assert isinstance(rms, RMSProp)
     assert (rms.alpha, rms.eps) == (0.99, 1e-5)
-    torchs = OptimizerOptions(eps=1e-3).rule("NAdam", eps=1e-8, alpha=0.5)
-    assert torchs.arguments == {"eps": 1e-3}  # type: ignore[attr-defined]
-    for name, kept in (("NAdam", {"eps": 1e-7}), ("Adafactor", {}), ("Adagrad", {})):
-        assert OptimizerOptions().rule(name, eps=1e-7).arguments == kept  # type: ignore[attr-defined]
+    nadam = OptimizerOptions(eps=1e-3).rule("NAdam", eps=1e-8, alpha=0.5)
+    assert nadam.arguments == {"eps": 1e-3}  # type: ignore[attr-defined]
+    for name, arguments in (("NAdam", {"eps": 1e-7}), ("Adafactor", {}), ("Adagrad", {})):
+        assert OptimizerOptions().rule(name, eps=1e-7).arguments == arguments  # type: ignore[attr-defined]
 
 
 @for_each("name, options, sentence", [
@@ -158,17 +152,17 @@ def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
         ("NAdam", {"alpha": 0.5},
          r"does not use 'optimizer_kwargs.alpha'; its options are optimizer_kwargs.betas, optimizer_kwargs.eps"),
     ])  # fmt: skip
-def test_impossible_options_are_one_sentence(name: str, options: dict[str, Any], sentence: str) -> None:
+def test_invalid_options_raise_one_sentence(name: str, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadConfig, match=sentence) as caught:
         OptimizerOptions(**options).rule(name)
     assert "\n" not in str(caught.value)
 
 
-def test_betas_may_begin_at_0() -> None:
+def test_betas_can_be_0() -> None:
     assert OptimizerOptions(betas=(0.0, 0.5)).rule("adam").betas == (0.0, 0.5)  # type: ignore[attr-defined]
 
 
-def test_a_class_that_looks_for_what_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optimizer_that_needs_several_tensors_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     class Greedy(torch.optim.SGD):
         def step(self, closure: Any = None) -> None:  # type: ignore[override]
             self.param_groups[1]
@@ -178,7 +172,7 @@ def test_a_class_that_looks_for_what_is_not_there_is_refused(monkeypatch: pytest
         OptimizerOptions().rule("Greedy")
 
 
-def test_a_class_that_keeps_more_than_tensors_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optimizer_with_state_other_than_tensors_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     class Odd(torch.optim.SGD):
         def step(self, closure: Any = None) -> None:  # type: ignore[override]
             self.state[self.param_groups[0]["params"][0]]["history"] = [1.0]
@@ -190,30 +184,28 @@ def test_a_class_that_keeps_more_than_tensors_is_refused(monkeypatch: pytest.Mon
         OptimizerOptions().rule("Odd")
 
 
-def test_one_that_puts_new_tensors_in_place_of_the_old_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then what is saved and shared is what it keeps now."""
-
-    class Restless(torch.optim.SGD):
+def test_state_follows_replaced_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Replacing(torch.optim.SGD):
         def step(self, closure: Any = None) -> None:  # type: ignore[override]
             parameter: Tensor = self.param_groups[0]["params"][0]
             held = self.state[parameter]
             held["sum"] = held.get("sum", torch.zeros_like(parameter)) + parameter.grad
 
-    monkeypatch.setattr(torch.optim, "Restless", Restless, raising=False)
-    parameters, rule = torch.ones(2), OptimizerOptions().rule("Restless")
+    monkeypatch.setattr(torch.optim, "Replacing", Replacing, raising=False)
+    parameters, rule = torch.ones(2), OptimizerOptions().rule("Replacing")
     state = rule.start(parameters)
     for _ in range(3):
         rule.step(parameters, torch.ones(2), state, 1.0)
     assert state["sum"].tolist() == [3.0, 3.0]
 
 
-def test_every_rule_with_a_name_of_its_own_is_tested_here() -> None:
-    assert RULES.keys() - {"rmsprop", "rmsprop_tf"} <= {name for name, _, _, _ in PAIRS.values()}
+def test_every_rule_is_compared_with_torch() -> None:
+    assert RULES.keys() - {"rmsprop_tf"} <= {name for name, _, _, _ in PAIRS.values()}
 
 
 @pytest.mark.parametrize(("name", "start"), [("rmsprop", 0.0), ("rmsprop_tf", 1.0)])
-def test_rmsprop_starts_its_mean_square_at_0_and_tensorflows_at_1(name: str, start: float) -> None:
-    """TensorFlow 1's RMSPropOptimizer fills its slot `rms` with ones, and so does Stable-Baselines3's RMSpropTFLike."""
+def test_rmsprop_mean_square_starts_at_0_and_tensorflows_at_1(name: str, start: float) -> None:
+    """RMSPropOptimizer of TensorFlow 1 and RMSpropTFLike of Stable-Baselines3 start with ones."""
     rule = OptimizerOptions().rule(name)
     parameters, gradient, square = torch.tensor([1.0, 2.0]), torch.tensor([4e-4, -1e-2]), torch.full((2,), start)
     state, expected = rule.start(parameters), parameters.clone()
@@ -224,6 +216,6 @@ def test_rmsprop_starts_its_mean_square_at_0_and_tensorflows_at_1(name: str, sta
     torch.testing.assert_close(parameters, expected)
 
 
-def test_the_start_of_the_mean_square_is_an_option() -> None:
+def test_initial_mean_square_is_an_option() -> None:
     rule = OptimizerOptions(initial_accumulator_value=0.25).rule("rmsprop_tf")
     assert rule.start(torch.zeros(2))["square"].tolist() == [0.25, 0.25]
