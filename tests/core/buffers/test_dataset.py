@@ -195,29 +195,29 @@ def make_replay(n_step: int = 1, alpha: float = 0.0, seed: int = 1, **more: Any)
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_state_has_the_hash_instead_of_the_data(alpha: float) -> None:
-    one, other = (make_recorded(Dataset("x", arrays()), alpha=alpha, seed=seed) for seed in (1, 2))
+    replay, resumed = (make_recorded(Dataset("x", arrays()), alpha=alpha, seed=seed) for seed in (1, 2))
     clock = Clock(100)
     for _ in range(3):
-        (batch,) = one.batches(clock)
-        one.feedback(batch, Result({}, torch.arange(4.0)))
-    state = one.state_dict()
+        (batch,) = replay.batches(clock)
+        replay.feedback(batch, Result({}, torch.arange(4.0)))
+    state = replay.state_dict()
     assert state["data"] == Dataset("x", arrays()).sha256
-    other.load_state_dict(state)
+    resumed.load_state_dict(state)
     for _ in range(3):
-        (batch,), (again,) = one.batches(clock), other.batches(clock)
-        assert batch.index.tolist() == again.index.tolist()
+        (batch,), (expected,) = replay.batches(clock), resumed.batches(clock)
+        assert batch.index.tolist() == expected.index.tolist()
     with pytest.raises(ValueError, match="the state belongs to a data set of SHA-256"):
         make_recorded(Dataset("y", arrays((7,), (True,)))).load_state_dict(state)
 
 
 def test_state_has_the_extras_of_learners() -> None:
     data = Dataset("x", arrays()).fit(SPEC, OWN)
-    one, other = (RecordedReplay(make_replay(seed=seed).with_extras(uses=0), data) for seed in (1, 2))
+    replay, resumed = (RecordedReplay(make_replay(seed=seed).with_extras(uses=0), data) for seed in (1, 2))
     for _ in range(9):
-        (batch,) = one.batches(Clock(100))
-        one.feedback(batch, Result({}, extras={"uses": 1 + batch.index}))
-    other.load_state_dict(one.state_dict())
-    assert other.replay.gather(np.arange(7)).extras["uses"].tolist() == [1, 2, 3, 4, 5, 6, 7]
+        (batch,) = replay.batches(Clock(100))
+        replay.feedback(batch, Result({}, extras={"uses": 1 + batch.index}))
+    resumed.load_state_dict(replay.state_dict())
+    assert resumed.replay.gather(np.arange(7)).extras["uses"].tolist() == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_warm_replay_draws_in_proportion_to_sizes() -> None:

@@ -89,9 +89,9 @@ def plain(step: Step) -> Step:
     return replace(step, obs=step.obs.astype(np.int32), next_obs=step.next_obs.astype(np.int32))
 
 
-def assert_equal(one: Transitions, other: Transitions) -> None:
+def assert_equal(batch: Transitions, expected: Transitions) -> None:
     for name in ("obs", "next_obs", "index", "reward", "discount", "action"):
-        assert torch.equal(getattr(one, name), getattr(other, name)), name
+        assert torch.equal(getattr(batch, name), getattr(expected, name)), name
 
 
 @pytest.mark.parametrize("store", ["memory", "disk", "cpu"])
@@ -102,7 +102,7 @@ def test_stacked_replay_equals_whole_replay(
 ) -> None:
     """For starts and ends of episodes, cuts, the ring's end, several rows, windows, all stores, and a resume."""
     slots, move = n + 1 + extra, data.draw(st.integers(0, len(story) - 1))
-    frames, whole = buffer_for(story.num_envs, slots, n, store), buffer_for(story.num_envs, slots, n)
+    frames, reference = buffer_for(story.num_envs, slots, n, store), buffer_for(story.num_envs, slots, n)
     for time, step in enumerate(film.steps(story)):
         if time == move:
             state = save_and_load(frames.state_dict())
@@ -110,9 +110,9 @@ def test_stacked_replay_equals_whole_replay(
             frames.load_state_dict(state)
             assert_same(frames.state_dict(), state)
         frames.add(step)
-        whole.add(plain(step))
-        for one, other in zip(frames.batches(CLOCK), whole.batches(CLOCK), strict=True):
-            assert_equal(one, other)
+        reference.add(plain(step))
+        for pair in zip(frames.batches(CLOCK), reference.batches(CLOCK), strict=True):
+            assert_equal(*pair)
 
 
 def film_of(steps: int, ends: set[int], film: Film = Film(4, 1, "repeat", 0.0)) -> Iterator[Step]:
@@ -147,18 +147,18 @@ def test_each_frame_of_a_stack_is_stored_once(form: str) -> None:
 def test_observations_that_stop_to_be_stacks_are_stored_whole(shape: tuple[int, ...]) -> None:
     """The first step looks like a stack, because its images are equal."""
     rng = np.random.default_rng(0)
-    buffer, whole = buffer_for(2, 100, 1), buffer_for(2, 100, 1)
+    buffer, reference = buffer_for(2, 100, 1), buffer_for(2, 100, 1)
     obs = np.full(shape, 9, np.uint8)
     for time, step in enumerate(film_of(TRIAL + 20, {5, 40, 70})):
         after = obs if time == 0 else rng.integers(0, 256, shape, np.uint8)
         step, obs = replace(step, obs=obs, next_obs=after), after
         buffer.add(step)
-        whole.add(plain(step))
+        reference.add(plain(step))
         assert buffer.data is not None
         assert type(buffer.data.obs) is (Stacked if time + 1 < TRIAL else Whole)
         assert time or buffer.data.obs.last is channels_last(shape[1:])  # type: ignore[union-attr]
-        for one, other in zip(buffer.batches(CLOCK), whole.batches(CLOCK), strict=True):
-            assert_equal(one, other)
+        for pair in zip(buffer.batches(CLOCK), reference.batches(CLOCK), strict=True):
+            assert_equal(*pair)
     resumed = buffer_for(2, 100, 1)
     resumed.load_state_dict(save_and_load(buffer.state_dict()))
     assert_same(resumed.state_dict(), buffer.state_dict())
@@ -179,14 +179,14 @@ def test_observations_that_are_not_frame_stacks_are_stored_whole(kind: str) -> N
 
 
 def test_restart_keeps_the_successor_of_the_newest_step() -> None:
-    buffer, whole = buffer_for(2, 10, 1), buffer_for(2, 10, 1)
-    for replay, convert in ((buffer, lambda step: step), (whole, plain)):
+    buffer, reference = buffer_for(2, 10, 1), buffer_for(2, 10, 1)
+    for replay, convert in ((buffer, lambda step: step), (reference, plain)):
         for step in film_of(6, {2}):
             replay.add(convert(step))
         replay.restart()
         for step in film_of(3, set(), Film(4, 1, "zero", 0.0)):
             replay.add(convert(step))
-    assert_equal(buffer.gather(np.arange(18)), whole.gather(np.arange(18)))
+    assert_equal(buffer.gather(np.arange(18)), reference.gather(np.arange(18)))
 
 
 def test_a_million_frames_take_less_than_eight_gigabytes() -> None:

@@ -123,9 +123,9 @@ def test_device_replay_stores_extras() -> None:
 
 def test_wrong_extras_raise() -> None:
     buffer = KINDS["uniform"](1)
-    one = np.ones(1, np.float32)
+    ones = np.ones(1, np.float32)
     flag = np.zeros(1, bool)
-    step = Step(one[:, None], one, one, one[:, None], flag, flag, flag, ~flag, False, {}, None)
+    step = Step(ones[:, None], ones, ones, ones[:, None], flag, flag, flag, ~flag, False, {}, None)
     for _ in range(6):
         buffer.add(step)
     batch = next(iter(buffer.batches(CLOCK)))
@@ -136,6 +136,6 @@ def test_wrong_extras_raise() -> None:
         with pytest.raises(PluginError, match=sentence):
             buffer.feedback(batch, Result({}, extras=extras))
     with pytest.raises(PluginError, match="steps already have an extra 'uses', from the agent or from a signal"):
-        KINDS["uniform"](1).add(replace(step, extras={"uses": one}))
+        KINDS["uniform"](1).add(replace(step, extras={"uses": ones}))
     with pytest.raises(PluginError, match="'is_first' is set by the buffer"):
         buffer.with_extras(is_first=0.0)

@@ -19,7 +19,7 @@ from rlplug_core.errors import RlplugError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result
 from tests.core.buffers.test_replay import check
-from tests.core.stories import Story, compare_after_load, dictionary_step, stories
+from tests.core.stories import Story, dictionary_step, compare_after_load, stories
 from tests.reference import replay
 
 GAMMA = 0.9
@@ -175,14 +175,14 @@ def both_masses(
     story: Story, move: int, make: Callable[[], PrioritizedReplay]
 ) -> list[tuple[list[float], list[float]]]:
     """Return the priorities of a buffer and of a resumed one after each batch; both draw the same batches."""
-    found = []
-    for stay, moved, one, other in compare_after_load(story, move, make):
-        assert torch.equal(one.index, other.index)
-        assert torch.equal(one.weight, other.weight)
-        stay.feedback(one, surprise(one))
-        moved.feedback(other, surprise(other))
-        found.append((stay.tree.mass.tolist(), moved.tree.mass.tolist()))
-    return found
+    masses = []
+    for stay, moved, expected, found in compare_after_load(story, move, make):
+        assert torch.equal(expected.index, found.index)
+        assert torch.equal(expected.weight, found.weight)
+        stay.feedback(expected, surprise(expected))
+        moved.feedback(found, surprise(found))
+        masses.append((stay.tree.mass.tolist(), moved.tree.mass.tolist()))
+    return masses
 
 
 @settings(max_examples=40, deadline=None)
@@ -190,4 +190,4 @@ def both_masses(
 def test_state_resumes_at_any_step(story: Story, n: int, extra: int, data: st.DataObject) -> None:
     move = data.draw(st.integers(0, len(story) - 1))
     pairs = both_masses(story, move, lambda: buffer_for(story.num_envs, n + 1 + extra, n))
-    assert [one for one, _ in pairs] == [other for _, other in pairs]
+    assert all(expected == found for expected, found in pairs)

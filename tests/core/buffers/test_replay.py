@@ -18,7 +18,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Step
 from tests.core.fakes import assert_same, save_and_load
-from tests.core.stories import Story, compare_after_load, dictionary_step, stories
+from tests.core.stories import Story, dictionary_step, compare_after_load, stories
 from tests.reference import replay
 
 GAMMA = 0.9
@@ -187,14 +187,14 @@ def test_due_batches_survive_a_resume(together: int) -> None:
 @given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(2, 6), st.integers(1, 6))
 def test_batches_drawn_together_equal_those_drawn_one_by_one(story: Story, n: int, together: int, taken: int) -> None:
     """Batches that are not used before the next step are drawn again."""
-    one, many = (buffer_for(story.num_envs, n + 5, n, 3, batches=5, together=most) for most in (1, together))
+    single, grouped = (buffer_for(story.num_envs, n + 5, n, 3, batches=5, together=most) for most in (1, together))
     for step in story.steps():
-        for buffer in (one, many):
+        for buffer in (single, grouped):
             buffer.add(step)
-        for single, batch in islice(zip(one.batches(CLOCK), many.batches(CLOCK), strict=True), taken):
-            assert_same(one.state_dict(), many.state_dict())
-            assert_same(asdict(single), asdict(batch))
-        assert_same(one.state_dict(), many.state_dict())
+        for expected, batch in islice(zip(single.batches(CLOCK), grouped.batches(CLOCK), strict=True), taken):
+            assert_same(single.state_dict(), grouped.state_dict())
+            assert_same(asdict(expected), asdict(batch))
+        assert_same(single.state_dict(), grouped.state_dict())
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
@@ -215,12 +215,12 @@ def test_batches_of_large_observations_are_drawn_in_smaller_groups(size: int) ->
 @given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(0, 4), st.data())
 def test_state_resumes_at_any_step(story: Story, n: int, extra: int, data: st.DataObject) -> None:
     move = data.draw(st.integers(0, len(story) - 1))
-    for _, _, one, other in compare_after_load(story, move, lambda: buffer_for(story.num_envs, n + 1 + extra, n)):
-        np.testing.assert_array_equal(one.index, other.index)
-        np.testing.assert_array_equal(one.obs, other.obs)
-        np.testing.assert_array_equal(one.next_obs, other.next_obs)
-        np.testing.assert_array_equal(one.reward, other.reward)
-        np.testing.assert_array_equal(one.discount, other.discount)
+    for _, _, expected, found in compare_after_load(story, move, lambda: buffer_for(story.num_envs, n + 1 + extra, n)):
+        np.testing.assert_array_equal(expected.index, found.index)
+        np.testing.assert_array_equal(expected.obs, found.obs)
+        np.testing.assert_array_equal(expected.next_obs, found.next_obs)
+        np.testing.assert_array_equal(expected.reward, found.reward)
+        np.testing.assert_array_equal(expected.discount, found.discount)
 
 
 def test_batches_keep_dictionaries_and_types() -> None:

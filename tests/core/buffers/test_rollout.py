@@ -29,18 +29,18 @@ def rollouts(story: Story, steps: int) -> list[Any]:
 
 
 def resume(buffer: RolloutBuffer) -> RolloutBuffer:
-    other = RolloutBuffer(buffer.steps)
-    other.load_state_dict(save_and_load(buffer.state_dict()))
-    return other
+    resumed = RolloutBuffer(buffer.steps)
+    resumed.load_state_dict(save_and_load(buffer.state_dict()))
+    return resumed
 
 
 def content(rollout: Rollout) -> Any:
     used = rollout.truncations.count
-    whole = {f.name: getattr(rollout, f.name) for f in fields(rollout) if f.name not in ("truncations", "views")}
+    parts = {f.name: getattr(rollout, f.name) for f in fields(rollout) if f.name not in ("truncations", "views")}
     values = gae(rollout, *rollout.values(critic), 0.9, 0.8)
     return [
         array.copy()
-        for array in leaves([whole, rollout.truncations.obs[:used], rollout.truncations.index[:used], values])
+        for array in leaves([parts, rollout.truncations.obs[:used], rollout.truncations.index[:used], values])
     ]
 
 

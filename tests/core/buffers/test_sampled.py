@@ -117,7 +117,7 @@ def test_priorities_of_evicted_transitions_are_ignored() -> None:
 def test_state_resumes_at_any_step(story: Story, n: int, extra: int, data: st.DataObject) -> None:
     move = data.draw(st.integers(0, len(story) - 1))
     pairs = both_masses(story, move, lambda: buffer_for(story.num_envs, n + 1 + extra, n))
-    assert [one for one, _ in pairs] == [other for _, other in pairs]
+    assert all(expected == found for expected, found in pairs)
 
 
 def test_restart_truncates_windows() -> None:

@@ -31,8 +31,8 @@ SHAPES = st.builds(SequenceShape, st.integers(1, 4), st.integers(0, 3), st.integ
 
 def buffer_for(num_envs: int, slots: int, shape: SequenceShape, n: int, size: int = 8) -> SequenceReplay:
     span = shape.burn_in + shape.length + n - 1
-    pace, half = ReplaySchedule(size, 1, 1, (span + 1) * num_envs), Priority(beta=constant(0.5))
-    return SequenceReplay(shape, slots * num_envs, pace, n, GAMMA, Seeds(7), priority=half)
+    pace, priority = ReplaySchedule(size, 1, 1, (span + 1) * num_envs), Priority(beta=constant(0.5))
+    return SequenceReplay(shape, slots * num_envs, pace, n, GAMMA, Seeds(7), priority=priority)
 
 
 def steps_with_memory(story: Story) -> Iterator[Step]:
@@ -106,9 +106,9 @@ def test_state_resumes_at_any_step(story: Story, shape: SequenceShape, move: int
             buffers[1].load_state_dict(state)
         for buffer in buffers:
             buffer.add(step)
-        for one, other in zip(buffers[0].batches(CLOCK), buffers[1].batches(CLOCK), strict=True):
-            assert_same(one.map(torch.Tensor.numpy).obs, other.map(torch.Tensor.numpy).obs)
-            for buffer, batch in zip(buffers, (one, other), strict=True):
+        for expected, found in zip(buffers[0].batches(CLOCK), buffers[1].batches(CLOCK), strict=True):
+            assert_same(expected.map(torch.Tensor.numpy).obs, found.map(torch.Tensor.numpy).obs)
+            for buffer, batch in zip(buffers, (expected, found), strict=True):
                 buffer.feedback(batch, Result({}, batch.index.double() % 5))
     assert_same(buffers[0].state_dict(), buffers[1].state_dict())
 

@@ -88,10 +88,10 @@ def dict_of(tree: Any) -> Any:
     return {key: dict_of(part) for key, part in tree.items()} if isinstance(tree, dict) else tree
 
 
-def assert_same_actions(agent: Any, other: Any, space: spaces.Space[Any], count: int = 500) -> None:
+def assert_same_actions(agent: Any, restored: Any, space: spaces.Space[Any], count: int = 500) -> None:
     obs, first = seen(space, count), np.ones(count, bool)
     mine = agent.act(obs, first, agent.initial(count), CLOCK, explore=False).action
-    theirs = other.act(obs, first, other.initial(count), CLOCK).action
+    theirs = restored.act(obs, first, restored.initial(count), CLOCK).action
     assert mine.shape == theirs.shape
     if mine.dtype.kind == "f":
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5)
@@ -148,12 +148,12 @@ def test_export_keeps_and_resets_memory(cell: Any, values: bool, tmp_path: Path)
         MemoryGreedy(RecurrentQ(spec, NET, cell, 8, dueling=True), constant(0.1), Seeds(1))
         if values else MemoryAgent(RecurrentPolicy(spec, NET, cell, 8), Seeds(1))
     )  # fmt: skip
-    other = export(agent, spec, tmp_path)
-    mine, theirs, generator = agent.initial(50), other.initial(50), np.random.default_rng(2)
+    restored = export(agent, spec, tmp_path)
+    mine, theirs, generator = agent.initial(50), restored.initial(50), np.random.default_rng(2)
     for _ in range(200):
         obs = generator.normal(size=(50, 5)).astype(np.float32)
         first = generator.random(50) < 0.1
-        acts = agent.act(obs, first, mine, CLOCK, explore=False), other.act(obs, first, theirs, CLOCK)
+        acts = agent.act(obs, first, mine, CLOCK, explore=False), restored.act(obs, first, theirs, CLOCK)
         np.testing.assert_allclose(acts[0].action, acts[1].action, rtol=0, atol=1e-5)
         mine, theirs = (act.recurrent_state for act in acts)
 

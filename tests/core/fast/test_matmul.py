@@ -178,7 +178,7 @@ def test_onednn_is_for_avx512_of_amd(
 
 
 @pytest.fixture
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _numpy_products(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Use one thread for NumPy's products, on a processor on which oneDNN is slower."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -188,7 +188,7 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.usefixtures("_numpy_products")
 @pytest.mark.parametrize(
     ("threads", "onednn", "size", "by_numpy"),
     [

@@ -85,14 +85,14 @@ def test_rule_equals_torch_on_separate_tensors(case: str, clip: float | None) ->
 @pairs()
 def test_state_resumes_exactly(case: str, steps: int) -> None:
     """Also before the first step: a checkpoint can be made between any two vector steps."""
-    net, other = network(), network(1)
-    optimizer, resumed = make_optimizer(case, net), make_optimizer(case, other)
+    net, resumed_net = network(), network(1)
+    optimizer, resumed = make_optimizer(case, net), make_optimizer(case, resumed_net)
     train(net, optimizer, range(steps))
-    other.load_state_dict(save_and_load(dict(net.state_dict())))
+    resumed_net.load_state_dict(save_and_load(dict(net.state_dict())))
     resumed.load_state_dict(save_and_load(optimizer.state_dict()))
-    for pair in ((net, optimizer), (other, resumed)):
+    for pair in ((net, optimizer), (resumed_net, resumed)):
         train(*pair, range(3, 6))
-    assert_same(dict(net.state_dict()), dict(other.state_dict()))
+    assert_same(dict(net.state_dict()), dict(resumed_net.state_dict()))
     assert_same(optimizer.state_dict(), resumed.state_dict())
 
 

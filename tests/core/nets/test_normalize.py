@@ -323,23 +323,23 @@ def test_running_modules_get_every_batch() -> None:
             assert self.counter.batches == clock.updates
             return super().learn(batch, now, clock)
 
-    made = learner(Counting, TinyConfig())
+    counting = learner(Counting, TinyConfig())
     env, buffer, clock = Chain(1), RolloutBuffer(2), Clock(100)
     env.reset(0)
     for _ in range(3):
-        made.update(rollout([[1.0], [1.0]], [[0], [0]]), clock)
+        counting.update(rollout([[1.0], [1.0]], [[0], [0]]), clock)
         clock.updates += 1
-    assert made.counter.batches == 3
+    assert counting.counter.batches == 3
     assert buffer.position == 0
 
 
 @pytest.mark.parametrize("runner", [{"runner": "sync"}, {"runner": "async", "inline": True, "workers": 1}])
 def test_state_of_norms_round_trips(runner: dict[str, Any]) -> None:
     options = {"num_envs": 2, "total_timesteps": 80, "net.normalize_obs": True, **runner}
-    made, fresh = (make_runner(TINY, f"{ENVS}:Chain", **options) for _ in range(2))
-    made.run(lambda: None)
-    fresh.load_state_dict(made.state_dict())
-    assert difference(leaves(fresh.state_dict()), leaves(made.state_dict())) == ""
+    loop, fresh = (make_runner(TINY, f"{ENVS}:Chain", **options) for _ in range(2))
+    loop.run(lambda: None)
+    fresh.load_state_dict(loop.state_dict())
+    assert difference(leaves(fresh.state_dict()), leaves(loop.state_dict())) == ""
 
 
 def test_one_async_worker_updates_norms_as_the_sync_loop() -> None:
@@ -354,7 +354,7 @@ def test_one_async_worker_updates_norms_as_the_sync_loop() -> None:
 
 
 def test_async_workers_share_norms() -> None:
-    made = make_runner(
+    loop = make_runner(
         TINY,
         f"{ENVS}:Chain",
         runner="async",
@@ -364,13 +364,13 @@ def test_async_workers_share_norms() -> None:
         total_timesteps=120,
         **{"net.normalize_obs": True},
     )
-    made.run(lambda: None)
-    master = made.snapshot().policy.encoder.norm.norm
-    for worker in made.workers:
+    loop.run(lambda: None)
+    master = loop.snapshot().policy.encoder.norm.norm
+    for worker in loop.workers:
         for module in (worker.learner.policy, worker.learner.critic):
             assert module.encoder.norm.norm.mean.data_ptr() == master.mean.data_ptr()
         assert not any("norm." in name for name in worker.state_dict()["learner"])
-    assert float(master.count) == 4 * made.clock.updates
+    assert float(master.count) == 4 * loop.clock.updates
 
 
 # Rewards

@@ -52,10 +52,10 @@ def test_density_integrates_to_probabilities(mean: float, log_std: float, bound:
 @example(0.0, 0.5, 2.0, -2.0)  # the other density underflows to 0
 def test_entropy_and_kl_equal_integrals(mean: float, log_std: float, other: float, spread: float) -> None:
     (action, log_one), (_, log_two) = log_density(mean, log_std), log_density(other, spread)
-    one = log_one.exp()
+    density = log_one.exp()
     mine, theirs = (torch.tensor([[*pair]], dtype=torch.float64) for pair in ((mean, log_std), (other, spread)))
-    assert float(HEAD.entropy(mine)) == pytest.approx(integral(-one * log_one, action), abs=2e-2)
-    divergence = integral(one * (log_one - log_two), action)
+    assert float(HEAD.entropy(mine)) == pytest.approx(integral(-density * log_one, action), abs=2e-2)
+    divergence = integral(density * (log_one - log_two), action)
     assert float(HEAD.kl(mine, theirs)) == pytest.approx(divergence, rel=0.02, abs=0.01)
 
 
