@@ -19,7 +19,7 @@ from rlplug_core.errors import RlplugError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result
 from tests.core.buffers.test_replay import check
-from tests.core.stories import Story, dictionary_step, compare_after_load, stories
+from tests.core.stories import Story, compare_after_load, dictionary_step, stories
 from tests.reference import replay
 
 GAMMA = 0.9

@@ -18,7 +18,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Step
 from tests.core.fakes import assert_same, save_and_load
-from tests.core.stories import Story, dictionary_step, compare_after_load, stories
+from tests.core.stories import Story, compare_after_load, dictionary_step, stories
 from tests.reference import replay
 
 GAMMA = 0.9
