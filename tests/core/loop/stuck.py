@@ -1,4 +1,4 @@
-"""Environments that hang in their twentieth step, unless the file that STUCK names says that one has hung."""
+"""Environments that hang once in their twentieth step, and create the file that STUCK names."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rlplug_core.types import Array, Timestep
 
 
 class InPython(Chain):
-    """Hangs where Python hears signals."""
+    """Hangs in Python, which handles signals."""
 
-    taken: int = 0
+    steps: int = 0
 
     def step(self, action: Array) -> Timestep:
-        self.taken += 1
-        if self.taken == 20 and (mark := os.environ.get("STUCK")) and not Path(mark).exists():
+        self.steps += 1
+        if self.steps == 20 and (mark := os.environ.get("STUCK")) and not Path(mark).exists():
             Path(mark).touch()
             self.hang()
         return super().step(action)
@@ -34,4 +34,4 @@ class InC(InPython):
     def hang(self) -> None:
         libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
         libc.pthread_mutex_lock(mutex)
-        libc.pthread_mutex_lock(mutex)  # which nobody unlocks, and no signal interrupts
+        libc.pthread_mutex_lock(mutex)  # a deadlock that no signal interrupts

@@ -1,4 +1,4 @@
-"""Actors in processes: they feed one learner within the bound on the lag, are replaced, and end with it."""
+"""Actor processes feed one learner within the maximum lag, are replaced after a fault, and end with it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")
 TRACES = f"{HERE}:".replace("fakes.py", "traces.py")
 
 
-def processes(env: str = f"{ENVS}:Chain", algorithm: str = TINY, **options: Any) -> Any:
+def make_process_runner(env: str = f"{ENVS}:Chain", algorithm: str = TINY, **options: Any) -> Any:
     return make_runner(algorithm, env, **{"runner": "decoupled", "actors": 2, "total_timesteps": 400, **options})
 
 
@@ -45,7 +45,7 @@ def pids(runner: Any) -> list[int]:
 
 
 def lags_of(runner: Any, poll: Callable[[], None] = lambda: None) -> list[int]:
-    """The policy lags of a whole run."""
+    """Run to the end and return the policy lags."""
     lags: list[int] = []
 
     def look() -> None:
@@ -58,21 +58,21 @@ def lags_of(runner: Any, poll: Callable[[], None] = lambda: None) -> list[int]:
 
 
 @pytest.mark.parametrize("max_lag", [0, 1, None])
-def test_actors_feed_one_learner_within_the_bound(max_lag: int | None) -> None:
-    runner = processes(max_lag=max_lag, total_timesteps=1000)
+def test_actors_feed_one_learner_within_max_lag(max_lag: int | None) -> None:
+    runner = make_process_runner(max_lag=max_lag, total_timesteps=1000)
     try:
         before = runner.snapshot().policy.outputs.weight.clone()
         lags = lags_of(runner)
         assert (runner.snapshot().policy.outputs.weight != before).any()
-        assert 1000 <= runner.clock.steps < 1000 + 8  # what was not learned from does not count
+        assert 1000 <= runner.clock.steps < 1000 + 8  # chunks that were not learned from do not count
         assert len(lags) == runner.clock.updates == 125
         assert max(lags) <= (3 if max_lag is None else max_lag)
         assert {rank for _, rank, _ in runner.episodes()} == {0, 1}
         assert set(runner.metrics()) >= {"loss/value", "loss/gradient_norm"}
-        left = pids(runner)
+        actor_pids = pids(runner)
     finally:
         runner.close()
-    assert not any(map(alive, left))
+    assert not any(map(alive, actor_pids))
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_actors_feed_one_learner_within_the_bound(max_lag: int | None) -> None:
         pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")),
     ],
 )
-def test_actors_compute_where_they_are_told(device: str) -> None:
-    runner = processes(actor_device=device, total_timesteps=200)
+def test_actors_use_actor_device(device: str) -> None:
+    runner = make_process_runner(actor_device=device, total_timesteps=200)
     try:
         assert runner.fleet.task.values["device"] == device
         assert len(lags_of(runner)) == 25
@@ -91,36 +91,36 @@ def test_actors_compute_where_they_are_told(device: str) -> None:
         runner.close()
 
 
-def own_memory(pid: int) -> float:
-    """MiB of a process that no file stands for; what others share counts in part."""
+def private_memory(pid: int) -> float:
+    """Return the MiB of a process without mapped files; shared memory counts in part."""
     lines = (Path("/proc") / str(pid) / "smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:"))) / 1024
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="no smaps_rollup here")
-def test_memory_stays_flat_while_the_learner_is_slow() -> None:
-    """Each of 400,000 env steps would take some 30 bytes if chunks waited without a bound."""
-    runner = processes(num_envs=64, n_steps=64, total_timesteps=400_000)
+def test_memory_does_not_grow_while_the_learner_is_slow() -> None:
+    """Without a bound on waiting chunks, 400,000 env steps would take about 30 bytes each."""
+    runner = make_process_runner(num_envs=64, n_steps=64, total_timesteps=400_000)
     tree, sizes = [os.getpid(), *pids(runner)], list[float]()
 
     def look() -> None:
-        """What is read here takes milliseconds, in which the actors come to their bound."""
+        """Reading takes milliseconds, in which the actors reach their bound."""
         runner.episodes()
         runner.metrics()
-        sizes.append(sum(map(own_memory, tree)))
+        sizes.append(sum(map(private_memory, tree)))
 
     try:
         lags_of(runner, look)
         assert runner.clock.steps >= 400_000
     finally:
         runner.close()
-    settled = len(sizes) // 4
-    assert settled > 20
-    assert max(sizes[settled:]) - max(sizes[:settled]) < 4, [round(size) for size in sizes]
+    quarter = len(sizes) // 4
+    assert quarter > 20
+    assert max(sizes[quarter:]) - max(sizes[:quarter]) < 4, [round(size) for size in sizes]
 
 
-def test_a_replay_learns_from_several_actors() -> None:
-    runner = processes(algorithm=TINY_Q, chunk_steps=5, total_timesteps=100_000)
+def test_replay_learns_from_several_actors() -> None:
+    runner = make_process_runner(algorithm=TINY_Q, chunk_steps=5, total_timesteps=100_000)
 
     def poll() -> None:
         learned = runner.clock.updates > 100
@@ -133,13 +133,13 @@ def test_a_replay_learns_from_several_actors() -> None:
         runner.close()
 
 
-def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> None:
-    runner, states = processes(total_timesteps=100_000), []
+def test_run_resumes_from_state_taken_during_training() -> None:
+    runner, states = make_process_runner(total_timesteps=100_000), []
 
     def poll() -> None:
         if runner.clock.updates > 20:
             states.append(save_and_load(runner.state_dict()))
-            runner.clock.stop = len(states) == 2  # the first one disturbs nothing
+            runner.clock.stop = len(states) == 2  # the first state changes nothing
 
     try:
         runner.run(poll)
@@ -147,46 +147,44 @@ def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> 
         runner.close()
     state = states[-1]
     assert len(state["actors"]["all"]) == 2
-    del state["actors"]["generations"]  # which older ones have not
-    again = processes(total_timesteps=100_000)
+    del state["actors"]["generations"]  # older states lack it
+    resumed = make_process_runner(total_timesteps=100_000)
     try:
-        again.load_state_dict(state)
-        again.clock.limit = state["clock"]["steps"] + 200
-        assert_same(state["learner"], save_and_load(again.snapshot().state_dict()))
-        assert again.fleet.version == state["actors"]["version"] == state["clock"]["updates"]
-        assert max(lags_of(again)) <= 3
-        assert again.clock.steps >= state["clock"]["steps"] + 200
-        assert again.clock.updates > state["clock"]["updates"]
+        resumed.load_state_dict(state)
+        resumed.clock.limit = state["clock"]["steps"] + 200
+        assert_same(state["learner"], save_and_load(resumed.snapshot().state_dict()))
+        assert resumed.fleet.version == state["actors"]["version"] == state["clock"]["updates"]
+        assert max(lags_of(resumed)) <= 3
+        assert resumed.clock.steps >= state["clock"]["steps"] + 200
+        assert resumed.clock.updates > state["clock"]["updates"]
     finally:
-        again.close()
+        resumed.close()
 
 
-def test_environments_that_begin_anew_do_not_play_the_first_episodes_again(tmp_path: Path) -> None:
+def test_restarted_environments_get_new_seeds(tmp_path: Path) -> None:
     options = {"env": f"{TRACES}LogsSeeds", "env.file": str(tmp_path / "seeds"), "actors": 1}
-    runner = processes(**options)
+    runner = make_process_runner(**options)
     try:
         runner.run(lambda: None)
         (first,) = seeds(tmp_path / "seeds", *pids(runner))
         state = save_and_load(runner.state_dict())
     finally:
         runner.close()
-    again = processes(**options)
+    resumed = make_process_runner(**options)
     try:
-        again.load_state_dict(state)
-        again.clock.limit *= 2
-        again.run(lambda: None)
-        built, anew = seeds(tmp_path / "seeds", *pids(again))
-        assert built == first
-        assert anew >= first + state["clock"]["steps"]
+        resumed.load_state_dict(state)
+        resumed.clock.limit *= 2
+        resumed.run(lambda: None)
+        initial, restarted = seeds(tmp_path / "seeds", *pids(resumed))
+        assert initial == first
+        assert restarted >= first + state["clock"]["steps"]
     finally:
-        again.close()
+        resumed.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_an_actor_that_is_killed_or_frozen_is_replaced_and_the_run_goes_on(
-    number: signal.Signals, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runner = processes(total_timesteps=100_000, worker_timeout=1.0)
+def test_replaces_killed_or_frozen_actor(number: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
+    runner = make_process_runner(total_timesteps=100_000, worker_timeout=1.0)
     victims: list[int] = []
 
     def poll() -> None:
@@ -201,29 +199,29 @@ def test_an_actor_that_is_killed_or_frozen_is_replaced_and_the_run_goes_on(
         assert max(lags) <= 3
         assert runner.fleet.seats[0].generation == 0
         assert victims[0] not in pids(runner)
-        state = save_and_load(runner.state_dict())  # a whole one, of the new process too
+        state = save_and_load(runner.state_dict())  # complete, with the new process
         assert len(state["actors"]["all"]) == 2
     finally:
         runner.close()
     assert not alive(victims[0])
-    again = processes()
+    resumed = make_process_runner()
     try:
-        again.load_state_dict(state)
-        assert [seat.generation for seat in again.fleet.seats] == [0, 1]  # the next one draws other numbers than that
+        resumed.load_state_dict(state)
+        assert [seat.generation for seat in resumed.fleet.seats] == [0, 1]  # so the next process draws other numbers
     finally:
-        again.close()
-    how = "was killed by SIGKILL" if number is signal.SIGKILL else "sent no message for 1 s"
-    assert capsys.readouterr().err == f"rlplug: actor 1 {how}; another one takes its place\n"
+        resumed.close()
+    reason = "was killed by SIGKILL" if number is signal.SIGKILL else "sent no message for 1 s"
+    assert capsys.readouterr().err == f"rlplug: actor 1 {reason}; another one takes its place\n"
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.1])
-def test_actors_close_their_environments_also_in_the_middle_of_a_long_chunk(tmp_path: Path, seconds: float) -> None:
-    """A simulator that one has started would outlive the run."""
+def test_actors_close_their_environments(tmp_path: Path, seconds: float) -> None:
+    """Also within a long chunk; processes of an environment would outlive the run."""
     file = tmp_path / "closed"
     options = {"env.file": str(file), "env.seconds": seconds, "chunk_steps": 200 if seconds else 4, "max_lag": 20}
-    runner = processes(f"{TRACES}LogsClose", **options, total_timesteps=10**6)
+    runner = make_process_runner(f"{TRACES}LogsClose", **options, total_timesteps=10**6)
 
-    def poll() -> None:  # one that still starts has nothing to close, and is not waited for
+    def poll() -> None:  # an actor that still starts has nothing to close
         delivered = all(seat.delivered for seat in runner.fleet.seats)
         runner.clock.stop = len(logged_processes(steps_log(file))) == 2 if seconds else delivered
 
@@ -236,42 +234,40 @@ def test_actors_close_their_environments_also_in_the_middle_of_a_long_chunk(tmp_
     assert not any(map(alive, members))
 
 
-@pytest.mark.parametrize(("env", "sentence"), [
+@pytest.mark.parametrize(("env", "message"), [
     (f"{ENVS}:CrashingWorker", "actor [01] failed: RuntimeError: the environment broke after 20 steps"),
     (f"{HARMFUL}Killed", "actor [01] was killed by SIGKILL before it had acted a whole chunk"),
     (f"{HARMFUL}FailsToBuild", "actor [01] failed: '.*:FailsToBuild' cannot be made"),
 ])  # fmt: skip
-def test_a_fault_that_a_new_process_would_share_ends_the_run(tmp_path: Path, env: str, sentence: str) -> None:
+def test_repeatable_fault_ends_the_run(tmp_path: Path, env: str, message: str) -> None:
     options = {"runner": "decoupled", "total_timesteps": 10**6, "eval_episodes": 2, "chunk_steps": 50}
-    with pytest.raises(WorkerFailed, match=sentence) as caught:
+    with pytest.raises(WorkerFailed, match=message) as caught:
         train(TINY, env, options, out=tmp_path, hooks=False)
     assert "\n" not in str(caught.value)
     (path,) = tmp_path.iterdir()
-    assert re.search(sentence, (path / "error.txt").read_text())
+    assert re.search(message, (path / "error.txt").read_text())
     assert Run(RunDirectory.open(path)).status == "failed"
 
 
-def blocks() -> set[str]:
+def shared_blocks() -> set[str]:
     return {path.name for path in Path("/dev/shm").iterdir()}
 
 
-def test_when_the_learner_is_killed_nothing_is_left_and_a_resume_goes_on(
-    tmp_path: Path, fork: Callable[..., Any]
-) -> None:
-    """No process, no block of shared memory; the run goes on from its last checkpoint."""
-    before = blocks()
+def test_killed_learner_leaves_nothing_and_run_resumes(tmp_path: Path, fork: Callable[..., Any]) -> None:
+    """No process and no shared memory stays; the run resumes from its last checkpoint."""
+    before = shared_blocks()
     process = start(fork, tmp_path, runner="decoupled", actors=2, log_every=200, checkpoint_every=1000)
     until(lambda: any((tmp_path / "run" / "checkpoints").glob("step-*")))
     assert len(group(process.pid)) >= 3  # the learner and two actors
     process.kill()
     process.communicate(timeout=PATIENCE)
     until(lambda: not group(process.pid))
-    assert blocks() <= before
+    assert shared_blocks() <= before
     run = Run(RunDirectory.open(tmp_path / "run"))
     assert run.status == "killed"
     steps = max(int(path.name.split("-")[1]) for path in (run.path / "checkpoints").glob("step-*"))
-    again = resume(run, total_timesteps=steps + 500, hooks=False)
-    assert again.status == "finished"
+    resumed = resume(run, total_timesteps=steps + 500, hooks=False)
+    assert resumed.status == "finished"
     assert [record.step for record in read(run.journal)][-1] >= steps + 500
 
 
@@ -279,8 +275,8 @@ def test_when_the_learner_is_killed_nothing_is_left_and_a_resume_goes_on(
 
 
 @given(st.integers(0, 7), st.integers(1, 4), st.integers(1, 20), st.randoms(use_true_random=False))
-def test_no_order_of_arrivals_exceeds_the_bound_or_blocks(max_lag: int, actors: int, slots: int, draw: Any) -> None:
-    """Whoever is slow: chunks arrive, and are learned from, at any moment that is allowed."""
+def test_permits_keep_max_lag_in_any_order(max_lag: int, actors: int, slots: int, draw: Any) -> None:
+    """Chunks arrive and are learned from at any allowed moment."""
     permits, acted, learned = Permits(max_lag, slots), dict.fromkeys(range(actors), 0), 0
     while learned < 60:
         while permit := permits.grant(min(acted, key=lambda rank: len(permits.acting(rank)) + draw.random())):
@@ -290,7 +286,7 @@ def test_no_order_of_arrivals_exceeds_the_bound_or_blocks(max_lag: int, actors: 
             permit = permits.acting(draw.choice(ranks))[0]
             permit.chunk = Chunk(permit.source, permit.version, {})
         if permits.out[0].chunk is not None:
-            assert permits.next() is not None  # the oldest may always be learned from
+            assert permits.next() is not None  # the oldest chunk can always be learned from
         if (ready := permits.next()) and draw.random() < 0.6:
             assert 0 <= permits.version - ready.version <= max_lag
             permits.version += 1
@@ -302,14 +298,14 @@ def test_no_order_of_arrivals_exceeds_the_bound_or_blocks(max_lag: int, actors: 
 
 
 @given(st.integers(0, 7), st.integers(1, 4), st.integers(1, 3), st.randoms(use_true_random=False))
-def test_the_actor_with_the_fewest_chunks_on_the_way_is_next(max_lag: int, actors: int, ahead: int, draw: Any) -> None:
+def test_grants_to_actor_with_fewest_pending_chunks(max_lag: int, actors: int, ahead: int, draw: Any) -> None:
     traffic = Traffic(max_lag, ahead, actors, Clock(10**6))
     for _ in range(30):
         ready = [rank for rank in range(actors) if draw.random() < 0.8]
-        on_the_way = [permit.source for permit in traffic.permits.out]
-        open_ = [rank for rank in ready if on_the_way.count(rank) < ahead]
-        expected = min(open_, key=lambda rank: (on_the_way.count(rank), traffic.granted[rank]), default=None)
-        full = len(on_the_way) == min(max_lag + 1, ahead * actors)
+        pending = [permit.source for permit in traffic.permits.out]
+        candidates = [rank for rank in ready if pending.count(rank) < ahead]
+        expected = min(candidates, key=lambda rank: (pending.count(rank), traffic.granted[rank]), default=None)
+        full = len(pending) == min(max_lag + 1, ahead * actors)
         permit = traffic.grant(ready)
         assert (None if permit is None else permit.source) == (None if full else expected)
         for rank in ready:
@@ -319,20 +315,20 @@ def test_the_actor_with_the_fewest_chunks_on_the_way_is_next(max_lag: int, actor
             traffic.finish_chunk()
         if draw.random() < 0.1:
             traffic.permits.forget_source(draw.choice(range(actors)))
-            again = Traffic(max_lag, ahead, actors, Clock(10**6))
-            again.load_state_dict(waiting(traffic))
-            assert again.permits.counts == Counter(permit.source for permit in again.permits.out)
+            resumed = Traffic(max_lag, ahead, actors, Clock(10**6))
+            resumed.load_state_dict(idle_state(traffic))
+            assert resumed.permits.counts == Counter(permit.source for permit in resumed.permits.out)
 
 
-def waiting(traffic: Traffic) -> Any:
-    """Its state at a moment at which nobody acts."""
+def idle_state(traffic: Traffic) -> Any:
+    """Return the state without chunks that actors still fill."""
     for permit in [permit for permit in traffic.permits.out if permit.chunk is None]:
         traffic.permits.end(permit)
     return save_and_load(traffic.state_dict())
 
 
-def test_actors_are_not_looked_through_while_no_permit_is_free() -> None:
-    """Which is so whenever the learner is the limit, with a thousand of them."""
+def test_checks_no_actor_without_a_free_permit() -> None:
+    """Checking a thousand actors would slow down a learner that is the bottleneck."""
     traffic = Traffic(1, 16, 2, Clock(100))
     assert traffic.grant([0, 1]) is not None
     assert traffic.grant([0, 1]) is not None
@@ -341,7 +337,7 @@ def test_actors_are_not_looked_through_while_no_permit_is_free() -> None:
     assert next(ready) == 0
 
 
-def test_a_fast_actor_overtakes_a_slow_one_as_far_as_the_bound_allows() -> None:
+def test_fast_actor_overtakes_slow_one_within_max_lag() -> None:
     permits = Permits(3, 10)
     slow, *others = [permits.grant(source) for source in (0, 1, 1, 1)]
     assert slow is not None
@@ -356,7 +352,7 @@ def test_a_fast_actor_overtakes_a_slow_one_as_far_as_the_bound_allows() -> None:
     late = permits.grant(1)
     assert late is not None
     late.chunk = Chunk(1, 3, {})
-    assert permits.next() is None  # the slow one's chunk would be four versions old
+    assert permits.next() is None  # then the slow actor's chunk would be four versions old
     slow.chunk = Chunk(0, 0, {})
     assert permits.next() is slow
 
@@ -368,26 +364,26 @@ def weights(fill: float) -> dict[str, Any]:
     return dict(network.state_dict())
 
 
-def test_weights_arrive_whole_with_their_version() -> None:
-    ours, theirs = weights(1.5), weights(0.0)
-    shared = SharedWeights.like(ours)
-    shared.put(ours, 7)
-    assert shared.get(theirs) == 7
-    assert_same(ours, theirs)
-    assert {tensor.dtype for tensor in ours.values()} == {torch.float32, torch.float64}
+def test_shared_weights_have_their_version() -> None:
+    source, target = weights(1.5), weights(0.0)
+    shared = SharedWeights.like(source)
+    shared.put(source, 7)
+    assert shared.get(target) == 7
+    assert_same(source, target)
+    assert {tensor.dtype for tensor in source.values()} == {torch.float32, torch.float64}
 
 
-def test_weights_that_change_while_they_are_read_are_read_again() -> None:
-    shared, theirs, news = SharedWeights.like(weights(0.0)), weights(0.0), [weights(2.0), weights(3.0)]
+def test_reads_weights_again_if_they_change() -> None:
+    shared, target, updates = SharedWeights.like(weights(0.0)), weights(0.0), [weights(2.0), weights(3.0)]
     shared.put(weights(1.0), 1)
 
     class Interrupted(dict[str, Any]):
-        """A writer comes in between while this is read."""
+        """A target with a writer that changes the weights during a read."""
 
         def __getitem__(self, name: str) -> Any:
-            if news and name == "outputs.bias":
-                shared.put(news.pop(0), int(shared.versions[DONE]) + 1)
+            if updates and name == "outputs.bias":
+                shared.put(updates.pop(0), int(shared.versions[DONE]) + 1)
             return super().__getitem__(name)
 
-    assert shared.get(Interrupted(theirs)) == 3
-    assert all(np.all(tensor.numpy() == 3.0) for tensor in theirs.values())
+    assert shared.get(Interrupted(target)) == 3
+    assert all(np.all(tensor.numpy() == 3.0) for tensor in target.values())

@@ -1,4 +1,4 @@
-"""Worker processes: they train together, end together, and leave a state from which they go on."""
+"""Worker processes train and end together, and a run resumes from their state."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from tests.waiting import PATIENCE, until
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has asked about its end does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
 
 
-def workers_of(runner: Any) -> list[int]:
+def worker_pids(runner: Any) -> list[int]:
     return [remote.process.pid for remote in runner.remotes]
 
 
-def processes_runner(env: str = f"{ENVS}:Chain", **options: Any) -> Any:
+def make_process_runner(env: str = f"{ENVS}:Chain", **options: Any) -> Any:
     return make_runner(TINY, env, **{"runner": "async", "workers": 2, "total_timesteps": 400, **options})
 
 
-def test_workers_train_one_set_of_parameters_and_report() -> None:
-    runner = processes_runner()
+def test_workers_train_shared_parameters_and_report() -> None:
+    runner = make_process_runner()
     try:
         before = {name: value.clone() for name, value in runner.snapshot().state_dict().items() if name[0] != "_"}
         polls = []
@@ -58,17 +58,15 @@ def test_workers_train_one_set_of_parameters_and_report() -> None:
         assert all(0 < steps <= runner.clock.steps for steps, *_ in episodes)
         assert set(runner.metrics()) == {"loss/value", "loss/gradient_norm"}
         assert runner.episodes() == []
-        pids = workers_of(runner)
+        pids = worker_pids(runner)
     finally:
         runner.close()
     assert not any(map(alive, pids))
 
 
-@pytest.mark.parametrize("forked", [True, False])
-def test_no_batch_is_missing_in_running_statistics_that_workers_share(
-    forked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process_spawner, "can_fork", lambda: forked)
+@pytest.mark.parametrize("can_fork", [True, False])
+def test_shared_running_statistics_count_each_batch(can_fork: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_spawner, "can_fork", lambda: can_fork)
     runner = make_runner(f"{HERE}:Counting", runner="async", workers=2, total_timesteps=400)
     try:
         runner.run(lambda: None)
@@ -77,14 +75,14 @@ def test_no_batch_is_missing_in_running_statistics_that_workers_share(
         runner.close()
 
 
-def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> None:
-    """All workers stand still, each between two vector steps; new processes take over where they stood."""
-    runner, states = processes_runner(total_timesteps=100_000), []
+def test_run_resumes_from_state_taken_during_training() -> None:
+    """All workers pause between two vector steps; new processes continue from there."""
+    runner, states = make_process_runner(total_timesteps=100_000), []
 
     def poll() -> None:
         if runner.clock.updates > 5:
             states.append(save_and_load(runner.state_dict()))
-            runner.clock.stop = len(states) == 2  # the first one disturbs nothing
+            runner.clock.stop = len(states) == 2  # the first state changes nothing
 
     try:
         runner.run(poll)
@@ -93,26 +91,26 @@ def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> 
     state = states[-1]
     assert sum(state["workers"]["slots"].tolist()) == state["clock"]["steps"]
     assert len(state["workers"]["all"]) == 2
-    again = processes_runner()
+    resumed = make_process_runner()
     try:
-        again.load_state_dict(state)
-        again.clock.limit = state["clock"]["steps"] + 200
-        assert_same(state["learner"], save_and_load(again.snapshot().state_dict()))
-        again.run(lambda: None)
-        assert again.clock.steps >= state["clock"]["steps"] + 200
-        assert again.clock.updates > state["clock"]["updates"]
+        resumed.load_state_dict(state)
+        resumed.clock.limit = state["clock"]["steps"] + 200
+        assert_same(state["learner"], save_and_load(resumed.snapshot().state_dict()))
+        resumed.run(lambda: None)
+        assert resumed.clock.steps >= state["clock"]["steps"] + 200
+        assert resumed.clock.updates > state["clock"]["updates"]
     finally:
-        again.close()
+        resumed.close()
 
 
-def test_each_episode_and_each_metric_is_in_the_state_or_was_told_before(tmp_path: Path) -> None:
-    """Workers report as they stop for it; what arrives then is in no worker's state any more."""
+def test_state_loses_no_episode_and_no_metric(tmp_path: Path) -> None:
+    """Workers send reports when they pause for the state, and no longer have them in their own state."""
     options = {"env": f"{ENVS}:Truncated", "num_envs": 1}  # episodes of 10 steps
-    runner, told, states = processes_runner(**options, total_timesteps=100_000), list[Any](), list[Any]()
+    runner, episodes, states = make_process_runner(**options, total_timesteps=100_000), list[Any](), list[Any]()
 
     def poll() -> None:
         if runner.clock.updates > 20 and not states:
-            told.extend(runner.episodes())
+            episodes.extend(runner.episodes())
             runner.metrics()
             states.append(save_and_load(runner.state_dict()))
             runner.clock.stop = True
@@ -121,21 +119,21 @@ def test_each_episode_and_each_metric_is_in_the_state_or_was_told_before(tmp_pat
         runner.run(poll)
     finally:
         runner.close()
-    again = processes_runner(**options)
+    resumed = make_process_runner(**options)
     try:
-        again.load_state_dict(states[0])
-        again.clock.limit = states[0]["clock"]["steps"] + 200
-        assert set(again.metrics()) == {"loss/value", "loss/gradient_norm"}
-        again.run(lambda: None)
-        told.extend(again.episodes())
-        ended = [sum(rank == each for _, each, _ in told) for rank in (0, 1)]
-        assert ended == [steps // 10 for steps in again.slots.tolist()]
+        resumed.load_state_dict(states[0])
+        resumed.clock.limit = states[0]["clock"]["steps"] + 200
+        assert set(resumed.metrics()) == {"loss/value", "loss/gradient_norm"}
+        resumed.run(lambda: None)
+        episodes.extend(resumed.episodes())
+        ended = [sum(rank == worker for _, worker, _ in episodes) for rank in (0, 1)]
+        assert ended == [steps // 10 for steps in resumed.slots.tolist()]
     finally:
-        again.close()
+        resumed.close()
 
 
-def test_workers_load_only_what_is_their_own() -> None:
-    """A worker that starts late must not set back what the others have learned since."""
+def test_workers_load_only_their_own_state() -> None:
+    """A worker that starts late must not undo what the others have learned."""
     runner = make_runner(TINY, runner="async", inline=True, workers=2, total_timesteps=100)
     runner.run(lambda: None)
     state = save_and_load(runner.workers[0].state_dict())
@@ -149,30 +147,30 @@ def test_workers_load_only_what_is_their_own() -> None:
         assert (optimizer.target == 0.5).all()
         assert all((tensor == 0.25).all() for tensor in optimizer.state.values())
     local = runner.workers[0].learner.optimizers[0].flat
-    assert not (local == 0.5).any()  # its own copy is the one it had
+    assert not (local == 0.5).any()  # its local copy is unchanged
 
 
-def test_a_resumed_run_has_its_weights_from_the_master_however_the_workers_load() -> None:
-    runner = processes_runner(total_timesteps=300)
+def test_resumed_run_takes_weights_from_the_master() -> None:
+    runner = make_process_runner(total_timesteps=300)
     try:
         runner.run(lambda: None)
         state = save_and_load(runner.state_dict())
     finally:
         runner.close()
-    for worker in state["workers"]["all"]:  # what it held locally is of no account to the others
+    for worker in state["workers"]["all"]:  # the local weights of a worker must not matter
         for value in worker["learner"].values():
             if isinstance(value, torch.Tensor):
                 value.fill_(9)
-    again = processes_runner(total_timesteps=300)
+    resumed = make_process_runner(total_timesteps=300)
     try:
-        again.load_state_dict(state)
-        again.run(lambda: None)
-        assert_same(state["learner"], save_and_load(again.state_dict()["learner"]))
+        resumed.load_state_dict(state)
+        resumed.run(lambda: None)
+        assert_same(state["learner"], save_and_load(resumed.state_dict()["learner"]))
     finally:
-        again.close()
+        resumed.close()
 
 
-# What goes wrong in a worker.
+# Faults in a worker.
 
 HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")
 FAULTS = {
@@ -189,12 +187,12 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_a_worker_ends_the_run_with_one_sentence_and_nobody_left(tmp_path: Path, fault: str) -> None:
+def test_fault_in_worker_ends_the_run_and_all_processes(tmp_path: Path, fault: str) -> None:
     env = f"{HARMFUL}{fault}" if fault not in ("CrashingWorker", "Exiting", "Hanging") else f"{ENVS}:{fault}"
     before = children()
     options = {"runner": "async", "workers": 2, "total_timesteps": 10**6, "worker_timeout": 2.0, "eval_episodes": 2}
-    sentence, details = FAULTS[fault]
-    with pytest.raises(WorkerFailed, match=sentence) as caught:
+    message, details = FAULTS[fault]
+    with pytest.raises(WorkerFailed, match=message) as caught:
         train(TINY, env, options, out=tmp_path, hooks=False)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 1
@@ -207,7 +205,7 @@ def test_a_fault_in_a_worker_ends_the_run_with_one_sentence_and_nobody_left(tmp_
 
 
 def children() -> set[int]:
-    """Processes below this one, but for the two that multiprocessing keeps for the next time."""
+    """Return the child processes without those that multiprocessing keeps."""
     found = set()
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -215,19 +213,19 @@ def children() -> set[int]:
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if parent in ours() and "resource_tracker" not in line and alive(int(path.name)):
+        if parent in own_pids() and "resource_tracker" not in line and alive(int(path.name)):
             found.add(int(path.name))
-    return found - ours()
+    return found - own_pids()
 
 
-def ours() -> set[int]:
-    """This process and its fork server."""
+def own_pids() -> set[int]:
+    """Return this process and its fork server."""
     server = getattr(_forkserver, "_forkserver_pid", None)
     return {os.getpid(), *([server] if server else [])}
 
 
-def test_workers_that_wait_for_another_to_start_are_not_taken_for_hung(tmp_path: Path) -> None:
-    """One needs longer to start than any may be silent while it trains."""
+def test_waiting_for_a_slow_start_is_not_a_hang(tmp_path: Path) -> None:
+    """One worker takes longer to start than the timeout while it trains."""
     env = f"{HARMFUL}SlowToBuild"
     options = {
         "runner": "async", "workers": 2, "total_timesteps": 100, "worker_timeout": 0.5, "eval_episodes": 2,
@@ -236,8 +234,8 @@ def test_workers_that_wait_for_another_to_start_are_not_taken_for_hung(tmp_path:
     assert train(TINY, env, options, out=tmp_path, hooks=False).status == "finished"
 
 
-def test_settings_for_a_worker_that_was_killed_just_now_end_in_the_usual_sentence() -> None:
-    runner = processes_runner(total_timesteps=10**8)
+def test_configuring_a_killed_worker_raises() -> None:
+    runner = make_process_runner(total_timesteps=10**8)
 
     def poll() -> None:
         if runner.clock.updates:
@@ -252,46 +250,46 @@ def test_settings_for_a_worker_that_was_killed_just_now_end_in_the_usual_sentenc
         runner.close()
 
 
-def test_workers_that_have_not_begun_close_their_environments(tmp_path: Path) -> None:
-    """A stop may come while they start; what an environment has started would outlive the run."""
+def test_workers_stopped_at_start_close_their_environments(tmp_path: Path) -> None:
+    """A stop may come while they start; processes of an environment would outlive the run."""
     env = f"{HERE}:LogsClose".replace("fakes.py", "traces.py")
-    runner = processes_runner(env, **{"env.file": str(tmp_path / "closed")})
+    runner = make_process_runner(env, **{"env.file": str(tmp_path / "closed")})
     try:
         until(lambda: all(remote.connection.poll() for remote in runner.remotes))
         runner.clock.stop = True
         runner.run(lambda: None)
-        members = workers_of(runner)
+        members = worker_pids(runner)
     finally:
         runner.close()
     assert logged_processes(tmp_path / "closed") == {os.getpid(), *members}
 
 
-def test_the_first_worker_to_fail_to_load_its_state_ends_all(tmp_path: Path) -> None:
-    runner = processes_runner()
+def test_worker_that_cannot_load_its_state_ends_all(tmp_path: Path) -> None:
+    runner = make_process_runner()
     try:
         runner.run(lambda: None)
         state = save_and_load(runner.state_dict())
     finally:
         runner.close()
     state["workers"]["all"][1]["actor"]["env"] = {}
-    again = processes_runner()
+    resumed = make_process_runner()
     try:
-        again.load_state_dict(state)
+        resumed.load_state_dict(state)
         with pytest.raises(WorkerFailed, match="worker 1 failed: KeyError"):
-            again.run(lambda: None)
+            resumed.run(lambda: None)
     finally:
-        again.close()
-    assert not any(map(alive, workers_of(again)))
+        resumed.close()
+    assert not any(map(alive, worker_pids(resumed)))
 
 
-def test_a_learner_without_the_seam_is_refused() -> None:
+def test_learner_without_base_class_raises() -> None:
     with pytest.raises(UsageError, match=r"OwnLearner must build on rlplug_core\.Algorithm to run under 'async'"):
         make_runner(f"{HERE}:OwnLearner", inline=True)
 
 
-# What goes wrong in the parent.
+# Faults in the parent.
 
-#: A run is forked while nothing else is at work in it; with another thread its processes come from a server.
+#: Workers are forks of a run without other threads; otherwise a server starts them.
 ORIGINS = {"the run": "", "a server": f"{SECOND_THREAD}\n"}
 
 SCRIPT = """
@@ -314,7 +312,7 @@ except RlplugError as error:
 def start(
     fork: Callable[..., Fork], tmp_path: Path, env: str = f"{ENVS}:Chain", origin: str = "", **options: Any
 ) -> Fork:
-    """A run in a process and process group of its own; returns when its workers have stepped."""
+    """Start a run in its own process and process group; return after its first metrics."""
     code = origin + SCRIPT.format(options=options, algorithm=TINY, env=env, out=str(tmp_path))
     process = fork("-c", code, stderr=subprocess.PIPE, start_new_session=True)
     journal = tmp_path / "run" / "journal.jsonl"
@@ -324,7 +322,7 @@ def start(
 
 
 def group(leader: int) -> set[int]:
-    """The living processes of a session."""
+    """Return the living processes of a session."""
     found = set()
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -338,10 +336,8 @@ def group(leader: int) -> set[int]:
 
 @pytest.mark.parametrize("env", [pytest.param(f"{ENVS}:Chain", marks=pytest.mark.slow), f"{ENVS}:Hanging"])
 @pytest.mark.parametrize("origin", ORIGINS.values(), ids=ORIGINS)
-def test_when_the_parent_is_killed_no_worker_stays(
-    fork: Callable[..., Fork], tmp_path: Path, env: str, origin: str
-) -> None:
-    """Not even one that hangs in its environment."""
+def test_workers_end_if_the_parent_is_killed(fork: Callable[..., Fork], tmp_path: Path, env: str, origin: str) -> None:
+    """Also a worker that hangs in its environment."""
     process = start(fork, tmp_path, env, origin, log_every=10)
     members = group(process.pid)
     assert len(members) >= 3  # the parent and two workers
@@ -355,19 +351,19 @@ SIGNALS = [
     (signal.SIGUSR1, 138, True),
 ]  # fmt: skip
 #: The signals of a terminal and of a scheduler; `test_signals` sends the others to a run in one process.
-PLAIN = [(*SIGNALS[0], ORIGINS["the run"]), (*SIGNALS[1], ORIGINS["a server"])]
-SIGNALED = [
-    pytest.param(*told, origin, marks=() if (*told, origin) in PLAIN else pytest.mark.slow)
-    for told in SIGNALS
+NOT_SLOW = [(*SIGNALS[0], ORIGINS["the run"]), (*SIGNALS[1], ORIGINS["a server"])]
+SIGNAL_CASES = [
+    pytest.param(*case, origin, marks=() if (*case, origin) in NOT_SLOW else pytest.mark.slow)
+    for case in SIGNALS
     for origin in ORIGINS.values()
 ]
 
 
-@pytest.mark.parametrize(("number", "code", "to_all", "origin"), SIGNALED)
-def test_a_signal_ends_in_a_checkpoint_and_a_resume_continues(
+@pytest.mark.parametrize(("number", "code", "to_all", "origin"), SIGNAL_CASES)
+def test_signal_saves_a_checkpoint_and_run_resumes(
     fork: Callable[..., Fork], tmp_path: Path, number: signal.Signals, code: int, to_all: bool, origin: str
 ) -> None:
-    """The signal reaches only the parent or, as from a terminal or a scheduler, every process."""
+    """The signal reaches only the parent or, as from a terminal or a scheduler, all processes."""
     process = start(fork, tmp_path, origin=origin, log_every=1000)
     if to_all:
         os.killpg(process.pid, number)
@@ -381,34 +377,32 @@ def test_a_signal_ends_in_a_checkpoint_and_a_resume_continues(
     run = Run(RunDirectory.open(tmp_path / "run"))
     assert run.status == "interrupted"
     steps = [record.step for record in read(run.journal)][-1]
-    again = resume(run, total_timesteps=steps + 500, hooks=False)
-    assert again.status == "finished"
+    resumed = resume(run, total_timesteps=steps + 500, hooks=False)
+    assert resumed.status == "finished"
     assert [record.step for record in read(run.journal)][-1] >= steps + 500
 
 
 @pytest.mark.parametrize("origin", ORIGINS.values(), ids=ORIGINS)
-def test_a_script_without_a_main_guard_does_not_start_again_in_its_workers(
-    fork: Callable[..., Fork], tmp_path: Path, origin: str
-) -> None:
+def test_script_without_main_guard_runs_once(fork: Callable[..., Fork], tmp_path: Path, origin: str) -> None:
     script = tmp_path / "script.py"
     options = {"runner": "async", "total_timesteps": 200, "final_eval_episodes": 0, "eval_episodes": 2}
     script.write_text(
-        f"{origin}from rlplug_core.runs.api import train\nprint('begun')\n"
+        f"{origin}from rlplug_core.runs.api import train\nprint('started')\n"
         f"train({TINY!r}, '{ENVS}:Chain', {options!r}, out={str(tmp_path)!r}, name='run', hooks=False)\n"
     )
     process = fork("--script", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    said, error = process.communicate(timeout=PATIENCE)
+    output, error = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, error
-    assert said == "begun\n"
+    assert output == "started\n"
 
 
-def test_workers_find_numba_set_up() -> None:
-    """What a first call of a loop brings along is the fork server's, which its children share."""
+def test_preload_compiles_numba_loops() -> None:
+    """The fork server compiles the loops, and its children share them."""
     pytest.importorskip("numba")
     code = "import rlplug_core.loop.preload\nfrom rlplug_core.fast.loops.learning import toward as it\n"
     code += "print(len(it.signatures))"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "NUMBA_DISABLE_JIT": "0"}, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
-    assert done.stdout == "1\n"
+    assert process.stdout == "1\n"

@@ -1,4 +1,4 @@
-"""When a run ends before its total, when its step sizes shrink, and what it says."""
+"""Controllers and limits stop a run before its total or scale its learning rates, and give a reason."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ SHORT = {
 
 
 def feed(controller: Any, returns: list[float], clock: Clock | None = None) -> list[tuple[float, bool]]:
-    """Scale and stop after each evaluation."""
+    """Return scale and stop after each evaluation."""
     clock = clock or Clock(100)
-    seen = []
+    results = []
     for value in returns:
         controller.evaluated(Evaluation((value,), (1,)), Steering(clock))
-        seen.append((clock.scale, clock.stop))
-    return seen
+        results.append((clock.scale, clock.stop))
+    return results
 
 
-def test_a_plateau_shrinks_step_sizes_each_time_patience_runs_out() -> None:
-    """The best counts, not the one before; and after each shrinking it is as patient as at first."""
+def test_plateau_scales_learning_rates_when_patience_ends() -> None:
+    """It compares with the best evaluation, not with the last one; each scaling restarts the patience."""
     returns = [1.0, 3.0, 2.0, 2.5, 2.9, 3.0, 3.1, 3.0, 3.0]
     scales = [scale for scale, _ in feed(Plateau(PlateauConfig(2, 0.5)), returns)]
     assert scales == [1, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125]
 
 
-def test_an_improvement_exceeds_the_margin() -> None:
+def test_improvement_must_exceed_the_margin() -> None:
     scales = [scale for scale, _ in feed(Plateau(PlateauConfig(2, 0.1, 1.0)), [0.0, 1.0, 1.01, 2.01, 2.02])]
     assert scales == [1, 1, 1, 1, 1]
     scales = [scale for scale, _ in feed(Plateau(PlateauConfig(2, 0.1, 1.0)), [0.0, 0.6, 1.0, 1.1])]
@@ -73,7 +73,7 @@ def test_an_improvement_exceeds_the_margin() -> None:
 
 
 def test_patience_starts_at_a_step() -> None:
-    """Evaluations before it, the best one included, do not count."""
+    """Evaluations before it do not count, not even the best one."""
     controller, clock = EarlyStopping(EarlyStoppingConfig(2, 0.0, 30)), Clock(100)
     stops = []
     for steps, value in zip(range(10, 80, 10), [9.0, 1.0, 5.0, 6.0, 5.0, 5.0, 5.0], strict=True):
@@ -82,11 +82,11 @@ def test_patience_starts_at_a_step() -> None:
         stops.append(clock.stop)
     assert stops == [False, False, False, False, False, True, True]
     options = RunOptions(lr_patience=1, early_stopping_patience=1, patience_start=30)
-    assert [one.patience.start for one in controllers_of(options)] == [30, 30]  # type: ignore[attr-defined]
+    assert [each.patience.start for each in controllers_of(options)] == [30, 30]  # type: ignore[attr-defined]
 
 
 def test_early_stop_stops_once() -> None:
-    """A run that was told to go on past it is not stopped again."""
+    """A run that is resumed after the stop is not stopped again."""
     controller, clock = EarlyStopping(EarlyStoppingConfig(2)), Clock(100)
     assert [stop for _, stop in feed(controller, [5.0, 4.0, 4.0], clock)] == [False, False, True]
     assert controller.reason == "2 evaluations did not improve on 5.0 (--early-stopping-patience 2)"
@@ -111,7 +111,7 @@ def test_limits_stop_once() -> None:
     assert seconds.reason == "10 seconds have passed (--max-seconds 10)"
 
 
-def test_no_limit_is_none() -> None:
+def test_default_limits_never_stop() -> None:
     clock = Clock(100)
     Limits().spent(10**9, 1e9, clock)
     assert not clock.stop
@@ -126,23 +126,23 @@ def test_no_limit_is_none() -> None:
     ],
     ids=["target", "plateau", "early"],
 )
-def test_stored_in_the_middle_it_goes_on_the_same(make: Any) -> None:
+def test_controller_resumes_exactly(make: Any) -> None:
     returns = [1.0, 3.0, 2.0, 3.05, 2.0, 3.0, 3.2, 3.0, 3.0, 3.0, 5.0]
     expected = feed(make(), returns)
     assert expected[0] != expected[-1]
-    for middle in range(len(returns)):
-        one, other, clock = make(), make(), Clock(100)
-        seen = feed(one, returns[:middle], clock)
-        other.load_state_dict(save_and_load(one.state_dict()))
-        assert seen + feed(other, returns[middle:], clock) == expected
+    for split in range(len(returns)):
+        first, resumed, clock = make(), make(), Clock(100)
+        results = feed(first, returns[:split], clock)
+        resumed.load_state_dict(save_and_load(first.state_dict()))
+        assert results + feed(resumed, returns[split:], clock) == expected
 
 
-def test_options_ask_for_controllers() -> None:
+def test_options_create_controllers() -> None:
     assert controllers_of(RunOptions()) == []
-    found = controllers_of(
+    controllers = controllers_of(
         RunOptions(target_return=3.0, lr_patience=4, lr_factor=0.1, early_stopping_patience=5, min_delta=2)
     )
-    target, plateau, early = found
+    target, plateau, early = controllers
     assert isinstance(target, TargetReturn)
     assert isinstance(plateau, Plateau)
     assert isinstance(early, EarlyStopping)
@@ -153,7 +153,7 @@ def test_options_ask_for_controllers() -> None:
 # In runs.
 
 
-def test_a_plateau_reaches_every_step_size() -> None:
+def test_plateau_scales_a_run() -> None:
     sink = Recorder([5.0, 4.0, 4.0, 4.0, 4.0])
     events = run(sink, eval_every=40, lr_patience=2, lr_factor=0.5, total_timesteps=200)
     assert events.clock.scale == 0.25
@@ -162,7 +162,7 @@ def test_a_plateau_reaches_every_step_size() -> None:
 
 @pytest.mark.parametrize("options", [{"inline": True}, {}], ids=["inline", "processes"])
 def test_workers_follow_the_scale(options: dict[str, Any]) -> None:
-    """A step size of nothing leaves the weights as they are, in this process and in others."""
+    """A scale of 0 leaves the weights unchanged, in this process and in others."""
     runner = make_runner(TINY, total_timesteps=200, runner="async", workers=2, **options)
     before = runner.snapshot().optim.flat.clone()
     runner.clock.scale = 0.0
@@ -181,40 +181,38 @@ def ends(run: Run) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("runner", [{"runner": "sync"}, {"runner": "async", "inline": True}], ids=["sync", "inline"])
-def test_so_many_episodes_and_not_a_step_more(runner: dict[str, Any], tmp_path: Path) -> None:
-    """At the vector step that ends the last of them, however fast the machine: the same run every time."""
+def test_max_episodes_stops_at_the_last_episode(runner: dict[str, Any], tmp_path: Path) -> None:
+    """The run ends at the vector step that ends the last episode, so it repeats on any machine."""
     steps = []
-    for name in ("one", "two"):
-        made = train(
-            TINY, f"{ENVS}:Chain", {**SHORT, **runner, "max_episodes": 5}, out=tmp_path, name=name, hooks=False
-        )
-        episodes = [record.data for record in read(made.journal) if record.kind == "episodes"]
-        ended = [step for data in episodes for step in data["steps"]]
-        (end,) = ends(made)
-        steps.append(ended)
-        assert 5 <= len(ended) <= 6
-        assert max(ended) == ended[4]
-        count = len(ended)
-        assert end["reason"] == f"stopped at step {ended[4]}: {count} episodes have ended (--max-episodes 5)"
-        assert end["status"] == made.status == "finished"
+    for name in ("first", "second"):
+        run = train(TINY, f"{ENVS}:Chain", {**SHORT, **runner, "max_episodes": 5}, out=tmp_path, name=name, hooks=False)
+        episodes = [record.data for record in read(run.journal) if record.kind == "episodes"]
+        episode_steps = [step for data in episodes for step in data["steps"]]
+        (end,) = ends(run)
+        steps.append(episode_steps)
+        assert 5 <= len(episode_steps) <= 6
+        assert max(episode_steps) == episode_steps[4]
+        count = len(episode_steps)
+        assert end["reason"] == f"stopped at step {episode_steps[4]}: {count} episodes have ended (--max-episodes 5)"
+        assert end["status"] == run.status == "finished"
     assert steps[0] == steps[1]
 
 
-@pytest.mark.parametrize(("max_episodes", "told"), [(5, True), (0, False)])
-def test_a_worker_reports_an_episode_that_may_be_the_last_at_once(max_episodes: int, told: bool) -> None:
+@pytest.mark.parametrize(("max_episodes", "reports"), [(5, True), (0, False)])
+def test_worker_reports_possible_last_episode_at_once(max_episodes: int, reports: bool) -> None:
     plan = Plan.make(TINY, f"{ENVS}:Chain", {**SHORT, "runner": "async", "workers": 1, "max_episodes": max_episodes})
     shared = share(plan.make_learner(plan.make_env(1).spec), lambda tensor: tensor, nullcontext)
     counts = {name: torch.zeros(size, dtype=torch.int64) for name, size in (("slots", 1), ("flags", 3))}
     task = Task(TINY, plan.env, plan.flat, 0, shared=shared, scales=torch.ones(1, dtype=torch.float64), **counts)
-    parent, theirs = Pipe()
-    with parent, theirs, torch_settings(1), preserve_generators():
-        work = _Work(task, theirs)
+    parent, child = Pipe()
+    with parent, child, torch_settings(1), preserve_generators():
+        work = _Work(task, child)
         work.wake = math.inf  # its usual report is far away
         work.poll()
         assert not parent.poll()
         work.worker.actor.episodes.append((3, Episode(0, 1.0, 3)))
         work.poll()
-        assert parent.poll() == told
+        assert parent.poll() == reports
 
 
 def test_seconds_of_all_sessions_count() -> None:
@@ -223,64 +221,64 @@ def test_seconds_of_all_sessions_count() -> None:
     assert run(sink, checkpoint_every=100, max_seconds=60.0).ended == ""
     state: Any = next(components for kind, _, components in sink.checkpoints if kind == "step")
     state["events"]["wall"] = 61.0
-    later = run(Recorder(), max_seconds=60.0, state=state)
-    assert later.ended == "61 seconds have passed (--max-seconds 60)"
-    assert later.clock.steps < 200
-    state["events"]["limits"]["reason"] = later.ended
+    resumed = run(Recorder(), max_seconds=60.0, state=state)
+    assert resumed.ended == "61 seconds have passed (--max-seconds 60)"
+    assert resumed.clock.steps < 200
+    state["events"]["limits"]["reason"] = resumed.ended
     assert run(Recorder(), max_seconds=60.0, state=state).clock.steps == 200  # a limit stops a run once
 
 
-def test_a_reached_target_ends_the_run_as_finished(tmp_path: Path) -> None:
-    """With its verdict, and a sentence for who would resume it."""
-    made = train(TINY, f"{ENVS}:Chain", {**SHORT, "target_return": -5.0}, out=tmp_path, name="made", hooks=False)
-    (end,) = ends(made)
+def test_target_return_finishes_the_run(tmp_path: Path) -> None:
+    """With a final evaluation, and a message for a resume."""
+    run = train(TINY, f"{ENVS}:Chain", {**SHORT, "target_return": -5.0}, out=tmp_path, name="done", hooks=False)
+    (end,) = ends(run)
     assert end["status"] == "finished"
     assert end["reason"].startswith("stopped at step 40: an evaluation reached ")
-    assert [record.kind for record in read(made.journal)].count("final_eval") == 1
+    assert [record.kind for record in read(run.journal)].count("final_eval") == 1
     with pytest.raises(
-        UsageError, match=r"made is finished, stopped at step 40: an evaluation .* --total-timesteps 400' continues"
+        UsageError, match=r"done is finished, stopped at step 40: an evaluation .* --total-timesteps 400' continues"
     ):
-        resume(made, hooks=False)
-    resume(made, total_timesteps=200, hooks=False)
-    assert ends(made)[-1] == {"status": "finished"}
-    assert next(iter(record.step for record in reversed(list(read(made.journal))))) == 200
+        resume(run, hooks=False)
+    resume(run, total_timesteps=200, hooks=False)
+    assert ends(run)[-1] == {"status": "finished"}
+    assert next(iter(record.step for record in reversed(list(read(run.journal))))) == 200
 
 
-def test_a_run_that_reaches_its_total_gives_no_reason(tmp_path: Path) -> None:
+def test_run_that_reaches_its_total_has_no_reason(tmp_path: Path) -> None:
     options = {**SHORT, "total_timesteps": 40, "eval_every": 40, "target_return": -5.0}
-    made = train(TINY, f"{ENVS}:Chain", options, out=tmp_path, hooks=False)
-    assert ends(made) == [{"status": "finished"}]
+    run = train(TINY, f"{ENVS}:Chain", options, out=tmp_path, hooks=False)
+    assert ends(run) == [{"status": "finished"}]
 
 
-def test_a_controller_can_set_nothing_but_scale_and_stop() -> None:
+def test_controller_sets_only_scale_and_stop() -> None:
     clock = Clock(100)
-    held: Any = Steering(clock)
-    held.scale, held.stop = 0.5, True
-    assert (clock.scale, clock.stop, held.total, held.progress) == (0.5, True, 100, 0.0)
-    held.stop = False  # another one, a signal or a limit may have asked for it
+    steering: Any = Steering(clock)
+    steering.scale, steering.stop = 0.5, True
+    assert (clock.scale, clock.stop, steering.total, steering.progress) == (0.5, True, 100, 0.0)
+    steering.stop = False  # another controller, a signal or a limit may have set it
     assert clock.stop
     for name in ("steps", "total", "limit", "updates", "progress"):
         with pytest.raises(AttributeError):
-            setattr(held, name, 1)
+            setattr(steering, name, 1)
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="it must be finite and at least 0"):
-            held.scale = wrong
+            steering.scale = wrong
     assert clock.scale == 0.5
 
 
-def test_the_same_by_its_name_as_by_its_option(tmp_path: Path) -> None:
+def test_controller_by_name_equals_its_option(tmp_path: Path) -> None:
     options = {**SHORT, "eval_every": 20, "log_every": 400}
-    one = train(TINY, f"{ENVS}:Chain", {**options, "target_return": 0.0}, out=tmp_path, hooks=False)
-    other = train(
+    by_option = train(TINY, f"{ENVS}:Chain", {**options, "target_return": 0.0}, out=tmp_path, hooks=False)
+    by_name = train(
         TINY, f"{ENVS}:Chain", {**options, "controller": ["target-return:target=0"]}, out=tmp_path, hooks=False
     )
-    ends = [list(read(each.journal, kinds=("end",)))[-1].data["reason"] for each in (one, other)]
+    ends = [list(read(each.journal, kinds=("end",)))[-1].data["reason"] for each in (by_option, by_name)]
     assert ends[0] == ends[1]
     assert "(--target-return 0)" in ends[0]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("spec", "message"),
     [
         ("early-stoping", "no controller 'early-stoping' is installed; did you mean 'early-stopping'"),
         ("early-stopping:patiense=3", "has no option 'patiense'; did you mean 'patience'"),
@@ -288,23 +286,23 @@ def test_the_same_by_its_name_as_by_its_option(tmp_path: Path) -> None:
         ("target-return", "target-return has no target; write target-return:target=200"),
         (f"{HERE}:Silent", "has no 'reason'"),
         (f"{HERE}:Raises", "cannot be made: ValueError: not today"),
-        (f"{HERE}:Recordless", "it has no 'state_dict'"),
+        (f"{HERE}:Stateless", "it has no 'state_dict'"),
     ],
 )
-def test_a_wrong_word_is_refused_before_anything_is_written(words: str, said: str, tmp_path: Path) -> None:
+def test_wrong_controller_leaves_no_run(spec: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(RlplugError) as raised:
-        train(TINY, f"{ENVS}:Chain", {**SHORT, "controller": [words]}, out=tmp_path / "runs", hooks=False)
-    assert said in str(raised.value)
+        train(TINY, f"{ENVS}:Chain", {**SHORT, "controller": [spec]}, out=tmp_path / "runs", hooks=False)
+    assert message in str(raised.value)
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("wrong", ["Fails", "Misuses"])
-def test_one_that_raises_ends_the_run_with_its_name(wrong: str, tmp_path: Path) -> None:
+def test_error_names_the_controller(wrong: str, tmp_path: Path) -> None:
     with pytest.raises(RlplugError, match=f"controller {wrong} failed in evaluated"):
         train(TINY, f"{ENVS}:Chain", {**SHORT, "controller": [f"{HERE}:{wrong}"]}, out=tmp_path, hooks=False)
 
 
-def test_one_that_stops_a_run_without_a_reason_is_named(tmp_path: Path) -> None:
+def test_stop_without_reason_names_the_controller(tmp_path: Path) -> None:
     run = train(TINY, f"{ENVS}:Chain", {**SHORT, "controller": [f"{HERE}:Curt"]}, out=tmp_path, hooks=False)
     (end,) = read(run.journal, kinds=("end",))
     assert re.fullmatch(r"stopped at step \d+: Curt stopped it and gave no reason", end.data["reason"])
@@ -326,7 +324,7 @@ class Raises(Silent):
         raise ValueError("not today")
 
 
-class Recordless:
+class Stateless:
     reason = ""
 
 

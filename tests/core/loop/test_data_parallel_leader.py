@@ -1,9 +1,8 @@
-"""Several learners: they take every gradient step together, stand at one point when asked, and end together."""
+"""Several learners take each gradient step together, save one common state, and end together."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.directory import RunDirectory
 from tests.cli.warm import Fork
 from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, save_and_load
-from tests.core.loop.test_async_processes import SCRIPT, alive, group
+from tests.core.loop.test_async_processes import SCRIPT, group
 from tests.core.traces import logged_processes
 from tests.waiting import PATIENCE, until
 
@@ -26,12 +25,12 @@ TRACES = f"{HERE}:".replace("fakes.py", "traces.py")
 TWO = {"runner": "sync", "learners": 2}
 
 
-def two(algorithm: str = TINY, env: str = f"{ENVS}:Chain", **options: Any) -> Any:
+def make_two(algorithm: str = TINY, env: str = f"{ENVS}:Chain", **options: Any) -> Any:
     return make_runner(algorithm, env, **{**TWO, "worker_timeout": 20.0, **options})
 
 
-def test_two_learners_count_the_steps_of_both_and_stay_alike() -> None:
-    runner = two(total_timesteps=400)
+def test_two_learners_count_all_steps_and_stay_equal() -> None:
+    runner = make_two(total_timesteps=400)
     try:
         before = runner.snapshot().policy.outputs.weight.clone()
         polled: list[int] = []
@@ -43,49 +42,49 @@ def test_two_learners_count_the_steps_of_both_and_stay_alike() -> None:
         assert set(runner.metrics()) == {"loss/value", "loss/gradient_norm"}
         assert runner.episodes() == []
         state = runner.state_dict()
-        (other,) = state["workers"]["all"]
+        (worker,) = state["workers"]["all"]
         tensors = {name: value for name, value in state["learner"].items() if name != "_extra_state"}
         assert tensors
-        assert_same(tensors, {name: other["learner"][name] for name in tensors})
-        assert (state["actor"]["obs"] != other["actor"]["obs"]).any(), "each has an experience of its own"
+        assert_same(tensors, {name: worker["learner"][name] for name in tensors})
+        assert (state["actor"]["obs"] != worker["actor"]["obs"]).any(), "each has its own experience"
     finally:
         runner.close()
 
 
-def test_episodes_have_the_env_step_at_which_all_learners_stood_as_they_ended() -> None:
-    runner = two(env=f"{ENVS}:Truncated", total_timesteps=80)  # episodes of 10 steps in two environments of each
+def test_episodes_have_the_env_steps_of_all_learners() -> None:
+    runner = make_two(env=f"{ENVS}:Truncated", total_timesteps=80)  # episodes of 10 steps in two environments of each
     try:
         runner.run(lambda: None)
-        told = [(steps, rank) for steps, rank, _ in runner.episodes()]
-        assert told == [(steps, rank) for steps in (40, 80) for rank in (0, 0, 1, 1)]
+        episodes = [(steps, rank) for steps, rank, _ in runner.episodes()]
+        assert episodes == [(steps, rank) for steps in (40, 80) for rank in (0, 0, 1, 1)]
     finally:
         runner.close()
 
 
-def ends_alike(whole: Any, stopped: Any, again: Any) -> None:
-    """Go on in `again` with what was stopped; it ends as the run that never stopped."""
-    whole.run(lambda: None)
-    again.load_state_dict(save_and_load(stopped.state_dict()))
-    again.clock.stop = False
-    again.run(lambda: None)
-    assert_same(save_and_load(whole.state_dict()), save_and_load(again.state_dict()))
+def check_exact_resume(uninterrupted: Any, stopped: Any, resumed: Any) -> None:
+    """Resume the stopped run, and compare its end with the uninterrupted one."""
+    uninterrupted.run(lambda: None)
+    resumed.load_state_dict(save_and_load(stopped.state_dict()))
+    resumed.clock.stop = False
+    resumed.run(lambda: None)
+    assert_same(save_and_load(uninterrupted.state_dict()), save_and_load(resumed.state_dict()))
 
 
 @pytest.mark.parametrize("algorithm", [TINY, TINY_Q])
-def test_a_run_stopped_stored_and_gone_on_with_in_new_processes_is_the_run_that_never_stopped(algorithm: str) -> None:
-    whole, first, again = (two(algorithm, total_timesteps=240) for _ in range(3))
+def test_resumes_exactly_in_new_processes(algorithm: str) -> None:
+    uninterrupted, first, resumed = (make_two(algorithm, total_timesteps=240) for _ in range(3))
     try:
         first.run(lambda: setattr(first.clock, "stop", first.clock.steps >= 99))
         assert 99 <= first.clock.steps < 240
-        ends_alike(whole, first, again)
+        check_exact_resume(uninterrupted, first, resumed)
     finally:
-        for runner in (whole, first, again):
+        for runner in (uninterrupted, first, resumed):
             runner.close()
 
 
-def test_a_stop_between_two_updates_of_a_burst_is_exact_as_well() -> None:
-    """The leader alone hears it, in the middle of three updates that are due at once."""
-    whole, first, again = (two(TINY_Q, total_timesteps=240) for _ in range(3))
+def test_resumes_exactly_after_stop_between_due_updates() -> None:
+    """Only the leader is stopped, between three updates that are due at once."""
+    uninterrupted, first, resumed = (make_two(TINY_Q, total_timesteps=240) for _ in range(3))
     learn = first.member.learner.update
 
     def update(batch: Any, clock: Any) -> Any:
@@ -97,13 +96,13 @@ def test_a_stop_between_two_updates_of_a_burst_is_exact_as_well() -> None:
         first.run(lambda: None)
         assert first.clock.updates == 8
         assert first.member.actor.buffer.owed > 0
-        ends_alike(whole, first, again)
+        check_exact_resume(uninterrupted, first, resumed)
     finally:
-        for runner in (whole, first, again):
+        for runner in (uninterrupted, first, resumed):
             runner.close()
 
 
-def test_a_whole_run_is_trained_and_resumed(tmp_path: Path) -> None:
+def test_trains_and_resumes_a_run(tmp_path: Path) -> None:
     options = {
         **TWO,
         "total_timesteps": 400,
@@ -118,8 +117,8 @@ def test_a_whole_run_is_trained_and_resumed(tmp_path: Path) -> None:
     assert resume(run, total_timesteps=600, hooks=False).status == "finished"
 
 
-def test_learners_whose_environments_cannot_be_captured_begin_and_say_so() -> None:
-    runner = two(env=f"{TRACES}CannotSave")
+def test_environments_without_state_make_the_run_inexact() -> None:
+    runner = make_two(env=f"{TRACES}CannotSave")
     try:
         runner.run(lambda: None)
         assert runner.clock.steps == 200
@@ -130,8 +129,8 @@ def test_learners_whose_environments_cannot_be_captured_begin_and_say_so() -> No
 
 @pytest.mark.parametrize("steps", [0, 200])
 def test_learners_close_their_environments(tmp_path: Path, steps: int) -> None:
-    """A simulator that one has started would outlive the run; also where the run ends before they have begun."""
-    runner = two(env=f"{TRACES}LogsClose", **{"env.file": str(tmp_path / "closed")})
+    """Also if the run ends before they start; processes of an environment would outlive the run."""
+    runner = make_two(env=f"{TRACES}LogsClose", **{"env.file": str(tmp_path / "closed")})
     try:
         if steps:
             runner.run(lambda: None)
@@ -154,19 +153,19 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_algorithms_unsound_with_several_learners_are_refused(case: str) -> None:
-    algorithm, options, sentence = REFUSED[case]
-    with pytest.raises(UsageError, match=f"--learners 2: .*{sentence}"):
+def test_unsupported_algorithms_and_options_raise(case: str) -> None:
+    algorithm, options, message = REFUSED[case]
+    with pytest.raises(UsageError, match=f"--learners 2: .*{message}"):
         Plan.make(algorithm, f"{ENVS}:Chain", {**TWO, **options})
 
 
-def test_running_moments_which_each_would_have_of_its_own_are_refused() -> None:
+def test_normalize_obs_raises() -> None:
     with pytest.raises(UsageError, match=r"the running moments of one learner; leave out net\.normalize_obs"):
-        two(**{"net.normalize_obs": True})
+        make_two(**{"net.normalize_obs": True})
 
 
-def test_rows_that_hold_no_transition_are_refused_at_the_first_one() -> None:
-    runner = two(env=f"{HARMFUL}SometimesAbsent")
+def test_rows_without_transition_raise() -> None:
+    runner = make_two(env=f"{HARMFUL}SometimesAbsent")
     try:
         with pytest.raises(UsageError, match="several learners need a transition of every row"):
             runner.run(lambda: None)
@@ -174,8 +173,8 @@ def test_rows_that_hold_no_transition_are_refused_at_the_first_one() -> None:
         runner.close()
 
 
-def test_an_algorithm_that_says_that_it_is_sound_and_is_not_is_found_out() -> None:
-    runner = two(f"{HERE}:Drifting", total_timesteps=10**5)
+def test_detects_weights_that_differ() -> None:
+    runner = make_two(f"{HERE}:Drifting", total_timesteps=10**5)
     try:
         with pytest.raises(RlplugError, match=r"no longer have the same 'policy\.\S+'.*outside Optimizer.minimize"):
             runner.run(lambda: runner.clock.updates > 3 and runner.state_dict())
@@ -183,8 +182,8 @@ def test_an_algorithm_that_says_that_it_is_sound_and_is_not_is_found_out() -> No
         runner.close()
 
 
-def test_learners_that_take_different_numbers_of_steps_end_in_a_sentence() -> None:
-    runner = two(f"{HERE}:Uneven", worker_timeout=2.0)
+def test_different_numbers_of_gradient_steps_raise() -> None:
+    runner = make_two(f"{HERE}:Uneven", worker_timeout=2.0)
     try:
         with pytest.raises(RlplugError, match=r"waited too long for the others: .* or one hangs$"):
             runner.run(lambda: None)
@@ -200,7 +199,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_another_learner_ends_the_run_with_one_sentence_and_nobody_left(tmp_path: Path, fault: str) -> None:
+def test_fault_in_another_learner_ends_the_run(tmp_path: Path, fault: str) -> None:
     env = f"{HARMFUL}{fault}" if fault != "CrashingWorker" else f"{ENVS}:{fault}"
     options = {**TWO, "total_timesteps": 10**6, "eval_episodes": 2, "worker_timeout": 20.0}
     with pytest.raises(WorkerFailed, match=FAULTS[fault]):
@@ -209,11 +208,11 @@ def test_a_fault_in_another_learner_ends_the_run_with_one_sentence_and_nobody_le
     assert Run(RunDirectory.open(path)).status == "failed"
 
 
-def test_a_killed_learner_is_named_also_where_a_simulator_of_its_own_holds_its_pipe(
+def test_names_killed_learner_with_a_living_child(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rlplug_core.loop.data_parallel_leader.CLOSING", 2.0)
-    runner = two(env=f"{HARMFUL}KilledAfterChild", total_timesteps=10**6)
+    runner = make_two(env=f"{HARMFUL}KilledAfterChild", total_timesteps=10**6)
     try:
         with pytest.raises(WorkerFailed, match=r"^learner 1 was killed by SIGKILL$"):
             runner.run(lambda: None)
@@ -221,24 +220,7 @@ def test_a_killed_learner_is_named_also_where_a_simulator_of_its_own_holds_its_p
         runner.close()
 
 
-def test_when_one_of_the_learners_is_killed_the_run_ends_in_a_sentence() -> None:
-    runner = two(total_timesteps=10**8)
-    pids: list[int] = []
-
-    def poll() -> None:
-        if runner.clock.updates == 3 and not pids:
-            pids.append(runner.remotes[0].process.pid)
-            os.kill(pids[0], signal.SIGKILL)
-
-    try:
-        with pytest.raises(WorkerFailed, match="learner 1 was killed by SIGKILL"):
-            runner.run(poll)
-    finally:
-        runner.close()
-    assert not alive(pids[0])
-
-
-def test_when_the_leader_is_killed_nobody_stays_and_a_resume_goes_on(fork: Callable[..., Fork], tmp_path: Path) -> None:
+def test_killed_leader_ends_all_and_run_resumes(fork: Callable[..., Fork], tmp_path: Path) -> None:
     options = {**TWO, "log_every": 1000, "checkpoint_every": 1000}
     code = SCRIPT.format(options=options, algorithm=TINY, env=f"{ENVS}:Chain", out=str(tmp_path))
     process = fork("-c", code, stderr=subprocess.PIPE, start_new_session=True)

@@ -1,4 +1,4 @@
-"""Evaluation: one whole greedy episode per row, on an environment and random numbers of its own."""
+"""Evaluation plays one greedy episode per row, with its own environment and random numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.core.signals import Costly, cost_of
 
 
 class Constant:
-    """Always the same action."""
+    """An agent with one action."""
 
     def __init__(self, action: int) -> None:
         self.action = action
@@ -53,7 +53,7 @@ class Uneven(Truncated):
         return reward, terminated, self.state["length"] >= np.arange(self.num_envs)
 
 
-def test_every_row_plays_its_first_episode_and_no_other() -> None:
+def test_each_row_plays_one_episode() -> None:
     result = evaluate(Constant(1), Uneven(5), 0, Clock(1))
     assert result == Evaluation((1.0, 2.0, 3.0, 4.0, 5.0), (1, 2, 3, 4, 5))
     assert (result.mean, result.minimum, result.maximum, result.length_mean, result.episodes) == (3.0, 1.0, 5.0, 3.0, 5)
@@ -67,7 +67,7 @@ def test_known_returns(action: int, expected: float) -> None:
     assert set(result.lengths) == {3}
 
 
-def test_an_episode_without_an_end_counts_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_episode_counts_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST", 4)
     result = evaluate(Constant(1), Uneven(6), 0, Clock(1))
     assert result == Evaluation((1.0, 2.0, 3.0, 4.0, 4.0, 4.0), (1, 2, 3, 4, 4, 4), cut=2)
@@ -75,40 +75,40 @@ def test_an_episode_without_an_end_counts_as_it_stands(monkeypatch: pytest.Monke
     assert not evaluate(Constant(1), Uneven(4), 0, Clock(1)).cut_message
 
 
-class Telling(Uneven):
-    """Episodes that end say that they succeeded."""
+class Success(Uneven):
+    """Episodes that end are successes."""
 
     def step(self, action: Array) -> Timestep:
-        now = super().step(action)
-        return replace(now, episodes=[replace(one, success=True) for one in now.episodes])
+        timestep = super().step(action)
+        return replace(timestep, episodes=[replace(episode, success=True) for episode in timestep.episodes])
 
 
-def test_an_episode_without_an_end_has_not_succeeded_where_others_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where success ends an episode, the others are those that were cut."""
+def test_unfinished_episode_counts_as_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If success ends episodes, those that did not end have failed."""
     monkeypatch.setattr(module, "LONGEST", 4)
-    result = evaluate(Constant(1), Telling(6), 0, Clock(1))
+    result = evaluate(Constant(1), Success(6), 0, Clock(1))
     assert result.successes == (True,) * 4 + (False,) * 2
     assert result.success_rate == pytest.approx(4 / 6)
     assert evaluate(Constant(1), Uneven(6), 0, Clock(1)).success_rate is None
 
 
-class Longer(Telling):
+class Longer(Success):
     """Its nth episode has n steps."""
 
     def __init__(self, num_envs: int) -> None:
         super().__init__(num_envs)
-        self.begun = 0
+        self.episode = 0
 
     def reset(self, seed: int) -> Timestep:
-        self.begun += 1
+        self.episode += 1
         return super().reset(seed)
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         reward, terminated, _ = super().move(action)
-        return reward, terminated, self.state["length"] + 1 >= self.begun
+        return reward, terminated, self.state["length"] + 1 >= self.episode
 
 
-def test_of_episodes_that_are_watched_one_by_one_those_that_were_cut_have_not_succeeded_either(
+def test_player_counts_unfinished_episodes_as_failures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "LONGEST", 4)
@@ -121,13 +121,13 @@ def test_of_episodes_that_are_watched_one_by_one_those_that_were_cut_have_not_su
     ("limit", "total", "steps"),
     [(500, 100, 27_000), (27_000, 100, 1_000), (0, 100, 1_000), (0, 5_000, 5_000), (0, 10**6, 27_000)],
 )
-def test_without_a_near_time_limit_an_episode_is_no_longer_than_the_run(limit: int, total: int, steps: int) -> None:
+def test_limits_length_of_episodes_without_time_limit(limit: int, total: int, steps: int) -> None:
     env = Uneven(1)
     env.spec = replace(env.spec, limit=limit)
     assert module.longest(env, Clock(total)) == steps
 
 
-def test_it_touches_no_generator_and_repeats() -> None:
+def test_evaluation_repeats_and_changes_no_generator() -> None:
     env = GlobalRandomness(3)
     learner = Tiny(env.spec, TinyConfig(), Context(Seeds(0)))
     training = learner.agent()
@@ -138,37 +138,37 @@ def test_it_touches_no_generator_and_repeats() -> None:
     assert results[0].lengths == results[1].lengths
 
 
-def test_masks_hold_in_evaluation_too() -> None:
+def test_evaluation_uses_masks() -> None:
     env = Masked(20)
     learner = Tiny(env.spec, TinyConfig(), Context(Seeds(0)))
     assert evaluate(learner.agent(), env, 5, Clock(1)).lengths == (4,) * 20
 
 
-class Remembers(Constant):
-    """Counts the steps of each episode in its memory, and looks at `is_first` to begin anew."""
+class CountingAgent(Constant):
+    """Counts the steps of each episode in its memory; `is_first` restarts the count."""
 
     def initial(self, num_envs: int) -> Any:
-        return {"age": np.full(num_envs, 99)}
+        return {"count": np.full(num_envs, 99)}
 
     def act(self, obs: Any, is_first: Array, recurrent_state: Any, clock: Clock, explore: bool = True) -> Act:
-        age = np.where(is_first, 0, recurrent_state["age"] + 1)
-        return Act(age, {"age": age})
+        count = np.where(is_first, 0, recurrent_state["count"] + 1)
+        return Act(count, {"count": count})
 
 
-class Ages(Truncated):
-    """Checks that the action is the age of the episode."""
+class CountingEnv(Truncated):
+    """Checks that the action is the number of steps."""
 
     def step(self, action: Array) -> Timestep:
         assert (action == self.state["length"]).all()
         return super().step(action)
 
 
-def test_an_agents_memory_goes_along() -> None:
-    assert evaluate(Remembers(0), Ages(4), 0, Clock(1)).returns == (10.0,) * 4
+def test_evaluation_keeps_memory_of_the_agent() -> None:
+    assert evaluate(CountingAgent(0), CountingEnv(4), 0, Clock(1)).returns == (10.0,) * 4
 
 
-def test_signals_are_summed_over_each_episode() -> None:
-    """As a loop over the steps does; what a row does after its episode does not count."""
+def test_sums_signals_of_each_episode() -> None:
+    """As a loop over the steps does; steps of a row after its episode do not count."""
     env = Costly(3)
     assert evaluate(Constant(1), env, 4, Clock(1)).signals == {}
     found = evaluate(Constant(1), env, 4, Clock(1), signals=InfoColumns.of(Ranking(), env))  # type: ignore[arg-type]
@@ -193,24 +193,24 @@ class Ranking:
         return (0, -cost) if cost > 1 else (1, evaluation.mean)
 
 
-def test_the_best_evaluation_is_that_of_the_learners_rule() -> None:
-    """And the state brings it back, also one of an older version, which has only the mean."""
+def test_learner_ranks_evaluations() -> None:
+    """The state restores the best rank, also a state of an older version, which has only the mean."""
     numbers = [(5.0, 3.0), (2.0, 1.5), (1.0, 0.0), (3.0, 1.0), (2.0, 0.5), (6.0, 2.0)]
     evaluations = [Evaluation((total,), (4,), signals={"cost": (cost,)}) for total, cost in numbers]
-    best, again = BestEvaluation(), BestEvaluation()
+    best, resumed = BestEvaluation(), BestEvaluation()
     found = []
     for evaluation in evaluations:
-        again.load_state_dict(best.state_dict())
+        resumed.load_state_dict(best.state_dict())
         found.append(best.improves(Ranking(), evaluation))  # type: ignore[arg-type]
-        assert again.improves(Ranking(), evaluation) == found[-1]  # type: ignore[arg-type]
+        assert resumed.improves(Ranking(), evaluation) == found[-1]  # type: ignore[arg-type]
     assert found == [True, True, True, True, False, False]
     assert best.mean == 3.0
-    again.load_state_dict({"best": 4.0})
-    assert [again.improves(object(), one) for one in evaluations[:1] * 2] == [True, False]  # type: ignore[arg-type]
+    resumed.load_state_dict({"best": 4.0})
+    assert [resumed.improves(object(), evaluation) for evaluation in evaluations[:1] * 2] == [True, False]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", ["high", (), (1.0, None)])
-def test_a_rule_that_gives_no_numbers_is_refused(wrong: Any) -> None:
+def test_rank_without_numbers_raises(wrong: Any) -> None:
     learner = Ranking()
     learner.evaluation_rank = lambda evaluation: wrong  # type: ignore[method-assign]
     with pytest.raises(PluginError, match=r"evaluation_rank of Ranking returned .* larger for better evaluations"):

@@ -1,4 +1,4 @@
-"""What happens beside training happens when it is due, once, and disturbs nothing."""
+"""Records, evaluations and checkpoints are made once, at their steps, and do not change training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.tables import for_each
 
 
 class Recorder:
-    """Takes what events give, in order; evaluations return what the test has prepared."""
+    """Keeps records and checkpoints in order; evaluations have the given returns."""
 
     def __init__(self, returns: list[float] | None = None) -> None:
         self.records: list[tuple[str, int, dict[str, Any]]] = []
@@ -50,7 +50,7 @@ class Recorder:
 
 
 class Watch:
-    """A clock on the wall that a test sets."""
+    """A wall clock that a test sets."""
 
     def __init__(self) -> None:
         self.time = 100.0
@@ -61,9 +61,9 @@ class Watch:
 
 def run(sink: Recorder, controllers: Any = (), until: int = 0, state: Any = None, **options: Any) -> Events:
     """Train Tiny on Chain with events, as a session does."""
-    given = {"seed": 3, "num_envs": 2, "total_timesteps": 200, "runner": "sync", **options}
-    runner = make_runner(TINY, **given)
-    events = Events(runner, RunOptions(**given), sink, controllers, Watch())
+    settings = {"seed": 3, "num_envs": 2, "total_timesteps": 200, "runner": "sync", **options}
+    runner = make_runner(TINY, **settings)
+    events = Events(runner, RunOptions(**settings), sink, controllers, Watch())
     if state is not None:
         runner.load_state_dict(state)
         events.load_state_dict(state["events"])
@@ -74,7 +74,7 @@ def run(sink: Recorder, controllers: Any = (), until: int = 0, state: Any = None
     return events
 
 
-def test_everything_stands_on_its_grid() -> None:
+def test_records_are_at_multiples_of_their_intervals() -> None:
     sink = Recorder()
     run(sink, log_every=10, eval_every=50, checkpoint_every=80)
     assert sink.steps("metrics") == list(range(10, 201, 10))
@@ -86,15 +86,14 @@ def test_everything_stands_on_its_grid() -> None:
 
 @for_each("num_envs", [1, 2, 3, 7])
 @for_each("seed", [0, 1])
-def test_the_log_grid_is_the_same_for_every_run_of_a_configuration(num_envs: int, seed: int) -> None:
-    """Whether steps come one by one or many at once."""
+def test_log_steps_do_not_depend_on_seed_and_num_envs(num_envs: int, seed: int) -> None:
     sink = Recorder()
     run(sink, num_envs=num_envs, seed=seed, log_every=20, eval_every=100)
     assert sink.steps("metrics") == list(range(20, 201, 20))
     assert len(sink.steps("evaluation")) == 2
 
 
-def test_without_a_word_about_it_the_grid_follows_from_the_total() -> None:
+def test_default_intervals_follow_from_the_total() -> None:
     sink = Recorder()
     run(sink, total_timesteps=400)
     assert sink.steps("metrics") == list(range(4, 401, 4))
@@ -102,15 +101,15 @@ def test_without_a_word_about_it_the_grid_follows_from_the_total() -> None:
     assert [step for kind, step, _ in sink.checkpoints if kind == "step"] == list(range(0, 400, 40))
 
 
-def test_a_run_that_ends_beside_the_grid_is_logged_and_evaluated_at_its_end() -> None:
+def test_run_is_logged_and_evaluated_at_its_end() -> None:
     sink = Recorder()
     run(sink, total_timesteps=50, num_envs=1, log_every=20, eval_every=30)
     assert sink.steps("metrics") == [20, 40, 50]
     assert sink.steps("evaluation") == [30, 50]
 
 
-def test_the_end_repeats_nothing_that_was_just_done() -> None:
-    """The last step passed its grid points with more rows than it needed; records stand on the grid all the same."""
+def test_end_of_run_repeats_no_record() -> None:
+    """The last vector step ends at 51; its records are at 50."""
     sink = Recorder()
     events = run(sink, total_timesteps=50, num_envs=3, log_every=10, eval_every=25)
     assert events.clock.steps == 51
@@ -118,8 +117,8 @@ def test_the_end_repeats_nothing_that_was_just_done() -> None:
     assert sink.steps("evaluation") == [25, 50]
 
 
-def test_a_runner_that_ends_on_the_grid_without_a_last_look_is_evaluated() -> None:
-    """As worker processes do: the parent hears that all is done before it looks at the clock."""
+def test_evaluates_at_the_end_without_a_last_poll() -> None:
+    """As with worker processes: the parent learns of the end before it polls the clock."""
     sink, options = Recorder(), {"total_timesteps": 40, "num_envs": 2, "runner": "sync"}
     runner = make_runner(TINY, **options)
     events = Events(runner, RunOptions(**options, log_every=20, eval_every=20), sink, (), Watch())
@@ -129,8 +128,8 @@ def test_a_runner_that_ends_on_the_grid_without_a_last_look_is_evaluated() -> No
     assert sink.steps("evaluation") == [40]
 
 
-def test_the_log_says_what_share_of_the_time_evaluations_and_checkpoints_take() -> None:
-    """Here an evaluation takes three seconds, and a checkpoint of the whole run one."""
+def test_logs_time_share_of_evaluations_and_checkpoints() -> None:
+    """Here an evaluation takes three seconds, and a checkpoint of kind "step" takes one."""
     watch, options = Watch(), {"total_timesteps": 200, "num_envs": 1, "runner": "sync"}
 
     class Slow(Recorder):
@@ -152,11 +151,11 @@ def test_the_log_says_what_share_of_the_time_evaluations_and_checkpoints_take() 
     first, *_, last = [data for kind, _, data in sink.records if kind == "metrics"]
     assert first["perf/evaluation_share"] == 0.0
     assert last["perf/evaluation_share"] == pytest.approx(9.0 / last["perf/wall_s"])  # at 50, 100 and 150 steps
-    assert last["perf/checkpoint_share"] == pytest.approx(4.0 / last["perf/wall_s"])  # and at the beginning
+    assert last["perf/checkpoint_share"] == pytest.approx(4.0 / last["perf/wall_s"])  # and at the start
     assert last["perf/wall_s"] == pytest.approx(33.0, abs=0.2)
 
 
-def test_only_a_better_evaluation_is_kept() -> None:
+def test_saves_only_better_evaluations() -> None:
     sink = Recorder([5.0, 4.0, 5.0, 7.0])
     run(sink, eval_every=50)
     assert [step for kind, step, _ in sink.checkpoints if kind == "best"] == [50, 200]
@@ -168,17 +167,17 @@ def test_only_a_better_evaluation_is_kept() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("other", "steps"), [(-1.0, [50, 100, 150, 200]), (1.0, [50])])
-def test_in_a_zero_sum_game_the_newest_weights_are_the_best(other: float, steps: list[int]) -> None:
-    """Whoever wins, the mean over both players is 0; where both may gain, equal means leave the first in place."""
+@pytest.mark.parametrize(("opponent", "steps"), [(-1.0, [50, 100, 150, 200]), (1.0, [50])])
+def test_zero_sum_game_saves_the_newest_weights(opponent: float, steps: list[int]) -> None:
+    """The mean over both players is then always 0; in other games equal means keep the first checkpoint."""
     sink = Recorder()
-    sink.evaluate = lambda learner: Evaluation((1.0, other, -other, -1.0), (3,) * 4, agents=("a", "b", "a", "b"))  # type: ignore[method-assign]
+    sink.evaluate = lambda learner: Evaluation((1.0, opponent, -opponent, -1.0), (3,) * 4, agents=("a", "b", "a", "b"))  # type: ignore[method-assign]
     run(sink, eval_every=50)
     assert [step for kind, step, _ in sink.checkpoints if kind == "best"] == steps
 
 
-def test_the_best_checkpoint_holds_exactly_what_was_evaluated() -> None:
-    """Workers go on changing the shared parameters while the parent evaluates."""
+def test_best_checkpoint_holds_the_evaluated_weights() -> None:
+    """Workers continue to change the shared parameters while the parent evaluates."""
     sink = Recorder()
     options = {"seed": 3, "num_envs": 2, "total_timesteps": 100, "runner": "async", "inline": True, "workers": 2}
     runner = make_runner(TINY, **options)
@@ -198,7 +197,7 @@ def test_the_best_checkpoint_holds_exactly_what_was_evaluated() -> None:
     assert_same(policy, evaluated[0])
 
 
-def test_a_controller_hears_every_evaluation_and_can_stop_the_run() -> None:
+def test_controller_gets_each_evaluation_and_stops_the_run() -> None:
     sink = Recorder([1.0, 2.0, 30.0])
     events = run(sink, [TargetReturn(TargetReturnConfig(20.0))], eval_every=20)
     assert events.clock.steps == 60
@@ -206,21 +205,21 @@ def test_a_controller_hears_every_evaluation_and_can_stop_the_run() -> None:
     assert events.state_dict()["controllers"]["all"] == [{"reason": "an evaluation reached 31.0 (--target-return 20)"}]
 
 
-def test_episodes_are_told_once_with_the_step_they_ended_at() -> None:
+def test_records_episodes_once_with_their_last_step() -> None:
     sink = Recorder()
     events = run(sink, log_every=30)
-    told = [data for kind, _, data in sink.records if kind == "episodes"]
+    episodes = [data for kind, _, data in sink.records if kind == "episodes"]
     last = [data for kind, _, data in sink.records if kind == "metrics"][-1]
-    steps = [step for data in told for step in data["steps"]]
+    steps = [step for data in episodes for step in data["steps"]]
     assert len(steps) == events.episodes == last["rollout/episodes"] > 10
     assert steps == sorted(steps)
-    returns = [value for data in told for value in data["returns"]]
+    returns = [value for data in episodes for value in data["returns"]]
     assert set(returns) == {0.0, 1.0}
     assert last["rollout/return_mean"] == pytest.approx(sum(returns[-100:]) / len(returns[-100:]))
 
 
-def test_log_records_follow_episodes_if_asked() -> None:
-    """A record is written at the step that ends the third episode of each three, and one at the end."""
+def test_logs_every_n_episodes() -> None:
+    """A record is written at the end of every third episode, and one at the end of the run."""
     sink = Recorder()
     events = run(sink, log_every_episodes=3, eval_every=100)
     counts = [data["rollout/episodes"] for kind, _, data in sink.records if kind == "metrics"]
@@ -233,19 +232,19 @@ def test_log_records_follow_episodes_if_asked() -> None:
 
 
 @pytest.mark.parametrize("at", [34, 60])
-def test_a_resumed_run_counts_episodes_between_records(at: int) -> None:
+def test_resumed_run_continues_to_count_episodes(at: int) -> None:
     options = {"log_every_episodes": 4, "eval_every": 100, "checkpoint_every": 50}
-    whole, first, second = Recorder(), Recorder(), Recorder()
-    run(whole, **options)
+    uninterrupted, first, second = Recorder(), Recorder(), Recorder()
+    run(uninterrupted, **options)
     events = run(first, until=at, **options)
     state = save_and_load({**events.runner.state_dict(), "events": events.state_dict()})
     state["clock"]["limit"] = 200
     run(second, state=state, **options)
-    assert first.steps("metrics") + second.steps("metrics") == whole.steps("metrics")
+    assert first.steps("metrics") + second.steps("metrics") == uninterrupted.steps("metrics")
 
 
-def test_the_window_of_episodes_is_an_option() -> None:
-    """Its mean, population standard deviation, smallest and largest return are logged."""
+def test_statistics_use_a_window_of_episodes() -> None:
+    """The mean, population standard deviation, smallest and largest return are logged."""
     sink = Recorder()
     events = run(sink, log_every=200, stats_window_size=3)
     returns = [value for kind, _, data in sink.records if kind == "episodes" for value in data["returns"]][-3:]
@@ -259,7 +258,7 @@ def test_the_window_of_episodes_is_an_option() -> None:
     assert math.isfinite(recent.metrics()["rollout/return_std"])  # no overflow
 
 
-def test_schedules_are_logged() -> None:
+def test_logs_schedules() -> None:
     """Tiny's learning rate decreases from 0.01 to 0."""
     run(sink := Recorder(), log_every=50, total_timesteps=200)
     found = [data["schedule/learning_rate"] for kind, _, data in sink.records if kind == "metrics"]
@@ -267,8 +266,8 @@ def test_schedules_are_logged() -> None:
     assert not any("schedule/scale" in data for _, _, data in sink.records)
 
 
-def test_a_new_factor_of_learning_rates_is_recorded_and_said() -> None:
-    """The second evaluation brings nothing better, so a plateau halves them at step 80."""
+def test_records_and_reports_new_scale_of_learning_rates() -> None:
+    """The second evaluation is not better, so a plateau halves them at step 80."""
     sink = Recorder([5.0, 1.0, 9.0, 10.0, 11.0])
     run(sink, [Plateau(PlateauConfig(1, 0.5))], eval_every=40, log_every=40, total_timesteps=200)
     assert [(step, data) for kind, step, data in sink.records if kind == "scale"] == [
@@ -284,20 +283,20 @@ def test_a_new_factor_of_learning_rates_is_recorded_and_said() -> None:
 
 
 @pytest.mark.parametrize("at", [34, 40, 46, 60])
-def test_a_resumed_run_tells_the_rest_and_nothing_twice(at: int) -> None:
-    """Cut at any step, on a grid or beside it, the two parts are the whole."""
+def test_resumed_run_repeats_no_record(at: int) -> None:
+    """Interrupted at any step, both parts have the records of an uninterrupted run."""
     options = {"log_every": 20, "eval_every": 40, "checkpoint_every": 50}
-    whole, first, second = Recorder([3.0, 1.0, 4.0, 1.0, 5.0]), Recorder([3.0, 1.0, 4.0, 1.0, 5.0]), Recorder()
-    run(whole, **options)
+    uninterrupted, first, second = Recorder([3.0, 1.0, 4.0, 1.0, 5.0]), Recorder([3.0, 1.0, 4.0, 1.0, 5.0]), Recorder()
+    run(uninterrupted, **options)
     events = run(first, until=at, **options)
     state = save_and_load({**events.runner.state_dict(), "events": events.state_dict()})
     state["clock"]["limit"] = 200
     second.returns = first.returns
     run(second, state=state, **options)
-    told = [record for record in first.records + second.records if without_time(record)]
-    assert [without_time(record) for record in told] == [without_time(record) for record in whole.records]
-    kept = [(kind, step) for kind, step, _ in first.checkpoints + second.checkpoints]
-    assert kept == [(kind, step) for kind, step, _ in whole.checkpoints]
+    records = first.records + second.records
+    assert [without_time(record) for record in records] == [without_time(record) for record in uninterrupted.records]
+    checkpoints = [(kind, step) for kind, step, _ in first.checkpoints + second.checkpoints]
+    assert checkpoints == [(kind, step) for kind, step, _ in uninterrupted.checkpoints]
 
 
 def without_time(record: tuple[str, int, dict[str, Any]]) -> Any:
@@ -305,30 +304,30 @@ def without_time(record: tuple[str, int, dict[str, Any]]) -> Any:
     return kind, step, {name: value for name, value in data.items() if not name.startswith("perf/")}
 
 
-def test_the_wall_clock_is_looked_at_now_and_then() -> None:
+def test_reports_progress_at_intervals() -> None:
     sink, options = Recorder(), {"seed": 3, "num_envs": 2, "total_timesteps": 100, "runner": "sync"}
     runner, watch = make_runner(TINY, **options), Watch()
     events = Events(runner, RunOptions(**options), sink, (), watch)
-    shown = []
+    counts = []
 
     def poll() -> None:
         watch.time += TICK / 5
         events.poll()
-        shown.append(len([each for each in sink.progress if each.phase == "training"]))
+        counts.append(len([progress for progress in sink.progress if progress.phase == "training"]))
 
     runner.run(poll)
-    assert 8 <= shown[-1] <= 12  # about fifty polls, a fifth of a tick apart
+    assert 8 <= counts[-1] <= 12  # about fifty polls, a fifth of a tick apart
     last = sink.progress[-1]
     assert (last.total, last.episodes) == (100, events.episodes)
     assert last.steps_per_second == pytest.approx(2 / (TICK / 5), rel=0.1)
     assert last.eta_s == pytest.approx((100 - last.steps) / last.steps_per_second)
 
 
-def test_the_speed_is_that_since_the_last_record() -> None:
+def test_speed_is_measured_since_the_last_record() -> None:
     sink, options = Recorder(), {"seed": 3, "num_envs": 2, "total_timesteps": 40, "log_every": 10, "eval_every": 40}
     runner, watch = make_runner(TINY, **options, runner="sync"), Watch()
     events = Events(runner, RunOptions(**options, runner="sync"), sink, (), watch)
-    watch.time += 50.0  # whatever begins a run is no part of its speed
+    watch.time += 50.0  # the start of a run does not count
 
     def poll() -> None:
         events.poll()
@@ -339,13 +338,13 @@ def test_the_speed_is_that_since_the_last_record() -> None:
     assert speeds == pytest.approx([200, 200, 50, 50])
 
 
-def test_no_speed_is_recorded_before_time_was_measured() -> None:
+def test_records_no_speed_without_elapsed_time() -> None:
     sink = Recorder()
-    run(sink, log_every=2, total_timesteps=6)  # the clock on the wall stands still
+    run(sink, log_every=2, total_timesteps=6)  # the wall clock does not move
     assert not [data for _, _, data in sink.records if "perf/env_steps_per_s" in data]
 
 
-def test_a_meter_averages_what_there_is() -> None:
+def test_meter_averages_recent_values() -> None:
     meter = Meter(recent=3)
     for number in range(5):
         metrics: dict[str, Any] = {"loss": torch.tensor(float(number))}
@@ -354,30 +353,30 @@ def test_a_meter_averages_what_there_is() -> None:
         meter.add(Result(metrics))
     state = save_and_load(meter.state_dict())  # type: ignore[arg-type]
     assert state == {"loss": [[0, 1, 2], [2.0, 3.0, 4.0]], "kl": [[1], [3.0]]}
-    other = Meter(recent=3)
-    other.load_state_dict(state)
-    for each in (meter, other):  # what goes first, and with what, is the same after a resume
+    resumed = Meter(recent=3)
+    resumed.load_state_dict(state)
+    for each in (meter, resumed):  # both drop the same values first
         each.add(Result({"loss": 5.0}))
         each.add(Result({"loss": 9.0}))
-    assert meter.flush() == other.flush() == {"loss": 6.0}
+    assert meter.flush() == resumed.flush() == {"loss": 6.0}
     assert meter.flush() == {}
 
 
-def test_a_meter_takes_tensors_and_numbers_together() -> None:
+def test_meter_takes_tensors_and_numbers() -> None:
     meter = Meter()
     for value in (torch.tensor(1.0), 2.0, 3, torch.tensor(4.0, dtype=torch.float64), torch.tensor([[5.0]]).sum()):
         meter.add(Result({"loss": value}))
     assert meter.flush() == {"loss": 3.0}
 
 
-def test_names_in_info_are_bounded_with_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    """An environment that makes a new name at every step would fill memory, journal and MLflow."""
+def test_limits_names_in_info_with_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    """An environment with a new name in every step would fill memory, journal and MLflow."""
     stats = EpisodeStats()
-    seen = [stats.add(Episode(0, 1.0, 1, info={"kept": float(n), f"n{n}": 0.0})) for n in range(300)]
+    episodes = [stats.add(Episode(0, 1.0, 1, info={"kept": float(n), f"n{n}": 0.0})) for n in range(300)]
     assert len(stats.names) == MOST_NAMES
-    assert len(columns([(n, 0, one) for n, one in enumerate(seen)])) == 4 + MOST_NAMES
+    assert len(columns([(n, 0, episode) for n, episode in enumerate(episodes)])) == 4 + MOST_NAMES
     assert stats.metrics()["info/kept"] == 249.5
     assert capsys.readouterr().err.count("has more than 100 names of numbers; 'n99' and later ones") == 1
-    again = EpisodeStats()
-    again.load_state_dict(stats.state_dict())
-    assert dict(again.add(Episode(0, 1.0, 1, info={"n0": 1.0, "n299": 1.0})).info) == {"n0": 1.0}
+    resumed = EpisodeStats()
+    resumed.load_state_dict(stats.state_dict())
+    assert dict(resumed.add(Episode(0, 1.0, 1, info={"n0": 1.0, "n299": 1.0})).info) == {"n0": 1.0}

@@ -1,4 +1,4 @@
-"""A learner's signals come with every step, through every runner, and cost nothing if none is named."""
+"""Every step has the signals of its learner, in every runner; without signals no info is read."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_batch_has_the_signals_of_its_own_steps(case: str) -> None:
-    """The learner's buffer and its `learn` hold each signal against its step, and raise if one differs."""
+def test_batches_have_the_signals_of_their_steps(case: str) -> None:
+    """The buffer and `learn` of the learner compare each signal with its step, and raise if one differs."""
     runner = make_runner(env=COSTLY, **CASES[case])
     try:
         runner.run(lambda: None)
@@ -46,20 +46,20 @@ def test_every_batch_has_the_signals_of_its_own_steps(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["sync", "async", "decoupled", "replay"])
-def test_a_resumed_run_has_the_same_signals(case: str) -> None:
-    whole = make_runner(env=COSTLY, **CASES[case])
-    whole.run(lambda: None)
+def test_resumed_run_has_the_same_signals(case: str) -> None:
+    uninterrupted = make_runner(env=COSTLY, **CASES[case])
+    uninterrupted.run(lambda: None)
     first = make_runner(env=COSTLY, **CASES[case])
     first.clock.limit = 46
     first.run(lambda: None)
     resumed = make_runner(env=COSTLY, **CASES[case])
     resumed.load_state_dict(save_and_load(first.state_dict()))
-    resumed.clock.limit = whole.clock.limit
+    resumed.clock.limit = uninterrupted.clock.limit
     resumed.run(lambda: None)
-    assert_same(whole.state_dict(), resumed.state_dict())
+    assert_same(uninterrupted.state_dict(), resumed.state_dict())
 
 
-def test_without_signals_no_info_is_read() -> None:
+def test_reads_no_info_without_signals() -> None:
     runner = make_runner(TINY, UNREAD_INFO)
     runner.run(lambda: None)
     assert runner.actor.signals is None
@@ -79,9 +79,7 @@ def test_without_signals_no_info_is_read() -> None:
     ],
 )
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_signal_that_cannot_come_is_one_sentence(
-    algorithm: str, error: type[Exception], message: str, workers: int
-) -> None:
+def test_missing_signal_raises(algorithm: str, error: type[Exception], message: str, workers: int) -> None:
     runner = make_runner(algorithm, COSTLY, env_workers=workers)
     try:
         with pytest.raises(error, match=message):
@@ -90,11 +88,11 @@ def test_a_signal_that_cannot_come_is_one_sentence(
         runner.close()
 
 
-class Says(EnvBase):
-    """Gives the next of some infos."""
+class Infos(EnvBase):
+    """Returns the given infos in order."""
 
     def __init__(self, *values: list[Any]) -> None:
-        self.spec = Spec(None, None, 2, "Says")  # type: ignore[arg-type]
+        self.spec = Spec(None, None, 2, "Infos")  # type: ignore[arg-type]
         self.values = list(values)
 
     def info(self, key: str) -> list[Any]:
@@ -113,8 +111,8 @@ ALL = np.ones(2, np.bool_)
         ([np.ones(2), np.ones(2)], r"has the shape \[2\], and was a number before"),
     ],
 )
-def test_a_signal_is_a_finite_number_of_one_shape(values: list[Any], message: str) -> None:
-    columns = InfoColumns(Says([1, True], values), {"x": None}, "Learner")
+def test_signals_must_be_finite_numbers_of_one_shape(values: list[Any], message: str) -> None:
+    columns = InfoColumns(Infos([1, True], values), {"x": None}, "Learner")
     first = columns.add_to({}, ALL)["x"]
     assert (first.dtype, first.tolist()) == (np.float32, [1.0, 1.0])
     with pytest.raises(BadEnv, match=message):
@@ -122,7 +120,7 @@ def test_a_signal_is_a_finite_number_of_one_shape(values: list[Any], message: st
 
 
 def test_rows_without_a_transition_need_no_signal() -> None:
-    env = Says([np.array([2.0]), np.array([3.0])], [None, 5.0], [np.ones(3), None], [None, None])
+    env = Infos([np.array([2.0]), np.array([3.0])], [None, 5.0], [np.ones(3), None], [None, None])
     columns = InfoColumns(env, {"x": None}, "Learner")
     assert columns.add_to({}, ALL)["x"].tolist() == [2, 3]  # an array with one number is a number
     assert columns.add_to({}, ~ALL)["x"].tolist() == [0, 0]

@@ -1,4 +1,4 @@
-"""A learner that asks for the data set gets it in every runner, with batches that resume exactly."""
+"""A learner that asks for a data set gets it in every runner, with batches that resume exactly."""
 
 from __future__ import annotations
 
@@ -35,69 +35,69 @@ def data(tmp_path: Path) -> Path:
     return write_chain(tmp_path / "chain.npz")
 
 
-def made(data: Path, seed: int = 0) -> Any:
+def make_dataset(data: Path, seed: int = 0) -> Any:
     return learner_dataset(fit_dataset(read(str(data)), Chain(1)), Seeds(seed), torch.device("cpu"))
 
 
-def test_a_batch_has_the_recorded_transitions_of_its_rows(data: Path) -> None:
-    dataset = made(data)
-    whole = np.load(data)
+def test_batch_has_the_recorded_transitions(data: Path) -> None:
+    dataset = make_dataset(data)
+    arrays = np.load(data)
     for batch in (dataset.batch(64, gamma=0.9), *dataset.batches(7, gamma=0.9)):
         rows = batch.index.numpy()
-        assert np.array_equal(batch.obs, whole["observations"][rows])
-        assert np.array_equal(batch.next_obs, whole["next_observations"][rows])
-        assert (batch.action.tolist(), batch.reward.tolist()) == ([1] * len(rows), whole["rewards"][rows].tolist())
-        assert np.allclose(batch.discount, np.where(whole["terminations"][rows], 0, 0.9))
+        assert np.array_equal(batch.obs, arrays["observations"][rows])
+        assert np.array_equal(batch.next_obs, arrays["next_observations"][rows])
+        assert (batch.action.tolist(), batch.reward.tolist()) == ([1] * len(rows), arrays["rewards"][rows].tolist())
+        assert np.allclose(batch.discount, np.where(arrays["terminations"][rows], 0, 0.9))
         assert (batch.weight == 1).all()
     assert len(dataset) == 30
 
 
-def test_a_pass_has_every_transition_once_in_random_order(data: Path) -> None:
-    dataset = made(data)
+def test_pass_has_each_transition_once_in_random_order(data: Path) -> None:
+    dataset = make_dataset(data)
     parts = [batch.index.tolist() for batch in dataset.batches(7)]
     assert [len(part) for part in parts] == [7, 7, 7, 7, 2]
     rows = [row for part in parts for row in part]
     assert sorted(rows) == [*range(30)] != rows
 
 
-def test_draws_depend_on_the_seed_and_go_on_from_a_state_without_data(data: Path) -> None:
-    one, same, other = made(data), made(data), made(data, 1)
-    first = one.batch(20).index.tolist()
+def test_draws_depend_on_seed_and_resume_from_state(data: Path) -> None:
+    dataset, same, other = make_dataset(data), make_dataset(data), make_dataset(data, 1)
+    first = dataset.batch(20).index.tolist()
     assert first == same.batch(20).index.tolist() != other.batch(20).index.tolist()
-    state = save_and_load(one.state_dict())
+    state = save_and_load(dataset.state_dict())
     assert state.keys() == {"sha256", "generator"}
     other.load_state_dict(state)
-    assert one.batch(20).index.tolist() == other.batch(20).index.tolist()
+    assert dataset.batch(20).index.tolist() == other.batch(20).index.tolist()
     with pytest.raises(ValueError, match="the state belongs to a data set of SHA-256"):
-        made(write_chain(data, 31)).load_state_dict(state)
+        make_dataset(write_chain(data, 31)).load_state_dict(state)
 
 
 def runner(data: Path | None, algorithm: str = IMITATES, **options: Any) -> Any:
-    given = {"seed": 3, "num_envs": 2, "total_timesteps": 200, **options}
-    plan = with_dataset(Plan.make(algorithm, CHAIN, given | ({"dataset": str(data)} if data else {})))
+    settings = {"seed": 3, "num_envs": 2, "total_timesteps": 200, **options}
+    plan = with_dataset(Plan.make(algorithm, CHAIN, settings | ({"dataset": str(data)} if data else {})))
     return build(plan, Clock(200))
 
 
 @pytest.mark.parametrize("case", INLINE)
-def test_a_resumed_run_draws_the_same_batches(data: Path, case: str) -> None:
-    whole, first, resumed = (runner(data, **INLINE[case]) for _ in range(3))
-    whole.run(lambda: None)
+def test_resumed_run_draws_the_same_batches(data: Path, case: str) -> None:
+    uninterrupted, first, resumed = (runner(data, **INLINE[case]) for _ in range(3))
+    uninterrupted.run(lambda: None)
     first.clock.limit = 90
     first.run(lambda: None)
     resumed.load_state_dict(save_and_load(first.state_dict()))
-    resumed.clock.limit = whole.clock.limit
+    resumed.clock.limit = uninterrupted.clock.limit
     resumed.run(lambda: None)
-    assert_same(whole.state_dict(), resumed.state_dict())
-    assert "data/first" in whole.metrics()
+    assert_same(uninterrupted.state_dict(), resumed.state_dict())
+    assert "data/first" in uninterrupted.metrics()
     without = runner(None, **INLINE[case])
     without.run(lambda: None)
-    weights = [one.snapshot().policy.outputs.weight.tolist() for one in (whole, without)]
+    weights = [runner.snapshot().policy.outputs.weight.tolist() for runner in (uninterrupted, without)]
     assert weights[0] != weights[1]
 
 
 @pytest.mark.parametrize("case", RUNNERS)
-def test_learners_in_other_processes_have_the_data(tmp_path: Path, data: Path, case: str) -> None:
-    """A learner without it has no such metric; `load` and `evaluate` need no data."""
+def test_learners_in_other_processes_get_the_data(tmp_path: Path, data: Path, case: str) -> None:
+    """A learner without data has no such metric; `load` and `evaluate` need no data."""
     options = {"total_timesteps": 200, "num_envs": 2, "dataset": str(data), "final_eval_episodes": 2, **RUNNERS[case]}
     run = train(NEEDS_DATASET, CHAIN, {**options, "eval_episodes": 2}, out=tmp_path, hooks=False)
     records = run.journal.read_text(encoding="utf-8")
@@ -107,7 +107,7 @@ def test_learners_in_other_processes_have_the_data(tmp_path: Path, data: Path, c
     load(run.path)(np.eye(5, dtype=np.float32)[2])
 
 
-def test_a_run_is_resumed_with_its_data_and_not_with_another(tmp_path: Path, data: Path) -> None:
+def test_resume_refuses_changed_data(tmp_path: Path, data: Path) -> None:
     options = {"total_timesteps": 100, "dataset": str(data), "eval_episodes": 2, "final_eval_episodes": 2}
     run = train(IMITATES, CHAIN, options, out=tmp_path, hooks=False)
     resume(run.path, total_timesteps=200, hooks=False)
@@ -117,7 +117,7 @@ def test_a_run_is_resumed_with_its_data_and_not_with_another(tmp_path: Path, dat
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "options", "sentence"),
+    ("algorithm", "options", "message"),
     [
         (NEEDS_DATASET, {}, "learns from a data set; name it: --dataset FILE.npz, or minari:ID"),
         (IMITATES, {"dataset": "DATA", "dataset_share": 0.5}, "--dataset-share mixes a data set with the run's own"),
@@ -127,16 +127,16 @@ def test_a_run_is_resumed_with_its_data_and_not_with_another(tmp_path: Path, dat
         (TINY, {"dataset": "DATA"}, "neither asks for a data set nor has a replay buffer"),
     ],
 )
-def test_options_that_do_not_go_together_are_one_sentence(
-    tmp_path: Path, data: Path, algorithm: str, options: dict[str, Any], sentence: str
+def test_conflicting_options_raise(
+    tmp_path: Path, data: Path, algorithm: str, options: dict[str, Any], message: str
 ) -> None:
-    given = {name: str(data) if value == "DATA" else value for name, value in options.items()}
-    with pytest.raises(UsageError, match=sentence):
-        train(algorithm, CHAIN, given, out=tmp_path / "runs", hooks=False)
+    settings = {name: str(data) if value == "DATA" else value for name, value in options.items()}
+    with pytest.raises(UsageError, match=message):
+        train(algorithm, CHAIN, settings, out=tmp_path / "runs", hooks=False)
     assert not (tmp_path / "runs").exists() or not [*(tmp_path / "runs").iterdir()]
 
 
-def test_a_data_set_with_other_spaces_says_which(tmp_path: Path, data: Path) -> None:
+def test_dataset_with_other_spaces_raises(tmp_path: Path, data: Path) -> None:
     with pytest.raises(UsageError, match=r"'observations' has shape \[5\] in each step, not \[1\];"):
         train(IMITATES, f"{ENVS}:Continuous", {"dataset": str(data)}, out=tmp_path / "runs", hooks=False)
     assert Continuous(1).spec.obs.shape == (1,)

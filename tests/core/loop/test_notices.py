@@ -1,4 +1,4 @@
-"""A wait of more than two seconds says why; a shorter one says nothing."""
+"""A wait of more than two seconds prints its reason; a shorter one prints nothing."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def shorten_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notices, "SILENCE", 0.05)
 
 
-def test_only_a_long_wait_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_long_wait_is_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(notices, "SILENCE", PATIENCE)  # a wait that is short, however busy the machine is
         with notices.notice("short"):
@@ -35,7 +35,7 @@ def test_only_a_long_wait_is_said(capsys: pytest.CaptureFixture[str], monkeypatc
 
 
 class Slow(Chain):
-    """It takes its time to be made, and to step after a signal."""
+    """Takes long to start, and to step after a signal."""
 
     signals = False
 
@@ -54,21 +54,19 @@ class Slow(Chain):
 SHORT = {"total_timesteps": 64, "eval_episodes": 1, "final_eval_episodes": 0}
 
 
-def test_the_start_of_an_environment_and_a_stop_say_what_is_waited_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_start_and_stop_report_what_they_wait_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def watch(progress: Any) -> None:
         Slow.signals = True
 
     with pytest.raises(Interrupted):
         train("tests.core.tiny_q:TinyQ", Slow, SHORT, out=tmp_path, hooks=False, watch=watch)
-    said = capsys.readouterr().err
-    assert f"making and trying {Slow.__module__}:Slow; training starts after that" in said
-    assert "starting the environments and the processes of the run" in said
-    assert notices.STOPPING in said
+    output = capsys.readouterr().err
+    assert f"making and trying {Slow.__module__}:Slow; training starts after that" in output
+    assert "starting the environments and the processes of the run" in output
+    assert notices.STOPPING in output
 
 
-def test_code_in_a_users_file_has_the_name_that_a_shell_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_path_of_user_code_is_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "inventory_of_mine.py"
     file.write_text("class Inventory: ...\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,4 +1,4 @@
-"""The rule of population based training: who copies whom, and how options change."""
+"""The rule of population based training: which members copy others, and how options change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def exchange(scores: tuple[float, ...], seed: int = 0, **options: float) -> dict
     return rule.exchange(members(*scores), SPACE, np.random.default_rng(seed))
 
 
-def test_the_worst_take_from_the_best_and_change_the_options_of_the_best() -> None:
+def test_worst_members_copy_the_best_and_change_options() -> None:
     found = exchange((5.0, 1.0, 9.0, 2.0, 8.0), share=0.4)
     assert sorted(found) == [1, 3]
     for change in found.values():
@@ -37,15 +37,15 @@ def test_the_worst_take_from_the_best_and_change_the_options_of_the_best() -> No
     assert sources == {2, 4}
 
 
-def test_small_populations_exchange_and_equal_members_do_not() -> None:
+def test_small_populations_exchange_unless_equal() -> None:
     assert {number: change.source for number, change in exchange((1.0, 2.0, 3.0)).items()} == {0: 2}
     assert exchange((2.0, 2.0, 2.0)) == {}
     assert exchange((1.0,)) == {}
-    assert {number: one.source for number, one in exchange((5.0, math.nan, 1.0), share=0.9).items()} == {1: 0}
+    assert {number: change.source for number, change in exchange((5.0, math.nan, 1.0), share=0.9).items()} == {1: 0}
 
 
 @pytest.mark.parametrize(
-    ("range", "value", "found"),
+    ("range", "value", "expected"),
     [
         (Range("uniform", (0.0, 1.0)), 0.9, {0.75, 1.0}),
         (Range("integer", (1, 100)), 10, {8, 12}),
@@ -58,7 +58,7 @@ def test_small_populations_exchange_and_equal_members_do_not() -> None:
         (Range("choice", ((64, 64), (32,))), [32], {(64, 64)}),
     ],
 )
-def test_perturbed_values_stay_in_their_range_and_type(range: Range, value: object, found: set[object]) -> None:
+def test_perturbed_values_stay_in_their_range_and_type(range: Range, value: object, expected: set[object]) -> None:
     rule = Truncation(TruncationConfig())
     new: set[object] = set()
     for seed in (0, 1, 2, 3, 4, 5, 6, 7):
@@ -67,7 +67,7 @@ def test_perturbed_values_stay_in_their_range_and_type(range: Range, value: obje
         new.add(
             tuple(change) if isinstance(change, list) else round(change, 9) if isinstance(change, float) else change
         )
-    assert new == found
+    assert new == expected
 
 
 @pytest.mark.parametrize("range", [RATE, Range("uniform", (0.5, 0.6)), Range("integer", (2, 4)), Range("log", (2, 4))])
@@ -90,37 +90,37 @@ def test_resampled_values_do_not_depend_on_the_old_ones() -> None:
 
 
 def surrogate_ascent(rule: Truncation | None, seed: int) -> float:
-    """Return the best Q of two members after 200 steps, with exchanges after every fourth one if there is a rule.
+    """Return the best Q of two members after 200 steps, with exchanges after every fourth step if there is a rule.
 
     Q(x, y) = 1.2 - x² - y². A member ascends 1.2 - h0 x² - h1 y², and its options are h0 and h1.
     """
     space = {"h0": Range("uniform", (0.0, 1.0)), "h1": Range("uniform", (0.0, 1.0))}
-    place = np.full((2, 2), 0.9)
+    position = np.full((2, 2), 0.9)
     options: list[dict[str, object]] = [{"h0": 1.0, "h1": 0.0}, {"h0": 0.0, "h1": 0.9}]
     generator = np.random.default_rng(seed)
     for step in range(1, 201):
-        weights = np.array([[one["h0"], one["h1"]] for one in options], dtype=float)
-        place -= 0.02 * weights * place
+        weights = np.array([[member["h0"], member["h1"]] for member in options], dtype=float)
+        position -= 0.02 * weights * position
         if rule is not None and step % 4 == 0:
-            q = 1.2 - (place**2).sum(1)
+            q = 1.2 - (position**2).sum(1)
             found = rule.exchange(
                 [Member(number, (float(q[number]),), options[number]) for number in (0, 1)], space, generator
             )
-            for number, one in found.items():
-                place[number] = place[one.source]
-                options[number] = dict(one.options)
-    return float((1.2 - (place**2).sum(1)).max())
+            for number, change in found.items():
+                position[number] = position[change.source]
+                options[number] = dict(change.options)
+    return float((1.2 - (position**2).sum(1)).max())
 
 
-def test_a_population_finds_the_maximum_that_no_member_finds_alone() -> None:
+def test_population_finds_maximum_that_single_members_miss() -> None:
     """The toy of Jaderberg et al. (2017, figure 2): 0.4 with fixed options (a grid search), 1.2 with exchanges."""
     assert surrogate_ascent(None, 0) == pytest.approx(0.39, abs=0.01)
     found = [surrogate_ascent(Truncation(TruncationConfig()), seed) for seed in range(10)]
     assert min(found) > 1.15
 
 
-def test_the_rule_is_found_by_its_name_and_takes_options() -> None:
-    made = PartSpec.parse("rule", "truncation:share=0.5,factor=2").build()
-    assert isinstance(made, PopulationRule)
-    assert isinstance(made, Truncation)
-    assert made.config == TruncationConfig(share=0.5, factor=2.0)
+def test_rule_is_built_from_its_name_and_options() -> None:
+    rule = PartSpec.parse("rule", "truncation:share=0.5,factor=2").build()
+    assert isinstance(rule, PopulationRule)
+    assert isinstance(rule, Truncation)
+    assert rule.config == TruncationConfig(share=0.5, factor=2.0)

@@ -1,4 +1,4 @@
-"""Processes are forks of a run in which nothing else is at work, and share what it has loaded; else of a server."""
+"""Processes are forks of a run without other threads; otherwise a server starts them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tests.core.fakes import SECOND_THREAD
 from tests.core.loop.test_async_processes import group
 from tests.waiting import until
 
-#: Starts two processes, says whether each is a fork of this one, and lives until its stdin ends.
+#: Starts two processes, prints whether each is a fork of this one, and lives until its stdin ends.
 SCRIPT = """
 import os, sys
 from rlplug_core.loop.async_processes import Remote
 from rlplug_core.loop.worker import fetch
-from tests.core.loop.test_process_spawner import tell
-remotes = [Remote(rank, tell, rank) for rank in (0, 1)]
+from tests.core.loop.test_process_spawner import report_parent
+remotes = [Remote(rank, report_parent, rank) for rank in (0, 1)]
 print([fetch(remote.connection) == os.getpid() for remote in remotes], flush=True)
 sys.stdin.read()
 """
 
 
-def tell(rank: int, parent: Connection, lifeline: Connection) -> None:
-    """In a process: say whose child it is, and live as long as the run does."""
+def report_parent(rank: int, parent: Connection, lifeline: Connection) -> None:
+    """Report the parent of this process, and live as long as the run."""
 
     def run() -> None:
         post(parent, os.getppid())
@@ -40,24 +40,22 @@ def tell(rank: int, parent: Connection, lifeline: Connection) -> None:
     run_child(run, parent, lifeline)
 
 
-@pytest.mark.parametrize("forked", [True, False], ids=["the run", "a server"])
-def test_a_run_is_forked_while_it_has_no_other_thread_and_no_fork_hides_that_it_died(forked: bool) -> None:
-    code = SCRIPT if forked else f"{SECOND_THREAD}\n{SCRIPT}"
+@pytest.mark.parametrize("is_fork", [True, False], ids=["the run", "a server"])
+def test_forks_only_without_threads_and_children_end_with_the_run(is_fork: bool) -> None:
+    code = SCRIPT if is_fork else f"{SECOND_THREAD}\n{SCRIPT}"
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         start_new_session=True, env=environ, cwd=Path(__file__).parents[3],
     ) as process:  # fmt: skip
         assert process.stdout is not None
-        assert process.stdout.readline() == f"{[forked, forked]}\n"
+        assert process.stdout.readline() == f"{[is_fork, is_fork]}\n"
         assert len(group(process.pid)) >= 3
         process.kill()
         until(lambda: not group(process.pid))
 
 
-def test_where_threads_cannot_be_counted_or_a_gpu_is_at_work_a_server_does_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_cannot_fork_with_gpu_or_unknown_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tasks = tmp_path / "task"
     (tasks / "1").mkdir(parents=True)
     monkeypatch.setattr(process_spawner, "TASKS", tasks)

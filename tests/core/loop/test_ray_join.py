@@ -1,4 +1,4 @@
-"""A signal while a Ray cluster is joined stops the run; Ray turns SIGTERM into `sys.exit` meanwhile."""
+"""A signal while a run joins a Ray cluster stops the run; Ray turns SIGTERM into `sys.exit` then."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import pytest
 from rlplug_core.errors import Stopped
 
 
-def module(name: str, **names: Any) -> ModuleType:
-    made = ModuleType(name)
-    vars(made).update(names)
-    return made
+def fake_module(name: str, **names: Any) -> ModuleType:
+    module = ModuleType(name)
+    vars(module).update(names)
+    return module
 
 
-def test_a_signal_while_a_cluster_is_joined_is_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    left: list[str] = []
+def test_signal_while_joining_a_cluster_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
 
     def init(**arguments: Any) -> None:
         sys.exit(15)
 
-    exceptions = module("ray.exceptions", RayError=RuntimeError, RayTaskError=RuntimeError)
+    exceptions = fake_module("ray.exceptions", RayError=RuntimeError, RayTaskError=RuntimeError)
     fakes = [
-        module("ray", init=init, is_initialized=lambda: False, shutdown=lambda: left.append("left")),
-        exceptions, module("ray.job_config", JobConfig=lambda **arguments: None), module("ray.util"),
-        module("ray.util.scheduling_strategies", NodeAffinitySchedulingStrategy=None),
+        fake_module("ray", init=init, is_initialized=lambda: False, shutdown=lambda: calls.append("shutdown")),
+        exceptions, fake_module("ray.job_config", JobConfig=lambda **arguments: None), fake_module("ray.util"),
+        fake_module("ray.util.scheduling_strategies", NodeAffinitySchedulingStrategy=None),
     ]  # fmt: skip
     for fake in fakes:
         monkeypatch.setitem(sys.modules, fake.__name__, fake)
@@ -37,4 +37,4 @@ def test_a_signal_while_a_cluster_is_joined_is_a_stop(monkeypatch: pytest.Monkey
     with pytest.raises(Stopped, match="stopped by SIGTERM while it joined a Ray cluster") as raised:
         cluster.join("ray://127.0.0.1:9", 1.0)
     monkeypatch.delitem(sys.modules, "rlplug_core.loop.ray_cluster")
-    assert (raised.value.exit_code, left) == (143, ["left"])
+    assert (raised.value.exit_code, calls) == (143, ["shutdown"])

@@ -1,4 +1,4 @@
-"""A resumed run whose environment could not be captured begins new episodes; nothing joins them to the old ones."""
+"""If the state of an environment was not saved, a resumed run starts new episodes, separate from the old ones."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ class Right:
     def load_state_dict(self, state: State) -> None: ...
 
 
-def actor(buffer: Any) -> Actor:
-    made = Actor(Chain(2), None, Right(), buffer, Clock(1000))  # type: ignore[arg-type]
-    made.reset(3)
-    return made
+def make_actor(buffer: Any) -> Actor:
+    actor = Actor(Chain(2), None, Right(), buffer, Clock(1000))  # type: ignore[arg-type]
+    actor.reset(3)
+    return actor
 
 
 def steps(actor: Actor, count: int) -> list[Step]:
     return [actor.step() for _ in range(count)]
 
 
-def test_an_uncapturable_environment_begins_anew() -> None:
+def test_environment_without_saved_state_starts_again() -> None:
     replay = ReplayBuffer(100, ReplaySchedule(4, 1, 1, 8), 1, 0.9, Seeds(0))
-    source = actor(replay)
+    source = make_actor(replay)
     for step in steps(source, 2):
         replay.add(step)
     assert not replay.data.ended[1].any()  # type: ignore[union-attr]
     expected = step.next_obs.copy()
-    resumed = actor(replay)
+    resumed = make_actor(replay)
     resumed.load_state_dict({**source.state_dict(), "env": {"inexact": "a closure"}})
     assert resumed.is_first.all()
     assert replay.data.ended[1].all()  # type: ignore[union-attr]
@@ -60,9 +60,9 @@ def test_an_uncapturable_environment_begins_anew() -> None:
     np.testing.assert_array_equal(replay.gather(np.array([2, 3])).next_obs.numpy(), expected)
 
 
-def test_an_unfinished_rollout_is_dropped_and_a_due_one_kept() -> None:
+def test_restart_drops_unfinished_rollout_and_keeps_full_one() -> None:
     buffer = RolloutBuffer(4)
-    source = actor(buffer)
+    source = make_actor(buffer)
     for step in steps(source, 3):
         buffer.add(step)
     buffer.restart()

@@ -1,4 +1,4 @@
-"""The runners against each other: one asynchronous worker in line is synchronous, and every form repeats itself."""
+"""One inline asynchronous worker equals the synchronous runner; all runners repeat and resume exactly."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.tables import for_each
 ENV_NAMES = ("Chain", "Truncated", "Masked", "Recall", "Continuous")
 
 
-def trained(steps: int = 0, algorithm: str = TINY, env: str = "Chain", **options: Any) -> Any:
-    """A runner after its run, or after `steps` env steps."""
+def train_runner(steps: int = 0, algorithm: str = TINY, env: str = "Chain", **options: Any) -> Any:
+    """Return a runner after its run, or after `steps` env steps."""
     runner = make_runner(algorithm, f"{ENVS}:{env}", **options)
     advance(runner, steps)
     return runner
@@ -33,7 +33,7 @@ def advance(runner: Any, steps: int = 0) -> None:
 
 
 def outcome(runner: Any) -> dict[str, Any]:
-    """Everything that a run has come to: weights, optimizer, buffer, environment, episodes."""
+    """Return the state of a run: weights, optimizer, buffer, environment and episodes."""
     state = runner.state_dict()
     inner = state["workers"]["all"][0] if "workers" in state else state
     learner = {name: value for name, value in state["learner"].items() if name != "_extra_state"}
@@ -46,9 +46,9 @@ def outcome(runner: Any) -> dict[str, Any]:
 
 @for_each("env", ENV_NAMES)
 @for_each("optimizer", ["rmsprop", "adam"])
-def test_one_inline_worker_is_the_synchronous_runner(env: str, optimizer: str) -> None:
-    sync = trained(env=env, optimizer=optimizer, runner="sync")
-    inline = trained(env=env, optimizer=optimizer, runner="async", inline=True, workers=1)
+def test_one_inline_worker_equals_sync_runner(env: str, optimizer: str) -> None:
+    sync = train_runner(env=env, optimizer=optimizer, runner="sync")
+    inline = train_runner(env=env, optimizer=optimizer, runner="async", inline=True, workers=1)
     assert sync.name == "sync"
     assert inline.name == "async"
     assert_same(outcome(sync), outcome(inline))
@@ -58,21 +58,21 @@ def test_one_inline_worker_is_the_synchronous_runner(env: str, optimizer: str) -
 
 
 @pytest.mark.parametrize("options", [{"runner": "sync"}, {"runner": "async", "inline": True, "workers": 3}])
-def test_the_same_seed_gives_the_same_run(options: dict[str, Any]) -> None:
-    states = [save_and_load(trained(**options).state_dict()) for _ in range(2)]
+def test_same_seed_gives_same_run(options: dict[str, Any]) -> None:
+    states = [save_and_load(train_runner(**options).state_dict()) for _ in range(2)]
     assert_same(*states)
 
 
 @pytest.mark.parametrize("options", [{"runner": "sync"}, {"runner": "async", "inline": True}])
-def test_another_seed_gives_another_run_and_0_is_one(options: dict[str, Any]) -> None:
-    weights = [trained(seed=seed, **options).snapshot().policy.outputs.weight.tolist() for seed in (0, 1, 2)]
+def test_other_seed_gives_other_run(options: dict[str, Any]) -> None:
+    weights = [train_runner(seed=seed, **options).snapshot().policy.outputs.weight.tolist() for seed in (0, 1, 2)]
     assert weights[0] != weights[1] != weights[2] != weights[0]
-    again = trained(seed=0, **options).snapshot().policy.outputs.weight.tolist()
-    assert again == weights[0]
+    repeated = train_runner(seed=0, **options).snapshot().policy.outputs.weight.tolist()
+    assert repeated == weights[0]
 
 
-def test_inline_workers_differ_and_all_take_part() -> None:
-    runner = trained(runner="async", inline=True, workers=3, total_timesteps=300)
+def test_inline_workers_differ_and_all_train() -> None:
+    runner = train_runner(runner="async", inline=True, workers=3, total_timesteps=300)
     assert list(runner.slots) == [100, 100, 100]
     obs = [worker.actor.state_dict()["env"]["state"]["length"].tolist() for worker in runner.workers]
     assert len({tuple(lengths) for lengths in obs}) > 1
@@ -93,36 +93,36 @@ CASES = {
 
 @for_each("stop", [2, 46, 50, 101])
 @for_each("case", CASES)
-def test_stopped_stored_and_resumed_it_is_the_run_that_never_stopped(case: str, stop: int) -> None:
-    whole = trained(**CASES[case])
-    first = trained(stop, **CASES[case])
+def test_resumed_run_equals_uninterrupted_run(case: str, stop: int) -> None:
+    uninterrupted = train_runner(**CASES[case])
+    first = train_runner(stop, **CASES[case])
     resumed = make_runner(**CASES[case])
     for _ in range(13):  # a resumed process may have drawn numbers before
         np.random.random()
     resumed.load_state_dict(save_and_load(first.state_dict()))
-    advance(resumed, whole.clock.limit)
-    expected, ours = whole.state_dict(), resumed.state_dict()
-    assert expected["clock"].pop("limit") == ours["clock"].pop("limit")
-    assert_same(expected, ours)
-    assert whole.clock.updates == resumed.clock.updates > 5
+    advance(resumed, uninterrupted.clock.limit)
+    expected, state = uninterrupted.state_dict(), resumed.state_dict()
+    assert expected["clock"].pop("limit") == state["clock"].pop("limit")
+    assert_same(expected, state)
+    assert uninterrupted.clock.updates == resumed.clock.updates > 5
 
 
 class StopAt:
-    """Asks a run to stop at its n-th update, as a signal between two batches would."""
+    """Stops a run at its n-th update, as a signal between two batches does."""
 
     def __init__(self, runner: Any, update: int) -> None:
-        self.left, self.clock = update, runner.clock
+        self.remaining, self.clock = update, runner.clock
         for learner in learners(runner):
-            learner.update = self.wrapped(learner.update)
+            learner.update = self.wrap(learner.update)
 
-    def wrapped(self, update: Any) -> Any:
-        def counted(batch: Any, clock: Any) -> Any:
-            self.left -= 1
-            if self.left == 0:
+    def wrap(self, update: Any) -> Any:
+        def count(batch: Any, clock: Any) -> Any:
+            self.remaining -= 1
+            if self.remaining == 0:
                 self.clock.stop = True
             return update(batch, clock)
 
-        return counted
+        return count
 
 
 def learners(runner: Any) -> list[Any]:
@@ -131,49 +131,47 @@ def learners(runner: Any) -> list[Any]:
 
 @for_each("case", ["q", "q-inline", "sync", "inline-3"])
 @for_each("update", [1, 2, 5, 6])
-def test_a_stop_between_two_batches_leaves_the_rest_owed(case: str, update: int) -> None:
+def test_resumes_exactly_after_stop_between_batches(case: str, update: int) -> None:
     if case == "q-inline":
         options: dict[str, Any] = {**CASES["q"], "algorithm": f"{HERE}:TinyQAsync", "runner": "async", "inline": True}
     else:
         options = CASES[case]
-    whole, first, resumed = make_runner(**options), make_runner(**options), make_runner(**options)
-    advance(whole)
+    uninterrupted, first, resumed = make_runner(**options), make_runner(**options), make_runner(**options)
+    advance(uninterrupted)
     StopAt(first, update)
     advance(first)
     assert first.clock.updates == update  # not one batch more
     resumed.load_state_dict(save_and_load(first.state_dict()))
     advance(resumed)
-    assert_same(whole.state_dict(), resumed.state_dict())
+    assert_same(uninterrupted.state_dict(), resumed.state_dict())
 
 
-UNSEEN = {
+REFUSED = {
     "async": ({"runner": "async", "workers": 2}, "each worker would train one of its own"),
     "inline": ({"runner": "async", "inline": True}, "each worker would train one of its own"),
     "learners": ({"learners": 2}, "each learner would train it with its own gradient only"),
 }
 
 
-@pytest.mark.parametrize("case", UNSEEN)
-def test_a_parameter_that_no_optimizer_has_is_refused_where_several_processes_train_it(
-    case: str, tmp_path: Path
-) -> None:
-    """Each would train a copy, and neither evaluations nor checkpoints would see one of them."""
-    options, why = UNSEEN[case]
-    sentence = rf"trains 'scale' without one of self\.optimizer\(\.\.\.\), so {why}.*--runner sync"
-    with pytest.raises(UsageError, match=sentence):
+@pytest.mark.parametrize("case", REFUSED)
+def test_parameter_without_optimizer_raises_with_several_processes(case: str, tmp_path: Path) -> None:
+    """Each process would train its own copy, which evaluations and checkpoints do not use."""
+    options, reason = REFUSED[case]
+    message = rf"trains 'scale' without one of self\.optimizer\(\.\.\.\), so {reason}.*--runner sync"
+    with pytest.raises(UsageError, match=message):
         train(f"{HERE}:OwnOptimizer", f"{ENVS}:Chain", {"total_timesteps": 100, **options}, out=tmp_path, hooks=False)
     assert not [*tmp_path.iterdir()]
-    with pytest.raises(UsageError, match=sentence):  # where a run of before is resumed
-        trained(algorithm=f"{HERE}:OwnOptimizer", **options)
+    with pytest.raises(UsageError, match=message):  # a resume of an older run
+        train_runner(algorithm=f"{HERE}:OwnOptimizer", **options)
 
 
-def test_such_a_parameter_is_trained_where_one_process_learns() -> None:
+def test_one_process_trains_parameter_without_optimizer() -> None:
     for options in ({"runner": "sync"}, {"runner": "decoupled", "inline": True}):
-        assert trained(algorithm=f"{HERE}:OwnOptimizer", **options).clock.updates > 10
+        assert train_runner(algorithm=f"{HERE}:OwnOptimizer", **options).clock.updates > 10
 
 
 def plain_functions(source: str) -> list[str]:
-    """The functions of some code, without docstrings and types."""
+    """Return the functions of some code without docstrings and types."""
     functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     for function in functions:
         if ast.get_docstring(function):
@@ -184,7 +182,7 @@ def plain_functions(source: str) -> list[str]:
     return [ast.unparse(function) for function in functions]
 
 
-def test_the_design_page_shows_the_loop() -> None:
+def test_design_page_shows_the_loop() -> None:
     page = Path(__file__).parents[3] / "docs" / "design.md"
     code = re.search(r"```text\n(def loop\(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     assert code is not None

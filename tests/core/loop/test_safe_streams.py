@@ -1,4 +1,4 @@
-"""What is said to nobody fails nothing: streams whose reader has gone, here and in the processes of a run."""
+"""Writing to a stream without a reader fails no run, in any of its processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlplug_core.loop.shared_memory import reserve_file, share_tensor
 from tests.cli.warm import Fork
 from tests.waiting import PATIENCE
 
-#: A script that trains an environment which prints at every step, its stdout a pipe that nobody reads.
+#: A script that trains an environment which prints at every step to a pipe without a reader.
 SCRIPT = """
 import sys
 sys.path.append({root!r})
@@ -40,7 +40,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_stream_writes_until_its_reader_has_gone_and_then_takes_everything() -> None:
+def test_stream_writes_until_its_reader_closes() -> None:
     reader, writer = os.pipe()
     before = os.fdopen(writer, "w", encoding="utf-8")
     before.write("one ")
@@ -58,49 +58,49 @@ def test_a_stream_writes_until_its_reader_has_gone_and_then_takes_everything() -
         before.close()
 
 
-def test_a_stream_without_a_buffer_has_none_either() -> None:
+def test_unbuffered_stream_stays_unbuffered() -> None:
     reader, writer = os.pipe()
     with io.TextIOWrapper(io.FileIO(writer, "w"), write_through=True) as before:  # type: ignore[type-var]
         stream = safe_stream(before)
         stream.write("at once")
         assert os.read(reader, 100) == b"at once"
         os.close(reader)
-        stream.write("to nobody")
+        stream.write("unread")
 
 
-def test_streams_that_are_no_files_of_the_system_stay() -> None:
+def test_other_streams_stay_unchanged() -> None:
     for stream in (io.StringIO(), io.TextIOWrapper(io.BytesIO()), sys.stdout):  # pytest's own is a subclass
         assert safe_stream(stream) is stream
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), ValueError("closed"), AttributeError("flush"), RuntimeError()])
 @pytest.mark.parametrize("method", ["write", "flush"])
-def test_a_programs_own_stream_fails_nothing_and_is_named_once(
+def test_failing_custom_stream_is_reported_once(
     method: str, error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A finished run was lost when a service's stdout raised."""
+    """A finished run was lost because a service's stdout raised."""
 
     def fail(self: object, *text: str) -> None:
         raise error
 
-    own: Any = type("Own", (io.StringIO,), {method: fail})()
-    monkeypatch.setattr(sys, "stdout", own)
+    custom: Any = type("Own", (io.StringIO,), {method: fail})()
+    monkeypatch.setattr(sys, "stdout", custom)
     with safe_streams():
         print("trained", flush=True)  # noqa: T201
         with safe_streams():  # a run in a program that is safe already
-            print("to nobody", flush=True)  # noqa: T201
-        assert not sys.stdout.isatty()  # an attribute of its own
-    assert own.getvalue() == ("trained\n" if method == "flush" else "")
+            print("unread", flush=True)  # noqa: T201
+        assert not sys.stdout.isatty()  # attributes of the custom stream stay
+    assert custom.getvalue() == ("trained\n" if method == "flush" else "")
     assert re.fullmatch(
         rf"rlplug: this program's own stdout raised {type(error).__name__}.*\n", capsys.readouterr().err
     )
 
 
-def test_a_programs_own_stream_that_is_closed_is_not_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """A handler of `logging` flushes the stream that it got during a run when the process ends."""
-    own = io.StringIO()
-    stream = guard(own, "stderr")
-    own.close()
+def test_closed_custom_stream_is_not_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """When the process ends, a handler of `logging` flushes the stream that it got during a run."""
+    custom = io.StringIO()
+    stream = guard(custom, "stderr")
+    custom.close()
     stream.write("late")
     assert capsys.readouterr().err == ""
 
@@ -113,7 +113,7 @@ def test_no_stream_is_wrapped_twice() -> None:
 
 
 @pytest.mark.parametrize("env_workers", [1, 2])
-def test_an_environment_that_prints_to_nobody_ends_no_run(
+def test_printing_without_reader_does_not_end_the_run(
     fork: Callable[..., Fork], tmp_path: Path, env_workers: int
 ) -> None:
     (tmp_path / "loud.py").write_text(SCRIPT.format(env_workers=env_workers, root=str(Path.cwd())), encoding="utf-8")
@@ -127,7 +127,7 @@ def test_an_environment_that_prints_to_nobody_ends_no_run(
     assert end["data"]["status"] == "finished"
 
 
-def test_foreign_code_cannot_close_a_stream() -> None:
+def test_user_code_cannot_close_a_stream() -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "w", encoding="utf-8") as before:
         stream = safe_stream(before)
@@ -137,13 +137,13 @@ def test_foreign_code_cannot_close_a_stream() -> None:
     os.close(reader)
 
 
-def test_too_little_shared_memory_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_shared_memory_names_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / "block").open("wb") as file, pytest.raises(RlplugError, match="--shm-size"):
         reserve_file(file.fileno(), 1 << 60)
 
-    def full(tensor: torch.Tensor) -> torch.Tensor:
+    def fail(tensor: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("unable to write to file </torch_1_2_0>: No space left on device (28)")
 
-    monkeypatch.setattr(torch.Tensor, "share_memory_", full)
+    monkeypatch.setattr(torch.Tensor, "share_memory_", fail)
     with pytest.raises(RlplugError, match="--shm-size"):
         share_tensor(torch.zeros(1))

@@ -1,4 +1,4 @@
-"""Every way to stop a run from outside: it saves where it can, ends where it must, and goes on where it was paused."""
+"""Signals: a run saves a checkpoint and ends, or pauses and continues."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ Start = Callable[..., Fork]
 
 @pytest.fixture
 def start(fork: Callable[..., Fork], tmp_path: Path) -> Start:
-    """Start a run in a process and process group of its own."""
+    """Start a run in its own process and process group."""
 
-    def begin(env: str = f"{ENVS}:Chain", origin: str = "", **options: Any) -> Fork:
+    def start_run(env: str = f"{ENVS}:Chain", origin: str = "", **options: Any) -> Fork:
         code = origin + SCRIPT.format(options=options, algorithm=TINY, env=env, out=str(tmp_path))
         variables = {**os.environ, "STUCK": str(tmp_path / "stuck")}
         return fork("-c", code, stderr=subprocess.PIPE, start_new_session=True, env=variables)
 
-    return begin
+    return start_run
 
 
 def journal(tmp_path: Path) -> str:
@@ -54,7 +54,7 @@ def journal(tmp_path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def ended(process: Fork) -> tuple[int, str]:
+def wait_for_end(process: Fork) -> tuple[int, str]:
     _, errors = process.communicate(timeout=PATIENCE)
     assert "Traceback" not in errors
     return process.returncode, errors
@@ -63,49 +63,47 @@ def ended(process: Fork) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("number", "code"), [pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow), (signal.SIGUSR1, 138)]
 )
-def test_a_closed_terminal_and_a_warning_of_a_batch_system_save(
-    start: Start, tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_sighup_and_sigusr1_save_a_checkpoint(start: Start, tmp_path: Path, number: signal.Signals, code: int) -> None:
     process = start(runner="sync")
     until(lambda: '"metrics"' in journal(tmp_path), process)
     process.send_signal(number)
-    found, errors = ended(process)
-    assert (found, f"stopped by {number.name} at step" in errors) == (code, True)
+    exit_code, errors = wait_for_end(process)
+    assert (exit_code, f"stopped by {number.name} at step" in errors) == (code, True)
     assert open_run(tmp_path / "run").status == "interrupted"
 
 
-def test_who_is_told_to_ignore_a_closed_terminal_goes_on() -> None:
-    """As `nohup` does."""
+def test_ignored_sighup_stays_ignored() -> None:
+    """As `nohup` sets it."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with handle_signals(lambda number: pytest.fail("it was heard")):
+        with handle_signals(lambda number: pytest.fail("SIGHUP was handled")):
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_warning_before_the_end_is_no_first_of_two() -> None:
-    """A batch system warns by SIGUSR1 and ends by SIGTERM; only a second end is one too many."""
-    told: list[int] = []
-    with handle_signals(told.append):
+def test_sigterm_after_sigusr1_does_not_stop_at_once() -> None:
+    """A batch system warns with SIGUSR1 and ends with SIGTERM; only a second SIGTERM stops at once."""
+    received: list[int] = []
+    with handle_signals(received.append):
         for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP):
             os.kill(os.getpid(), number)
         with pytest.raises(Stopped, match="a second SIGTERM"):
             os.kill(os.getpid(), signal.SIGTERM)
-    assert told == [signal.SIGUSR1]
+    assert received == [signal.SIGUSR1]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 @pytest.mark.parametrize("name", [pytest.param("InPython", marks=pytest.mark.slow), "InC"])
-def test_a_second_sigterm_ends_an_environment_that_hangs(start: Start, tmp_path: Path, name: str) -> None:
-    """In C, where Python hears no signal, too."""
+def test_second_sigterm_ends_hanging_environment(start: Start, tmp_path: Path, name: str) -> None:
+    """Also in C, where Python handles no signal."""
     process = start(f"{STUCK}:{name}", runner="sync")
     until(lambda: (tmp_path / "stuck").exists(), process)
     process.terminate()
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.5)
     process.terminate()
-    code, errors = ended(process)
+    code, errors = wait_for_end(process)
     assert (code, "by a second SIGTERM" in errors) == (143, True)
     assert "did not react" not in errors or "rlplug resume" in errors
     run = open_run(tmp_path / "run")
@@ -123,13 +121,11 @@ def test_a_second_sigterm_ends_an_environment_that_hangs(start: Start, tmp_path:
     ],
     ids=["the server", "a worker of the server", "a worker", "the next worker"],
 )  # fmt: skip
-def test_an_interrupt_while_workers_start_is_a_clean_stop(
-    start: Start, tmp_path: Path, origin: str, number: int
-) -> None:
+def test_interrupt_while_workers_start_stops_cleanly(start: Start, tmp_path: Path, origin: str, number: int) -> None:
     process = start(origin=origin, runner="async", workers=3)
     until(lambda: len(group(process.pid)) > number, process)
     os.killpg(process.pid, signal.SIGINT)
-    code, errors = ended(process)
+    code, errors = wait_for_end(process)
     assert code == 130, errors
     assert "stopped by SIGINT at step" in errors
     assert resume(open_run(tmp_path / "run"), total_timesteps=2000, hooks=False).status == "finished"
@@ -146,38 +142,36 @@ WORKERS: dict[str, dict[str, Any]] = {
     "options",
     [pytest.param(WORKERS[name], id=name, marks=() if name == "workers" else pytest.mark.slow) for name in WORKERS],
 )
-def test_stopped_for_longer_than_workers_may_be_silent_and_continued_it_goes_on(
-    start: Start, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_run_continues_after_long_sigstop(start: Start, tmp_path: Path, options: dict[str, Any]) -> None:
     process = start(worker_timeout=1.0, **options)
     until(lambda: '"metrics"' in journal(tmp_path), process)
     os.killpg(process.pid, signal.SIGSTOP)
-    time.sleep(3)  # no condition can stand for time that passes
+    time.sleep(3)  # only time can exceed the timeout
     before = len(journal(tmp_path))
     os.killpg(process.pid, signal.SIGCONT)
     until(lambda: len(journal(tmp_path)) > before + 1000, process)
     os.killpg(process.pid, signal.SIGTERM)
-    assert ended(process)[0] == 143
+    assert wait_for_end(process)[0] == 143
 
 
 FORKS = """
 import multiprocessing, os, signal, time
 from rlplug_core.loop.signals import handle_signals
-told, context = [], multiprocessing.get_context("fork")
+received, context = [], multiprocessing.get_context("fork")
 children = [context.Process(target=time.sleep, args=(600,)) for _ in range(9)]
-with handle_signals(told.append):
+with handle_signals(received.append):
     for child in children:
         child.start()
         if child is not children[8]:
             child.terminate()
     for child in children[:8]:
         child.join()
-print({child.exitcode for child in children[:8]}, told, children[8].is_alive())
+print({child.exitcode for child in children[:8]}, received, children[8].is_alive())
 children[8].kill()
 """
 
 
-def test_forked_children_of_an_environment_get_default_signals_and_do_not_block(fork: Callable[..., Fork]) -> None:
-    """Those that are ended, however soon, are no SIGTERM of the run's; who lives on does not keep it from ending."""
+def test_forked_children_get_default_signals_and_do_not_block(fork: Callable[..., Fork]) -> None:
+    """SIGTERM of a child does not reach the run, and a living child does not keep the run from ending."""
     process = fork("-c", FORKS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.communicate(timeout=PATIENCE) == (f"{{{-signal.SIGTERM}}} [] True\n", "")

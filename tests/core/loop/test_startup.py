@@ -1,4 +1,4 @@
-"""While processes start: a run that is to stop does not wait for them, and one that waits in vain says so."""
+"""A stop does not wait for processes that start, and a process that never starts is reported."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.core.fakes import ENVS, HERE, RUNNERS, TINY, assert_same, make_runner
 NEVER = f"{HERE}:NeverBuilds".replace("fakes.py", "harmful.py")
 
 
-def stopped(begin: Any = None, **options: Any) -> Any:
-    """The state of a run that was told to stop while its processes are being built, which they will be for ever."""
+def stop_during_start(state: Any = None, **options: Any) -> Any:
+    """Return the state of a run that is stopped while its processes start, which takes forever."""
     runner = make_runner(TINY, NEVER, worker_timeout=3.0, **options)
     try:
-        if begin is not None:
-            runner.load_state_dict(begin)
+        if state is not None:
+            runner.load_state_dict(state)
         runner.clock.stop = True
-        with pytest.MonkeyPatch.context() as patch:  # who waits for them is told so within seconds
+        with pytest.MonkeyPatch.context() as patch:  # a wait for them fails within seconds
             patch.setattr("rlplug_core.loop.async_processes.STARTUP", 3.0)
             runner.run(lambda: None)
             return save_and_load(runner.state_dict())
@@ -28,25 +28,23 @@ def stopped(begin: Any = None, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", RUNNERS)
-def test_a_process_that_is_never_ready_is_told_as_such_and_has_the_longer_time(
-    case: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_process_that_is_never_ready_is_reported(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlplug_core.loop.async_processes.STARTUP", 0.5)
-    who = {"async": "worker [01]", "decoupled": "actor [01]", "learners": "learner 1"}[case]
+    name = {"async": "worker [01]", "decoupled": "actor [01]", "learners": "learner 1"}[case]
     runner = make_runner(TINY, NEVER, worker_timeout=2.0, **RUNNERS[case])
-    sentence = rf"{who} was not ready within 2 s; .* was built .*\(--worker-timeout waits longer\)"
+    message = rf"{name} was not ready within 2 s; .* was built .*\(--worker-timeout waits longer\)"
     try:
-        with pytest.raises(WorkerFailed, match=sentence):
+        with pytest.raises(WorkerFailed, match=message):
             runner.run(lambda: None)
     finally:
         runner.close()
 
 
-def trained(begin: Any, limit: int, **options: Any) -> Any:
+def train_until(state: Any, limit: int, **options: Any) -> Any:
     runner = make_runner(TINY, f"{ENVS}:Chain", **options)
     try:
-        if begin is not None:
-            runner.load_state_dict(begin)
+        if state is not None:
+            runner.load_state_dict(state)
         runner.clock.limit = limit
         runner.run(lambda: None)
         return save_and_load(runner.state_dict())
@@ -55,11 +53,11 @@ def trained(begin: Any, limit: int, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", RUNNERS)
-def test_a_stop_does_not_wait_for_processes_that_start(case: str) -> None:
+def test_stop_does_not_wait_for_starting_processes(case: str) -> None:
     options = RUNNERS[case]
-    begun = stopped(**options)
-    assert begun["clock"]["steps"] == 0
-    halfway = trained(begun, 200, **options)
+    initial = stop_during_start(**options)
+    assert initial["clock"]["steps"] == 0
+    halfway = train_until(initial, 200, **options)
     assert halfway["clock"]["steps"] >= 200
-    assert_same(halfway, stopped(halfway, **options))
-    assert trained(halfway, 400, **options)["clock"]["updates"] > halfway["clock"]["updates"]
+    assert_same(halfway, stop_during_start(halfway, **options))
+    assert train_until(halfway, 400, **options)["clock"]["updates"] > halfway["clock"]["updates"]

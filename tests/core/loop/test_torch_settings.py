@@ -1,4 +1,4 @@
-"""What a process that trains sets for itself."""
+"""Settings of torch in a process that trains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlplug_core.loop.torch_settings import on_this_machine, usable_device, with
 from rlplug_core.processor import cores
 from tests.core.fakes import ENVS, TINY
 
-#: Tensors of an update of convolutions, freed after it: 96 MiB, more than glibc would keep by itself.
+#: Tensors of an update of convolutions, freed after it: 96 MiB, more than glibc keeps by default.
 UPDATES = """
 import resource
 import torch
@@ -41,8 +41,8 @@ print(min(new))  # the system may take pages back at any time, but not at every 
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no mallopt")
-def test_an_update_has_the_memory_of_the_last_one() -> None:
-    """By itself the C library hands it back, and every update waits for thousands of pages that are emptied first."""
+def test_update_reuses_memory_of_the_last_one() -> None:
+    """By default the C library returns it to the system, and each update waits for thousands of zeroed pages."""
     script = [sys.executable, "-c", UPDATES]
     pages = subprocess.run(script, check=True, capture_output=True, text=True).stdout
     assert int(pages) < 10
@@ -50,7 +50,7 @@ def test_an_update_has_the_memory_of_the_last_one() -> None:
 
 @pytest.fixture
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What torch says on a machine with one GPU; none is used."""
+    """Make torch report one GPU; none is used."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
 
@@ -58,9 +58,7 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("gpu", "runner", "device"), [(True, "sync", "cuda"), (True, "async", "cpu"), (False, "sync", "cpu")]
 )
-def test_auto_is_recorded_as_what_it_became(
-    monkeypatch: pytest.MonkeyPatch, gpu: bool, runner: str, device: str
-) -> None:
+def test_auto_is_replaced_by_its_value(monkeypatch: pytest.MonkeyPatch, gpu: bool, runner: str, device: str) -> None:
     """A GPU if torch finds one and the runner can use it; one worker for each core."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     options = without_auto(RunOptions(workers=0), runner)
@@ -68,16 +66,16 @@ def test_auto_is_recorded_as_what_it_became(
     assert without_auto(RunOptions(device="cuda:1", workers=3), "sync") == RunOptions(device="cuda:1", workers=3)
 
 
-def test_a_plan_knows_auto_by_name() -> None:
-    given = {"device": "auto", "workers": "auto", "runner": "sync", "keep_checkpoints": "all"}
-    plan = Plan.make(TINY, f"{ENVS}:Chain", given)
+def test_plan_replaces_auto() -> None:
+    options = {"device": "auto", "workers": "auto", "runner": "sync", "keep_checkpoints": "all"}
+    plan = Plan.make(TINY, f"{ENVS}:Chain", options)
     assert plan.flat["device"] == ("cuda" if torch.cuda.is_available() else "cpu")
     assert plan.flat["workers"] == cores()
     assert plan.flat["keep_checkpoints"] == 0
 
 
 @pytest.mark.usefixtures("one_gpu")
-def test_a_gpu_that_is_not_there_is_named() -> None:
+def test_missing_gpu_raises() -> None:
     assert usable_device("cuda:0", "--device") == torch.device("cuda:0")
     with pytest.raises(
         UsageError, match=r"no device 'cuda:3': torch finds 1 here, counted from 0; use --device cuda:0"
@@ -86,14 +84,14 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.usefixtures("one_gpu")
-def test_a_run_of_a_machine_with_more_gpus_takes_the_first() -> None:
-    said: list[str] = []
+def test_missing_gpus_become_the_first_one() -> None:
+    messages: list[str] = []
     options = {"device": "cuda:3", "buffer_storage": "cuda:2", "actor_device": "cuda:0", "cudagraphs": True, "seed": 1}
-    here = on_this_machine(options, said.append)
-    assert here == options | {"device": "cuda:0", "buffer_storage": "cuda:0"}
-    assert said == [
+    changed = on_this_machine(options, messages.append)
+    assert changed == options | {"device": "cuda:0", "buffer_storage": "cuda:0"}
+    assert messages == [
         "the run has device cuda:3 and buffer_storage cuda:2, and torch finds fewer GPUs here: cuda:0 computes instead"
     ]
-    same = {"device": "cuda", "seed": 1}
-    assert on_this_machine(same, said.append) == same
-    assert len(said) == 1
+    unchanged = {"device": "cuda", "seed": 1}
+    assert on_this_machine(unchanged, messages.append) == unchanged
+    assert len(messages) == 1

@@ -1,4 +1,4 @@
-"""How a hook or an argument of one goes: who still implements it is warned, with the place, and nobody else.
+"""A deprecated hook or argument warns at its implementation; other plugins get no warning.
 
 The contract (`docs/plugins/contract.md`) promises it; nothing is deprecated yet, so the tests deprecate something.
 """
@@ -18,24 +18,24 @@ from rlplug_core.plugins.hook_specs import hookimpl, hookspec
 from rlplug_core.plugins.hooks import Hooks
 
 RUN: Any = SimpleNamespace(name="r", path=Path("r"), journal=Path("r/journal.jsonl"), config={})
-OLD_HOOK = DeprecationWarning("rlplug_run_error is deprecated; rlplug_run_end is told the status")
+OLD_HOOK = DeprecationWarning("rlplug_run_error is deprecated; rlplug_run_end gets the status")
 OLD_ARGUMENT = DeprecationWarning("'step' of rlplug_run_log is deprecated; metrics hold it")
 
 
 @pytest.fixture(autouse=True)
-def _deprecated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The specifications as a version with an old hook and an old argument would have them."""
-    for name, how in (
+def _deprecate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deprecate a hook and an argument of another hook."""
+    for name, arguments in (
         ("rlplug_run_error", {"warn_on_impl": OLD_HOOK}),
         ("rlplug_run_log", {"warn_on_impl_args": {"step": OLD_ARGUMENT}}),
     ):
-        known: Any = getattr(hooks, name)
-        copy = FunctionType(known.__code__, known.__globals__, name)
-        monkeypatch.setattr(hooks, name, hookspec(**how)(copy))  # type: ignore[call-overload]
+        original: Any = getattr(hooks, name)
+        copy = FunctionType(original.__code__, original.__globals__, name)
+        monkeypatch.setattr(hooks, name, hookspec(**arguments)(copy))  # type: ignore[call-overload]
 
 
 class New:
-    """Implements both, and nothing that is old."""
+    """Implements both without deprecated parts."""
 
     @hookimpl
     def rlplug_run_log(self, metrics: Mapping[str, float]) -> None: ...
@@ -61,11 +61,11 @@ class OldHook:
 def test_deprecated_hooks_warn_at_their_implementation(plugin: type[Any], warning: Warning) -> None:
     with pytest.warns(DeprecationWarning, match="is deprecated") as caught:
         Hooks(enabled=False).add(plugin(), "old")
-    assert [str(one.message) for one in caught] == [str(warning)]
+    assert [str(each.message) for each in caught] == [str(warning)]
     assert caught[0].filename == __file__
 
 
-def test_nobody_else_is_warned() -> None:
+def test_other_plugins_get_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         manager = Hooks(enabled=False)

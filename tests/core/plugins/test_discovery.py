@@ -1,4 +1,4 @@
-"""Discovery: one scan of real metadata; every plugin keeps its name, whatever is wrong with it."""
+"""Discovery scans installed metadata once; a plugin with a fault keeps its name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class {name}:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory on the path; whatever is written there counts as installed after `refresh`."""
+    """Return a directory on the path; distributions in it are installed after `refresh`."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delenv("RLPLUG_PLUGINS", raising=False)
     monkeypatch.delenv("RLPLUG_DISABLED_PLUGINS", raising=False)
@@ -66,20 +66,20 @@ def install(site: Path) -> Callable[..., None]:
     return installer
 
 
-def record(name: str) -> Record:
+def find_record(name: str) -> Record:
     return plugins.find("algorithms", name)
 
 
-def test_a_plugin_is_found_and_loaded_by_all_its_names(install: Callable[..., None]) -> None:
+def test_finds_and_loads_plugin_by_each_of_its_names(install: Callable[..., None]) -> None:
     install("rlplug-foo", "foo")
-    assert record("foo").status == "ok"
+    assert find_record("foo").status == "ok"
     for name in ("foo", "rlplug-foo/foo", "rlplug_foo.foo:Algo"):
         assert plugins.algorithm(name).__module__ == "rlplug_foo.foo"
 
 
-def test_finding_imports_no_plugin(install: Callable[..., None]) -> None:
+def test_finding_does_not_import_the_plugin(install: Callable[..., None]) -> None:
     install("rlplug-foo", "foo", "raise SystemExit(9)")
-    assert record("foo").status == "ok"
+    assert find_record("foo").status == "ok"
     assert "rlplug_foo" not in sys.modules
 
 
@@ -97,7 +97,7 @@ def test_finding_imports_no_plugin(install: Callable[..., None]) -> None:
         ("import absent_package", "needs the package 'absent_package', which is not installed, and rlplug-foo"),
     ],
 )
-def test_a_plugin_that_cannot_be_loaded_says_why(install: Callable[..., None], text: str, reason: str) -> None:
+def test_plugin_that_cannot_be_loaded_raises(install: Callable[..., None], text: str, reason: str) -> None:
     install("rlplug-foo", "foo", text)
     with pytest.raises(PluginError) as caught:
         plugins.algorithm("foo")
@@ -111,39 +111,35 @@ def test_a_plugin_that_cannot_be_loaded_says_why(install: Callable[..., None], t
     ("requirement", "line"),
     [("absent-package>=2", "'absent-package>=2'"), ("absent-package; extra == 'sea'", "'rlplug-foo[sea]'")],
 )
-def test_a_missing_requirement_comes_with_its_install_line(
-    install: Callable[..., None], requirement: str, line: str
-) -> None:
+def test_missing_requirement_names_the_pip_command(install: Callable[..., None], requirement: str, line: str) -> None:
     install("rlplug-foo", "foo", "import absent_package", requires=[requirement])
     with pytest.raises(PluginError, match="python -m pip install") as caught:
         plugins.algorithm("foo")
     assert str(caught.value).endswith(f"python -m pip install {line}")
 
 
-def test_a_module_that_a_later_core_has_comes_with_its_upgrade_line(install: Callable[..., None]) -> None:
+def test_module_of_a_later_core_names_the_upgrade_command(install: Callable[..., None]) -> None:
     install("rlplug-foo", "foo", "import rlplug_core.later", requires=["rlplug-core>=0.1"])
     with pytest.raises(PluginError, match="the installed version of 'rlplug_core' does") as caught:
         plugins.algorithm("foo")
     assert str(caught.value).endswith("python -m pip install --upgrade rlplug-core rlplug-foo")
 
 
-def test_output_of_a_plugin_during_import_stays_off_stdout(
-    install: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_output_during_import_goes_to_stderr(install: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     install("rlplug-foo", "foo", "print('hello')\n" + LEARNER.format(name="Algo"))
     plugins.algorithm("foo")
     assert capsys.readouterr() == ("", "hello\n")
 
 
-def test_an_unmet_requirement_on_core_is_incompatible_without_import(install: Callable[..., None]) -> None:
+def test_unmet_requirement_of_core_is_incompatible(install: Callable[..., None]) -> None:
     install("rlplug-foo", "foo", "raise SystemExit", requires=["numpy", "rlplug_core >=99"])
-    assert record("foo").status == "incompatible"
+    assert find_record("foo").status == "incompatible"
     with pytest.raises(PluginError, match=r"needs rlplug-core>=99, installed is .*--upgrade rlplug-core rlplug-foo"):
         plugins.algorithm("foo")
 
 
 @pytest.mark.parametrize(
-    ("declared", "reason"),
+    ("contract", "reason"),
     [
         ("99", "written for contract 99 of plugins, and rlplug-core"),
         ("0", "and supports"),
@@ -153,40 +149,39 @@ def test_an_unmet_requirement_on_core_is_incompatible_without_import(install: Ca
         (str(index.OLDEST_CONTRACT), ""),
     ],
 )
-def test_a_declared_contract_is_judged_without_import(
-    install: Callable[..., None], site: Path, declared: str, reason: str
+def test_declared_contract_is_checked_without_import(
+    install: Callable[..., None], site: Path, contract: str, reason: str
 ) -> None:
     install("rlplug-foo", "foo", "raise SystemExit")
     (points,) = site.glob("rlplug_foo*.dist-info/entry_points.txt")
-    points.write_text(f"{points.read_text()}\n[{discovery.DECLARED}]\n{declared} = rlplug_foo\n")
+    points.write_text(f"{points.read_text()}\n[{discovery.DECLARED}]\n{contract} = rlplug_foo\n")
     plugins.refresh()
-    assert record("foo").status == ("incompatible" if reason else "ok")
-    assert reason in record("foo").reason
+    assert find_record("foo").status == ("incompatible" if reason else "ok")
+    assert reason in find_record("foo").reason
     if reason:
         with pytest.raises(PluginError, match=r"is incompatible: .*--upgrade rlplug-core rlplug-foo"):
             plugins.algorithm("foo")
 
 
 @pytest.mark.parametrize(
-    "requirement", ["rlplug-core", "rlplug_core >=0.1, <1", "Rlplug.Core<0.2.0,>=0.1", "rlplug-core!=9"]
-)
-def test_a_requirement_that_is_met(install: Callable[..., None], requirement: str) -> None:
+    "requirement",
+    [
+        "rlplug-core", "rlplug_core >=0.1, <1", "Rlplug.Core<0.2.0,>=0.1", "rlplug-core!=9", "rlplug-core-extra>=99",
+        "rlplug-core>=99; python_version < '3'",
+    ],
+)  # fmt: skip
+def test_met_requirements_are_ok(install: Callable[..., None], requirement: str) -> None:
     install("rlplug-foo", "foo", requires=[requirement])
-    assert record("foo").status == "ok"
+    assert find_record("foo").status == "ok"
 
 
 @given(st.lists(st.tuples(st.sampled_from([">=", "<"]), VERSIONS), min_size=1, max_size=3), VERSIONS)
-def test_bounds_are_read_as_packaging_reads_them(bounds: list[tuple[str, str]], here: str) -> None:
-    """What every plugin writes is judged without loading a parser of requirements."""
+def test_bounds_agree_with_packaging(bounds: list[tuple[str, str]], version: str) -> None:
+    """Common requirements are checked without loading a parser."""
     line = ",".join(sign + version for sign, version in bounds)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rlplug_core, "__version__", here)
-        assert discovery._plainly_met(f"rlplug-core{line}") == SpecifierSet(line).contains(here)
-
-
-def test_a_requirement_that_does_not_apply_is_met(install: Callable[..., None]) -> None:
-    install("rlplug-foo", "foo", requires=["rlplug-core>=99; python_version < '3'", "rlplug-core-extra>=99"])
-    assert record("foo").status == "ok"
+        patch.setattr(rlplug_core, "__version__", version)
+        assert discovery._plainly_met(f"rlplug-core{line}") == SpecifierSet(line).contains(version)
 
 
 @pytest.mark.parametrize(
@@ -199,24 +194,24 @@ def test_a_requirement_that_does_not_apply_is_met(install: Callable[..., None]) 
         ({"RLPLUG_PLUGINS": "other"}, "RLPLUG_PLUGINS does not list it"),
     ],
 )
-def test_a_disabled_plugin_keeps_its_name_and_is_not_imported(
+def test_disabled_plugin_is_not_imported(
     install: Callable[..., None], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], names: str
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     install("rlplug-foo", "foo", "raise SystemExit")
-    assert record("foo").status == "disabled"
+    assert find_record("foo").status == "disabled"
     with pytest.raises(PluginError, match=f"is disabled: .*{names}"):
         plugins.algorithm("foo")
 
 
-def test_the_configuration_file_disables(install: Callable[..., None], site: Path) -> None:
+def test_config_file_disables_plugins(install: Callable[..., None], site: Path) -> None:
     (site / "config.toml").write_text("[plugins]\ndisabled = ['rlplug-foo']\n")
     install("rlplug-foo", "foo")
-    assert record("foo").reason == f"'rlplug-foo' is disabled by {site / 'config.toml'}"
+    assert find_record("foo").reason == f"'rlplug-foo' is disabled by {site / 'config.toml'}"
 
 
-def test_an_allowlist_leaves_first_party_plugins_on() -> None:
+def test_allowlist_keeps_first_party_plugins() -> None:
     policy = Switches.read({"RLPLUG_PLUGINS": "rlplug_foo", "RLPLUG_CONFIG": "/nowhere"})
     assert policy.reason("rlplug-foo", "x") == policy.reason("rlplug-algos", "a2c") == ""
     assert policy.reason("rlplug-bar", "y")
@@ -224,26 +219,22 @@ def test_an_allowlist_leaves_first_party_plugins_on() -> None:
 
 def test_first_party_ids_are_reserved(install: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "rlplug_algos"]:
-        monkeypatch.delitem(sys.modules, name)  # the real one, where another test imported it
+        monkeypatch.delitem(sys.modules, name)  # the real one, if another test imported it
     install("rlplug-algos", "ppo")
     install("rlplug-foo", "ppo")
-    assert record("ppo").distribution == "rlplug-algos"
-    assert record("rlplug-foo/ppo").status == "shadowed"
+    assert find_record("ppo").distribution == "rlplug-algos"
+    assert find_record("rlplug-foo/ppo").status == "shadowed"
     assert plugins.algorithm("rlplug-foo/ppo").__module__ == "rlplug_foo.ppo"
     assert plugins.algorithm("ppo").__module__ == "rlplug_algos.ppo"
 
 
-def test_a_reserved_id_stays_reserved_where_its_owner_is_not_installed(
-    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_reserved_id_names_its_package(install: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "records", lambda: ())
     with pytest.raises(UsageError, match=r"no algorithm 'ppo' is installed; it comes with: .* install rlplug-algos"):
         plugins.algorithm("ppo")
 
 
-def test_two_plugins_of_one_name_are_an_error_that_names_both(
-    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_plugins_of_one_name_raise(install: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     install("rlplug-foo", "foo")
     install("rlplug-bar", "foo")
     with pytest.raises(UsageError, match="write 'rlplug-bar/foo' or 'rlplug-foo/foo'"):
@@ -253,19 +244,19 @@ def test_two_plugins_of_one_name_are_an_error_that_names_both(
     assert plugins.algorithm("foo").__module__ == "rlplug_foo.foo"
 
 
-def test_an_unknown_name_gets_the_nearest_ones() -> None:
+def test_unknown_name_suggests_similar_ones() -> None:
     with pytest.raises(UsageError, match=r"no algorithm 'a3' is installed; did you mean .*'a3c'"):
         plugins.algorithm("a3")
 
 
-def test_the_first_copy_on_the_path_counts(install: Callable[..., None], site: Path) -> None:
+def test_first_copy_on_the_path_counts(install: Callable[..., None], site: Path) -> None:
     install("rlplug-foo", "foo")
     points = {"rlplug.algorithms": {"old": "rlplug_foo.old:X"}}
     write_distribution(site / "later", "rlplug-foo", points, {}, version="0.9")
     sys.path.append(str(site / "later"))
     plugins.refresh()
     try:
-        found = [(one.id, one.version) for one in plugins.records() if one.distribution == "rlplug-foo"]
+        found = [(record.id, record.version) for record in plugins.records() if record.distribution == "rlplug-foo"]
     finally:
         sys.path.remove(str(site / "later"))
     assert found == [("foo", "1.0")]
@@ -281,17 +272,15 @@ def test_the_first_copy_on_the_path_counts(install: Callable[..., None], site: P
         ("[rlplug.algorithms]\nfoo = absent_top:X\n", "package 'absent_top' is not installed"),
     ],
 )
-def test_a_malformed_entry_point_is_broken_and_stops_nobody(
-    site: Path, install: Callable[..., None], text: str, reason: str
-) -> None:
+def test_malformed_entry_point_is_broken(site: Path, install: Callable[..., None], text: str, reason: str) -> None:
     install("rlplug-good", "good")
     info = write_distribution(site, "rlplug-foo", {}, {"rlplug_foo/__init__.py": ""})
     (info / "entry_points.txt").write_text(text)
     plugins.refresh()
-    (found,) = [one for one in plugins.records() if one.distribution == "rlplug-foo"]
+    (found,) = [record for record in plugins.records() if record.distribution == "rlplug-foo"]
     assert found.status == "broken"
     assert reason in found.reason
-    assert record("good").status == "ok"
+    assert find_record("good").status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -301,27 +290,27 @@ def test_a_malformed_entry_point_is_broken_and_stops_nobody(
         ("rlplug.commands", r"'rlplug.commands'; the groups are rlplug.algorithms, rlplug.envs, "),
     ],
 )
-def test_a_group_that_there_is_not_is_named(install: Callable[..., None], group: str, reason: str) -> None:
-    """It takes no name away from what works."""
+def test_unknown_group_is_broken(install: Callable[..., None], group: str, reason: str) -> None:
+    """It takes no name from a working plugin."""
     install("rlplug-foo", "good")
     points = {group: {"foo": "rlplug_bar:Foo", "good": "rlplug_bar:Good"}}
     install("rlplug-bar", entry_points=points, files={"rlplug_bar/__init__.py": "1/0"})
-    assert re.search(reason, record("foo").reason)
-    assert record("foo").status == "broken"
-    assert record("good").distribution == "rlplug-foo"
-    assert record("good").status == "ok"
+    assert re.search(reason, find_record("foo").reason)
+    assert find_record("foo").status == "broken"
+    assert find_record("good").distribution == "rlplug-foo"
+    assert find_record("good").status == "ok"
 
 
-def test_metadata_of_an_older_kind_counts(site: Path, install: Callable[..., None]) -> None:
+def test_reads_egg_info(site: Path, install: Callable[..., None]) -> None:
     install("rlplug-foo", "foo")
     old = (site / "rlplug_foo-1.0.dist-info").rename(site / "rlplug_foo.egg-info")
     (old / "METADATA").rename(old / "PKG-INFO")
     (old / "requires.txt").write_text("numpy\nrlplug-core>=99\n\n[test]\npytest\n")
     plugins.refresh()
-    assert record("foo").reason.startswith("it needs rlplug-core>=99")
+    assert find_record("foo").reason.startswith("it needs rlplug-core>=99")
 
 
-def test_a_distribution_in_an_archive_is_found(site: Path) -> None:
+def test_finds_distribution_in_archive(site: Path) -> None:
     points = {"rlplug.algorithms": {"foo": "rlplug_foo.foo:Algo"}}
     files = {"rlplug_foo/__init__.py": "", "rlplug_foo/foo.py": LEARNER.format(name="Algo")}
     write_distribution(site / "loose", "rlplug-foo", points, files)
@@ -329,42 +318,42 @@ def test_a_distribution_in_an_archive_is_found(site: Path) -> None:
     sys.path.append(archive)
     plugins.refresh()
     try:
-        assert record("foo").version == "1.0"
+        assert find_record("foo").version == "1.0"
         assert plugins.algorithm("foo").__name__ == "Algo"
     finally:
         sys.path.remove(archive)
 
 
-def test_the_scan_finds_what_the_library_finds() -> None:
-    """Of everything that is installed where the tests run."""
+def test_scan_agrees_with_importlib_metadata() -> None:
+    """For all distributions of the environment of the tests."""
     groups = [f"rlplug.{group}" for group in GROUPS]
-    theirs = {(group, one.name, one.value) for group in groups for one in entry_points(group=group)}
-    ours = {(f"rlplug.{one.group}", one.id, one.target) for one in plugins.records()}
-    assert ours == theirs
+    expected = {(group, record.name, record.value) for group in groups for record in entry_points(group=group)}
+    found = {(f"rlplug.{record.group}", record.id, record.target) for record in plugins.records()}
+    assert found == expected
 
 
-def test_unreadable_metadata_stops_nobody(site: Path, install: Callable[..., None]) -> None:
+def test_unreadable_metadata_does_not_stop_discovery(site: Path, install: Callable[..., None]) -> None:
     install("rlplug-good", "good")
     info = write_distribution(site, "rlplug-foo", {}, {})
     (info / "entry_points.txt").write_bytes(b"[rlplug.algorithms]\n\xff\xfe = x:y\n")
     (site / "half_removed-1.0.dist-info").mkdir()
     (site / "half_removed-1.0.dist-info" / "entry_points.txt").write_text("[rlplug.hooks]\nx = y\n")
     plugins.refresh()
-    assert record("good").status == "ok"
+    assert find_record("good").status == "ok"
 
 
 class Unreadable(PathDistribution):
-    """A distribution as the backport of importlib.metadata finds it: what is not UTF-8 raises."""
+    """A distribution of the backport of importlib.metadata, which raises if a file is not UTF-8."""
 
     def read_text(self, filename: object) -> str:
         raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, f"in {filename}")
 
 
 class Finder:
-    """One more finder of distributions, which finds nothing else."""
+    """A finder that finds only a distribution."""
 
     def find_spec(self, *names: object) -> None:
-        """No module."""
+        """Find no module."""
 
     def find_distributions(self, context: object) -> list[Unreadable]:
         return [Unreadable(Path("nowhere"))]
@@ -376,17 +365,17 @@ def test_unreadable_distributions_do_not_stop_discovery(
     install("rlplug-good", "good")
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
     plugins.refresh()
-    assert record("good").status == "ok"
+    assert find_record("good").status == "ok"
 
 
-def test_metadata_reaches_the_terminal_without_escape_codes(install: Callable[..., None]) -> None:
+def test_removes_escape_codes_from_metadata(install: Callable[..., None]) -> None:
     install("rlplug-foo", "foo", summary="\x1b[31mred\x07 text\u202e")
-    assert record("foo").summary == "[31mred text"
+    assert find_record("foo").summary == "[31mred text"
     assert plain("a\tb\n\x9bc", 5) == "a b c"
     assert plain("long" * 9, 5) == "long…"
 
 
-def test_a_file_is_an_algorithm_without_packaging(tmp_path: Path) -> None:
+def test_loads_algorithm_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(LEARNER.format(name="Mine"))
     name = plugins.absolute(f"{path}:Mine")
@@ -397,7 +386,7 @@ def test_a_file_is_an_algorithm_without_packaging(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "message"),
     [
         ("./absent.py:X", "there is no file absent.py"),
         ("./absent.py", "write ./file.py:Name"),
@@ -406,14 +395,12 @@ def test_a_file_is_an_algorithm_without_packaging(tmp_path: Path) -> None:
         ("./absent:X", "'./absent' is not a module's name"),
     ],
 )
-def test_a_target_that_is_not_there_is_a_usage_error(name: str, sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
+def test_missing_target_raises(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         plugins.algorithm(name)
 
 
-def test_a_module_whose_requirement_begins_like_its_own_name_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_missing_module_with_a_similar_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "absents_learner.py").write_text("import absents")
     with pytest.raises(
@@ -422,7 +409,7 @@ def test_a_module_whose_requirement_begins_like_its_own_name_is_there(
         plugins.algorithm("absents_learner:Mine")
 
 
-def test_a_file_that_raises_is_executed_again_after_it_was_mended(tmp_path: Path) -> None:
+def test_file_is_executed_again_after_an_error(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("1/0")
     with pytest.raises(PluginError, match="ZeroDivisionError"):
@@ -431,7 +418,7 @@ def test_a_file_that_raises_is_executed_again_after_it_was_mended(tmp_path: Path
     assert plugins.algorithm(f"{path}:Mine").__name__ == "Mine"
 
 
-def test_discovery_imports_nothing_heavy() -> None:
+def test_discovery_imports_no_large_package() -> None:
     code = (
         "import sys; from rlplug_core import plugins; plugins.records(); plugins.env_ids();"
         "print([name for name in ('torch', 'numpy', 'gymnasium', 'mlflow', 'pluggy', 'rich') if name in sys.modules])"

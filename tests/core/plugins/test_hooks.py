@@ -1,4 +1,4 @@
-"""Hook plugins: each is isolated, a failing one is reported once, switched off for the run, and tagged."""
+"""Hook plugins are isolated: a failing one is reported once, switched off for the run, and tagged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Recorder:
 
     @hookimpl
     def rlplug_configure(self, config: dict[str, Any]) -> None:
-        config["seen"] = True
+        config["configured"] = True
 
     @hookimpl
     def rlplug_run_start(self, run: Any) -> None:
@@ -70,7 +70,7 @@ class Failing:
 RUN: Any = SimpleNamespace(name="r", path=Path("runs/r"), journal=Path("runs/r/journal.jsonl"), config={"options": {}})
 
 
-def test_every_hook_reaches_a_plugin_with_the_arguments_it_asks_for() -> None:
+def test_hooks_pass_the_arguments_that_a_plugin_names() -> None:
     hooks, plugin, error = Hooks(enabled=False), Recorder(), ValueError()
     hooks.add(plugin, "recorder")
     options: dict[str, Any] = {}
@@ -82,7 +82,7 @@ def test_every_hook_reaches_a_plugin_with_the_arguments_it_asks_for() -> None:
     hooks.run_end(RUN, "failed")
     report: list[str] = []
     hooks.doctor(report)
-    assert options == {"seen": True}
+    assert options == {"configured": True}
     assert report == ["well"]
     assert plugin.calls[0][1].name == RUN.name
     assert plugin.calls[1:] == [
@@ -93,7 +93,7 @@ def test_every_hook_reaches_a_plugin_with_the_arguments_it_asks_for() -> None:
     ]
 
 
-def test_objects_take_part_beside_plugins_and_nothing_else_does() -> None:
+def test_hooks_for_takes_objects() -> None:
     first, second = Recorder(), Recorder()
     hooks = hooks_for([first, second])
     hooks.run_log(RUN, 5, {})
@@ -108,7 +108,7 @@ class Misspelt:
 
 
 @pytest.mark.parametrize(
-    ("given", "word"),
+    ("hooks", "message"),
     [
         ([object()], r"hooks\[0\] \(object\) implements no hook"),
         ([Recorder], r"hooks\[0\] \(Recorder\) implements no hook; give objects, not classes"),
@@ -116,13 +116,13 @@ class Misspelt:
         (Recorder(), r"hooks=\[MyHooks\(\)\]"),
     ],
 )
-def test_plugins_without_a_hook_are_refused(given: Any, word: str) -> None:
-    with pytest.raises(UsageError, match=word):
-        hooks_for(given)
+def test_objects_without_a_hook_raise(hooks: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        hooks_for(hooks)
 
 
 @pytest.mark.parametrize("error", [ValueError("no\nroom"), SystemExit(3)])
-def test_a_failing_hook_is_reported_once_switched_off_and_tagged(error: BaseException) -> None:
+def test_failing_hook_is_reported_once_and_switched_off(error: BaseException) -> None:
     reports: list[str] = []
     tags: list[Mapping[str, str]] = []
     hooks = Hooks(enabled=False, report=reports.append, tag=tags.append)
@@ -139,16 +139,11 @@ def test_a_failing_hook_is_reported_once_switched_off_and_tagged(error: BaseExce
     assert tags == [{"rlplug.hook_failed": "bad"}]
 
 
-def test_interrupting_from_the_keyboard_is_not_swallowed() -> None:
+def test_keyboard_interrupt_is_not_swallowed() -> None:
     hooks = Hooks(enabled=False)
     hooks.add(Failing(KeyboardInterrupt()), "bad")
     with pytest.raises(KeyboardInterrupt):
         hooks.run_log(RUN, 1, {})
-
-
-class Misspelt:
-    @hookimpl
-    def rlplug_run_strat(self, run: Any) -> None: ...
 
 
 class WrongArgument:
@@ -156,19 +151,19 @@ class WrongArgument:
     def rlplug_run_start(self, runn: Any) -> None: ...
 
 
-@pytest.mark.parametrize(("plugin", "word"), [(Misspelt(), "rlplug_run_strat"), (WrongArgument(), "runn")])
-def test_a_misspelt_hook_or_argument_switches_its_plugin_off(plugin: object, word: str) -> None:
+@pytest.mark.parametrize(("plugin", "message"), [(Misspelt(), "rlplug_run_lok"), (WrongArgument(), "runn")])
+def test_misspelt_hook_or_argument_switches_the_plugin_off(plugin: object, message: str) -> None:
     reports: list[str] = []
     hooks, good = Hooks(enabled=False, report=reports.append), Recorder()
     hooks.add(good, "good")
     hooks.add(plugin, "bad")
     assert list(hooks.failed) == ["bad"]
-    assert word in reports[0]
+    assert message in reports[0]
     hooks.run_start(RUN)
     assert [call[0] for call in good.calls] == ["start"]
 
 
-def test_a_plugin_that_failed_before_the_journal_opened_is_tagged_at_the_start() -> None:
+def test_tags_early_failure_at_the_start() -> None:
     tags: list[Mapping[str, str]] = []
     hooks = Hooks(enabled=False, report=lambda sentence: None)
     hooks.add(Misspelt(), "bad")
@@ -177,9 +172,7 @@ def test_a_plugin_that_failed_before_the_journal_opened_is_tagged_at_the_start()
     assert tags == [{"rlplug.hook_failed": "bad"}]
 
 
-def test_installed_hooks_are_registered_and_a_broken_one_is_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installed_hooks_are_registered_unless_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = "from rlplug_core import hookimpl\n@hookimpl\ndef rlplug_configure(config): config['talk'] = 1\n"
     points = {"rlplug.hooks": {"talk": "rlplug_talk.good", "bad": "rlplug_talk.bad"}}
     files = {"rlplug_talk/__init__.py": "", "rlplug_talk/good.py": good, "rlplug_talk/bad.py": "1/0"}
@@ -200,24 +193,24 @@ def test_installed_hooks_are_registered_and_a_broken_one_is_off(
         del sys.modules[name]
 
 
-def test_a_run_without_hooks_calls_none() -> None:
+def test_disabled_hooks_have_no_plugins() -> None:
     assert Hooks(enabled=False)._manager.get_plugins() == set()
 
 
-class Unspeakable(Exception):
+class Unprintable(Exception):
     def __str__(self) -> str:
         raise RuntimeError("not even this")
 
 
-def test_an_exception_that_cannot_say_what_it_is_stays_inside() -> None:
+def test_exception_without_a_message_is_reported() -> None:
     reports: list[str] = []
     hooks = Hooks(enabled=False, report=reports.append)
-    hooks.add(Failing(Unspeakable()), "bad")
+    hooks.add(Failing(Unprintable()), "bad")
     hooks.run_log(RUN, 1, {})
-    assert "Unspeakable: its message cannot be shown" in reports[0]
+    assert "Unprintable: its message cannot be shown" in reports[0]
 
 
-class Meddling:
+class Meddler:
     @hookimpl
     def rlplug_configure(self, config: dict[str, Any]) -> None:
         config.clear()
@@ -232,10 +225,10 @@ class Meddling:
         metrics["loss/policy"] = 0.0
 
 
-def test_a_hook_moves_no_generator_and_changes_no_metric() -> None:
+def test_hook_cannot_change_generators_and_metrics() -> None:
     hooks, reports = Hooks(enabled=False), list[str]()
     hooks.report = reports.append
-    hooks.add(Meddling(), "meddling")
+    hooks.add(Meddler(), "meddling")
     before, metrics = leaves(global_state()), {"loss/policy": 1.0}
     hooks.run_log(RUN, 1, metrics)
     assert not difference(before, leaves(global_state()))
@@ -243,24 +236,24 @@ def test_a_hook_moves_no_generator_and_changes_no_metric() -> None:
     assert "does not support item assignment" in reports[0]
 
 
-def test_a_hook_that_takes_options_away_is_reported_and_they_are_put_back() -> None:
+def test_options_that_a_hook_removes_are_restored() -> None:
     reports: list[str] = []
     hooks = Hooks(enabled=False, report=reports.append)
-    hooks.add(Meddling(), "meddling")
+    hooks.add(Meddler(), "meddling")
     options: dict[str, Any] = {"seed": 3, "gamma": 0.9}
     assert hooks.configure(options) == {"gamma": "hook meddling"}
     assert options == {"gamma": 0.5, "seed": 3}
     assert reports == ["hook plugin 'meddling' removed options, which are restored: seed"]
 
 
-def test_metrics_of_a_hook_are_written_and_bad_names_refused(tmp_path: Path) -> None:
+def test_hook_writes_metrics_with_valid_names(tmp_path: Path) -> None:
     written: list[Any] = []
-    hooks, seen = Hooks(enabled=False), Recorder()
+    hooks, recorder = Hooks(enabled=False), Recorder()
     hooks.write = lambda kind, data: written.append((kind, dict(data)))
-    hooks.add(seen, "seen")
+    hooks.add(recorder, "recorder")
     run: Any = SimpleNamespace(name="r", path=tmp_path, journal=tmp_path / "j", config={})
     hooks.run_start(run)
-    view = seen.calls[0][1]
+    view = recorder.calls[0][1]
     view.log_metric("own/score", 3)
     (tmp_path / "plot.png").write_bytes(b"image")
     assert view.log_image("own/plot", tmp_path / "plot.png").read_bytes() == b"image"
@@ -268,12 +261,12 @@ def test_metrics_of_a_hook_are_written_and_bad_names_refused(tmp_path: Path) -> 
         ("metrics", {"own/score": 3.0}),
         ("image", {"name": "own/plot", "path": "images/own-plot.png"}),
     ]
-    for name, value, said in (
+    for name, value, message in (
         ("score", 1, "group/name"),
         ("eval/x", 1, "another group"),
         ("own/x", math.nan, "finite"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             view.log_metric(name, value)
     with pytest.raises(AttributeError):
         view.name = "other"

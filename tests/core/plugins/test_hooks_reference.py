@@ -1,4 +1,4 @@
-"""Every hook is documented with its exact signature, and called in a real run when its documentation says so."""
+"""Each hook is documented with its exact signature, and called in a real run as documented."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WITNESS = """
 import rlplug_witness
 from rlplug_core.plugins.hook_specs import hookimpl
 
-def told(name, **arguments):
+def record_call(name, **arguments):
     rlplug_witness.calls.append((name, arguments))
     if rlplug_witness.react:
         rlplug_witness.react(name, arguments)
@@ -41,7 +41,7 @@ def told(name, **arguments):
 
 
 def reference() -> Any:
-    """The script that writes the reference."""
+    """Load the script that writes the reference."""
     spec = importlib.util.spec_from_file_location("rlplug_docs_make", PAGES / "make.py")
     assert spec is not None
     assert spec.loader is not None
@@ -54,7 +54,7 @@ HOOKS = {function.name: [argument.arg for argument in function.args.args] for fu
 
 
 class Witness:
-    """What the hooks of an installed plugin were told."""
+    """The calls of the hooks of an installed plugin."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -65,20 +65,20 @@ class Witness:
         return [name for name, _ in self.calls]
 
     def of(self, hook: str) -> list[dict[str, Any]]:
-        """The arguments of every call of one hook."""
+        """Return the arguments of each call of one hook."""
         return [arguments for name, arguments in self.calls if name == hook]
 
     def react(self, hook: str, reaction: Callable[[dict[str, Any]], None]) -> None:
-        """Do something in every call of one hook."""
+        """Set a function that each call of one hook calls."""
         self.module.react = lambda name, arguments: reaction(arguments) if name == hook else None
 
 
 @pytest.fixture
 def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Witness]:
-    """An installed plugin that implements every hook with all its arguments; no other hook is called."""
+    """Install a plugin that implements each hook with all its arguments; no other hook is called."""
     code = WITNESS + "".join(
         f"\n@hookimpl\ndef {name}({', '.join(arguments)}):\n"
-        f"    told({name!r}, {', '.join(f'{argument}={argument}' for argument in arguments)})\n"
+        f"    record_call({name!r}, {', '.join(f'{argument}={argument}' for argument in arguments)})\n"
         for name, arguments in HOOKS.items()
     )
     files = {"rlplug_witness/__init__.py": "calls = []\nreact = None\n", "rlplug_witness/hooks.py": code}
@@ -104,40 +104,39 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def run(env: str = f"{ENVS}:Chain", **options: Any) -> Run:
+def train_run(env: str = f"{ENVS}:Chain", **options: Any) -> Run:
     return train(TINY, env, {**OPTIONS, **options})
 
 
-def recorded(run: Run, *kinds: str) -> list[Any]:
-    return [record for record in read(run.journal) if record.kind in kinds]
+def records(train_run: Run, *kinds: str) -> list[Any]:
+    return [record for record in read(train_run.journal) if record.kind in kinds]
 
 
 def configure(witness: Witness) -> None:
-    witness.react("rlplug_configure", lambda told: told["config"].update(total_timesteps=200))
-    made = run()
+    witness.react("rlplug_configure", lambda call: call["config"].update(total_timesteps=200))
+    run = train_run()
     assert len(witness.of("rlplug_configure")) == 1
     assert witness.names[0] == "rlplug_configure"
-    assert made.config["options"]["total_timesteps"] == 200
+    assert run.config["options"]["total_timesteps"] == 200
 
 
 def run_start(witness: Witness) -> None:
     kinds: list[list[str]] = []
-    witness.react("rlplug_run_start", lambda told: kinds.append([record.kind for record in read(told["run"].journal)]))
-    made = run()
-    resume(made, total_timesteps=600)
+    witness.react("rlplug_run_start", lambda call: kinds.append([record.kind for record in read(call["run"].journal)]))
+    run = train_run()
+    resume(run, total_timesteps=600)
     first, second = witness.of("rlplug_run_start")
-    assert first["run"].path == second["run"].path == made.path
+    assert first["run"].path == second["run"].path == run.path
     assert kinds[0] == ["start"]
     assert kinds[1][-1] == "start"
     assert len(witness.of("rlplug_configure")) == 1
 
 
 def run_log(witness: Witness) -> None:
-    made = run()
-    told = [(call["step"], call["metrics"]) for call in witness.of("rlplug_run_log")]
-    written = [(one.step, numbers(one.data)) for one in recorded(made, "metrics", "evaluation")]
-    assert told == written
-    assert len(told) > 4
+    run = train_run()
+    calls = [(call["step"], call["metrics"]) for call in witness.of("rlplug_run_log")]
+    assert calls == [(record.step, numbers(record.data)) for record in records(run, "metrics", "evaluation")]
+    assert len(calls) > 4
 
 
 def numbers(data: Mapping[str, Any]) -> dict[str, float]:
@@ -146,35 +145,35 @@ def numbers(data: Mapping[str, Any]) -> dict[str, float]:
 
 def run_checkpoint(witness: Witness) -> None:
     durable: list[bool] = []
-    witness.react("rlplug_run_checkpoint", lambda told: durable.append((told["path"] / "manifest.json").is_file()))
-    made = run()
+    witness.react("rlplug_run_checkpoint", lambda call: durable.append((call["path"] / "manifest.json").is_file()))
+    run = train_run()
     calls = witness.of("rlplug_run_checkpoint")
     assert [(call["path"].name, call["reason"]) for call in calls] == [
-        (one.data["name"], one.data["reason"]) for one in recorded(made, "checkpoint")
+        (record.data["name"], record.data["reason"]) for record in records(run, "checkpoint")
     ]
     assert {call["reason"] for call in calls} == {"begin", "periodic", "best", "final"}
     assert all(durable)
 
 
 def episodes(witness: Witness) -> None:
-    made = run()
-    told = [(call["step"], {name: list(column) for name, column in call["episodes"].items()})
+    run = train_run()
+    calls = [(call["step"], {name: list(column) for name, column in call["episodes"].items()})
             for call in witness.of("rlplug_episodes")]  # fmt: skip
-    assert told == [(one.step, one.data) for one in recorded(made, "episodes")]
-    assert told
+    assert calls == [(record.step, record.data) for record in records(run, "episodes")]
+    assert calls
 
 
 def evaluation(witness: Witness) -> None:
-    made = run()
-    told = [(call["step"], sum(call["returns"]) / 2) for call in witness.of("rlplug_evaluation")]
-    assert [mean for _, mean in told] == [one.data["eval/return_mean"] for one in recorded(made, "evaluation")]
+    run = train_run()
+    calls = [(call["step"], sum(call["returns"]) / 2) for call in witness.of("rlplug_evaluation")]
+    assert [mean for _, mean in calls] == [record.data["eval/return_mean"] for record in records(run, "evaluation")]
     assert all(len(call["returns"]) == len(call["lengths"]) == 2 for call in witness.of("rlplug_evaluation"))
 
 
 def run_end(witness: Witness) -> None:
     last: list[str] = []
-    witness.react("rlplug_run_end", lambda told: last.append([one.kind for one in read(told["run"].journal)][-1]))
-    run()
+    witness.react("rlplug_run_end", lambda call: last.append([record.kind for record in read(call["run"].journal)][-1]))
+    train_run()
     assert [call["status"] for call in witness.of("rlplug_run_end")] == ["finished"]
     assert witness.names[-1] == "rlplug_run_end"
     assert last == ["end"]
@@ -182,15 +181,15 @@ def run_end(witness: Witness) -> None:
 
 def run_error(witness: Witness) -> None:
     with pytest.raises(RuntimeError) as raised:
-        run(f"{ENVS}:Crashing")
-    (told,) = witness.of("rlplug_run_error")
-    assert told["error"] is raised.value
+        train_run(f"{ENVS}:Crashing")
+    (call,) = witness.of("rlplug_run_error")
+    assert call["error"] is raised.value
     assert witness.names[-2:] == ["rlplug_run_error", "rlplug_run_end"]
     assert witness.of("rlplug_run_end")[0]["status"] == "failed"
 
 
 def doctor(witness: Witness) -> None:
-    witness.react("rlplug_doctor", lambda told: told["report"].append("the wire is cut"))
+    witness.react("rlplug_doctor", lambda call: call["report"].append("the wire is cut"))
     report: list[str] = []
     Hooks().doctor(report)
     assert report == ["the wire is cut"]
@@ -206,73 +205,74 @@ def test_every_hook_has_a_test() -> None:
 
 
 @pytest.mark.parametrize("hook", TESTS)
-def test_a_hook_is_called_as_documented(hook: str, witness: Witness) -> None:
+def test_hook_is_called_as_documented(hook: str, witness: Witness) -> None:
     TESTS[hook](witness)
     assert hook in witness.names
 
 
-def test_an_evaluation_records_how_often_episodes_succeed(witness: Witness) -> None:
-    made = run(f"{WRAPS}:chain_with_success")
-    shares = [one.data["eval/success_rate"] for one in recorded(made, "evaluation")]
-    means = [one.data["eval/return_mean"] for one in recorded(made, "evaluation")]
-    assert shares == means  # leaving at the right is 1, and a success
-    assert all("eval/success_rate" not in one.data for one in recorded(run(), "evaluation"))
+def test_evaluation_records_success_rate(witness: Witness) -> None:
+    run = train_run(f"{WRAPS}:chain_with_success")
+    rates = [record.data["eval/success_rate"] for record in records(run, "evaluation")]
+    means = [record.data["eval/return_mean"] for record in records(run, "evaluation")]
+    assert rates == means  # an exit at the right has return 1 and is a success
+    assert all("eval/success_rate" not in record.data for record in records(train_run(), "evaluation"))
 
 
-def test_an_interrupted_run_says_so_and_is_no_error(witness: Witness) -> None:
-    witness.react("rlplug_run_log", lambda told: os.kill(os.getpid(), signal.SIGTERM))
+def test_interrupted_run_is_not_an_error(witness: Witness) -> None:
+    witness.react("rlplug_run_log", lambda call: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(Interrupted):
-        run()
+        train_run()
     assert witness.of("rlplug_run_checkpoint")[-1]["reason"] == "interrupted"
     assert witness.of("rlplug_run_end")[0]["status"] == "interrupted"
     assert witness.of("rlplug_run_error") == []
 
 
-def test_a_refused_run_is_only_configured(witness: Witness) -> None:
+def test_invalid_run_is_only_configured(witness: Witness) -> None:
     with pytest.raises(BadConfig):
-        run(total_timesteps="many")
+        train_run(total_timesteps="many")
     assert witness.names == ["rlplug_configure"]
 
 
-def test_the_page_holds_every_specification() -> None:
-    made = reference()
-    assert made.PAGE.read_text(encoding="utf-8") == made.page(), "write it anew: python docs/plugins/make.py"
+def test_page_of_hooks_is_current() -> None:
+    script = reference()
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(), "write it again: python docs/plugins/make.py"
 
 
-def test_the_reference_for_authors_is_current_and_short() -> None:
-    """It holds every public member of `Algorithm` that torch's module does not have, and says something of each."""
-    made = reference()
-    written = made.API.read_text(encoding="utf-8")
-    assert written == made.page_of_api(), "write it anew: python docs/plugins/make.py"
-    own = {name for name in vars(rlplug_core.Algorithm) if not name.startswith("_")}
-    named = {name for names in re.findall(r"^\| `([\w, ]+)", written, re.MULTILINE) for name in names.split(", ")}
-    assert own - made.OF_RUNNERS <= named
-    assert {"spec", "config", "generator", "initial", "step", "evaluation_rank", "truncations"} <= named
-    assert not re.findall(r"^\| `.*` \|\s*\|$", written, re.MULTILINE), "a member has no description"
-    assert len(written.splitlines()) < 120
+def test_reference_for_authors_is_current_and_short() -> None:
+    """It describes each public member of `Algorithm` that torch's module does not have."""
+    script = reference()
+    page = script.API.read_text(encoding="utf-8")
+    assert page == script.page_of_api(), "write it again: python docs/plugins/make.py"
+    members = {name for name in vars(rlplug_core.Algorithm) if not name.startswith("_")}
+    documented = {name for names in re.findall(r"^\| `([\w, ]+)", page, re.MULTILINE) for name in names.split(", ")}
+    assert members - script.OF_RUNNERS <= documented
+    assert {"spec", "config", "generator", "initial", "step", "evaluation_rank", "truncations"} <= documented
+    assert not re.findall(r"^\| `.*` \|\s*\|$", page, re.MULTILINE), "a member has no description"
+    assert len(page.splitlines()) < 120
 
 
-def test_the_page_of_parts_holds_every_public_name() -> None:
-    made = reference()
-    written = made.PARTS.read_text(encoding="utf-8")
-    assert written == made.page_of_parts(), "write it anew: python docs/plugins/make.py"
-    names = re.findall(r"^\| `(\w+)", written, re.MULTILINE)
+def test_page_of_parts_has_each_public_name() -> None:
+    script = reference()
+    page = script.PARTS.read_text(encoding="utf-8")
+    assert page == script.page_of_parts(), "write it again: python docs/plugins/make.py"
+    names = re.findall(r"^\| `(\w+)", page, re.MULTILINE)
     assert sorted(names) == sorted({*rlplug_core.__all__})
-    assert not re.findall(r"^\| `.*` \|\s*\|$", written, re.MULTILINE), "a part has no docstring or comment"
+    assert not re.findall(r"^\| `.*` \|\s*\|$", page, re.MULTILINE), "a part has no docstring or comment"
 
 
 @for_each("hook", HOOKS)
-def test_the_reference_gives_the_exact_signature(hook: str) -> None:
-    """As Python sees it, independently of the script."""
+def test_reference_has_the_exact_signature(hook: str) -> None:
+    """As Python reports it, independently of the script."""
     specification = getattr(importlib.import_module("rlplug_core.plugins.hook_specs"), hook)
-    arguments = [f"{name}: {one.annotation}" for name, one in inspect.signature(specification).parameters.items()]
+    parameters = inspect.signature(specification).parameters.values()
+    arguments = [f"{each.name}: {each.annotation}" for each in parameters]
     text = (PAGES / "hooks.md").read_text(encoding="utf-8")
     assert f"def {hook}({', '.join(arguments)}) -> None\n" in text
     assert inspect.getdoc(specification) in text
 
 
-def test_the_example_on_the_page_is_one() -> None:
-    """Its names and arguments are those of hooks: what pluggy would refuse is no example."""
+def test_example_on_the_page_works() -> None:
+    """Its names and arguments are those of hooks; pluggy refuses others."""
     text = (PAGES / "hooks.md").read_text(encoding="utf-8")
     code = text.partition("```python\n")[2].partition("```")[0]
     module: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The index says what importing would say, and one that does not describe the installed code is not used."""
+"""An index describes a plugin without an import, and is used only if it matches the installed code."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def edit(site: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_an_index_holds_what_the_code_says(site: Path) -> None:
+def test_index_describes_the_code(site: Path) -> None:
     assert read() == (None, "it has no index")
     record = plugins.find("algorithms", "cem")
     assert "no index" in indexing.drift(record)
@@ -91,7 +91,7 @@ def test_an_index_holds_what_the_code_says(site: Path) -> None:
     assert list(found.modules) == ["rlplug_cem.cem"]
 
 
-def test_reading_an_index_imports_no_plugin(site: Path) -> None:
+def test_reading_an_index_does_not_import_the_plugin(site: Path) -> None:
     indexing.write(plugins.find("algorithms", "cem"))
     del sys.modules["rlplug_cem.cem"], sys.modules["rlplug_cem"]
     assert read()[0] is not None
@@ -99,7 +99,7 @@ def test_reading_an_index_imports_no_plugin(site: Path) -> None:
     assert "rlplug_cem" not in sys.modules
 
 
-def test_an_index_of_other_code_is_not_used(site: Path) -> None:
+def test_index_of_other_code_is_not_used(site: Path) -> None:
     record = plugins.find("algorithms", "cem")
     indexing.write(record)
     (site / "rlplug_cem" / "cem.py").write_text(ALGORITHM + "\n")
@@ -123,15 +123,15 @@ def test_an_index_of_other_code_is_not_used(site: Path) -> None:
         ({"options": [{**OPTION, "more": 1}]}, "option 'width' has other keys than this version knows"),
     ],
 )
-def test_an_index_that_cannot_be_trusted_is_not_used(site: Path, changes: dict[str, Any], reason: str) -> None:
+def test_invalid_index_is_not_used(site: Path, changes: dict[str, Any], reason: str) -> None:
     indexing.write(plugins.find("algorithms", "cem"))
     edit(site, **changes)
-    found, why = read()
+    found, message = read()
     assert found is None
-    assert reason in why
+    assert reason in message
 
 
-def test_an_index_brings_no_escape_codes_to_a_terminal(site: Path) -> None:
+def test_removes_escape_codes_from_index(site: Path) -> None:
     indexing.write(plugins.find("algorithms", "cem"))
     edit(site, paper="\x1b[31mred", options=[{**OPTION, "help": "\x9b2Jgone", "default": "\x1b[31m"}])
     found, _ = read()
@@ -139,20 +139,20 @@ def test_an_index_brings_no_escape_codes_to_a_terminal(site: Path) -> None:
     assert all(text.isprintable() for text in (found.paper, *(str(value) for value in found.options[0].values())))
 
 
-def test_a_reserved_option_in_an_index(site: Path) -> None:
+def test_index_with_reserved_option_is_not_used(site: Path) -> None:
     path = indexing.write(plugins.find("algorithms", "cem"))
     path.write_text(path.read_text().replace('"name": "learning_rate"', '"name": "seed"'))
     assert "option 'seed' is a reserved run option" in read()[1]
 
 
 @pytest.mark.parametrize("name", ["seed", "total_timesteps", "name", "config"])
-def test_an_algorithm_may_not_redefine_a_reserved_option(site: Path, name: str) -> None:
+def test_algorithm_with_reserved_option_raises(site: Path, name: str) -> None:
     (site / "rlplug_cem" / "cem.py").write_text(ALGORITHM.replace("learning_rate: Positive", f"{name}: Positive"))
     with pytest.raises(PluginError, match=f"has an option '{name}', which is reserved"):
         indexing.make(plugins.find("algorithms", "cem"))
 
 
-def test_entries_of_another_distribution_in_an_index_are_covered(site: Path) -> None:
+def test_index_covers_modules_of_other_distributions(site: Path) -> None:
     (site / "foreign").mkdir()
     (site / "foreign" / "__init__.py").write_text(ALGORITHM)
     (site / "rlplug_cem" / "cem.py").write_text(
@@ -168,26 +168,26 @@ def test_entries_of_another_distribution_in_an_index_are_covered(site: Path) -> 
     assert read() == (None, "its index was made from another version of 'foreign'")
 
 
-def test_the_reserved_names_are_the_run_options() -> None:
+def test_reserved_names_are_the_run_options() -> None:
     assert {option.name for option in schema(RunOptions)} == reserved.RUN_OPTIONS
 
 
-def test_torn_json_is_not_used(site: Path) -> None:
+def test_incomplete_json_is_not_used(site: Path) -> None:
     path = indexing.write(plugins.find("algorithms", "cem"))
     path.write_text(path.read_text()[:-20])
     assert "cannot be read" in read()[1]
 
 
-def test_a_module_of_hooks_has_an_index_too(site: Path) -> None:
+def test_hook_module_has_an_index(site: Path) -> None:
     found = indexing.make(plugins.find("hooks", "talk"))
     assert (found.summary, list(found.modules)) == ("Talks.", ["rlplug_cem.talk"])
 
 
-def test_presets_may_say_what_a_variant_is(site: Path) -> None:
-    """Summary and paper come from the presets, where they say something; the options come from the class."""
+def test_presets_may_describe_a_variant(site: Path) -> None:
+    """Summary and paper come from the presets if they are there; the options come from the class."""
     presets = site / "rlplug_cem" / "presets" / "cem.toml"
     presets.parent.mkdir()
     presets.write_text('summary = "Cross-entropy with elites (arXiv:1234.56789)"\n[default]\nelite = 0.5')
-    made = indexing.make(plugins.find("algorithms", "cem"))
-    assert (made.summary, made.paper) == ("Cross-entropy with elites (arXiv:1234.56789)", "arXiv:1234.56789")
-    assert next(option.default for option in index.options(made) if option.name == "elite") is None
+    entry = indexing.make(plugins.find("algorithms", "cem"))
+    assert (entry.summary, entry.paper) == ("Cross-entropy with elites (arXiv:1234.56789)", "arXiv:1234.56789")
+    assert next(option.default for option in index.options(entry) if option.name == "elite") is None

@@ -1,4 +1,4 @@
-"""Presets: the most specific table wins per option; what the user gives wins over all, and each origin is known."""
+"""Presets: the most specific table wins for each option, given options win over all, and origins are recorded."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def preset_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
         ("CartPole-v1", {"learning_rate": 3.0, "max_grad_norm": 1, "num_envs": 8, "net.hidden": [64]}),
     ],
 )
-def test_the_most_specific_table_wins_per_option(preset_file: Path, env: str, values: dict[str, object]) -> None:
+def test_most_specific_table_wins_for_each_option(preset_file: Path, env: str, values: dict[str, object]) -> None:
     assert presets.preset("foo", env) == presets.preset("rlplug-foo/foo", env) == values
 
 
@@ -64,7 +64,7 @@ def test_the_most_specific_table_wins_per_option(preset_file: Path, env: str, va
         ("Cart", "continuous", {"learning_rate": 2.0, "max_grad_norm": 1, "num_envs": 4, "net.hidden": [64]}),
     ],
 )
-def test_a_kind_is_for_environments_that_no_table_names(
+def test_kind_applies_to_environments_without_a_table(
     preset_file: Path, env: str, kind: str, values: dict[str, object]
 ) -> None:
     extra = "[kind.continuous]\nlearning_rate = 5.0\nnet.hidden = [8]\n"
@@ -72,31 +72,31 @@ def test_a_kind_is_for_environments_that_no_table_names(
     assert presets.preset("foo", env, kind) == {"net.bias": 1, **values}
 
 
-def test_a_kind_that_there_is_not(preset_file: Path) -> None:
+def test_unknown_kind_raises(preset_file: Path) -> None:
     preset_file.write_text("[kind.pixel]\n")
     with pytest.raises(PluginError, match=r"'kind.pixel' is not a table of a kind; did you mean 'pixels'\?"):
         presets.preset("foo", "Cart")
 
 
-def test_no_file_is_no_preset(preset_file: Path) -> None:
+def test_missing_file_has_no_presets(preset_file: Path) -> None:
     preset_file.unlink()
     assert presets.preset("foo", "Cart") == presets.preset("./x.py:Foo", "Cart") == {}
 
 
 @pytest.mark.parametrize("text", ["[default", "learning_rate = 1", "default = 3", "extends = 1", "summary = ['x']"])
-def test_an_unreadable_preset_file_names_itself(preset_file: Path, text: str) -> None:
+def test_unreadable_file_is_named(preset_file: Path, text: str) -> None:
     preset_file.write_text(text)
     with pytest.raises(PluginError, match=r"foo\.toml"):
         presets.preset("foo", "Cart")
 
 
-def test_given_options_win_and_origins_are_known(preset_file: Path) -> None:
-    given, origins = presets.merge(
+def test_given_options_win_and_have_origins(preset_file: Path) -> None:
+    values, origins = presets.merge(
         ("option", {"learning_rate": 9.0}),
         ("set", {"learning_rate": 8.0, "max_grad_norm": 7}),
         ("config", {"max_grad_norm": 6, "net": {"hidden": [1]}}),
     )
-    request = RunRequest.make("foo", "CartPole-v1", given, origins).with_presets()
+    request = RunRequest.make("foo", "CartPole-v1", values, origins).with_presets()
     assert request.values == {"learning_rate": 9.0, "max_grad_norm": 7, "net.hidden": [1], "num_envs": 8}
     origins = dict(request.origins)
     assert origins == {"learning_rate": "option", "max_grad_norm": "set", "net.hidden": "config", "num_envs": "preset"}
@@ -108,8 +108,8 @@ def extend(preset_file: Path, name: str, text: str) -> None:
     preset_file.with_name(f"{name}.toml").write_text(text)
 
 
-def test_a_preset_that_extends_another_wins_over_all_of_it(preset_file: Path) -> None:
-    """Even its default over the other's exact id: what makes the variant must hold everywhere."""
+def test_extending_preset_wins_over_its_base(preset_file: Path) -> None:
+    """Even its default wins over an exact id of the base: the values of a variant hold everywhere."""
     extend(
         preset_file,
         "bar",
@@ -127,15 +127,15 @@ def test_a_preset_that_extends_another_wins_over_all_of_it(preset_file: Path) ->
     assert presets.preset("foo", "CartPole-v1")["learning_rate"] == 3.0
 
 
-def test_an_algorithm_without_presets_can_be_extended(preset_file: Path) -> None:
+def test_extends_algorithm_without_presets(preset_file: Path) -> None:
     extend(preset_file, "bar", 'extends = "baz"\n[default]\nlearning_rate = 7.0')
     assert presets.preset("bar", "Cart") == {"learning_rate": 7.0}
 
 
 @pytest.mark.parametrize(
-    ("base", "sentence"),
+    ("base", "message"),
     [
-        ("nobody", r"bar\.toml extends 'nobody': no algorithm 'nobody' is installed"),
+        ("absent", r"bar\.toml extends 'absent': no algorithm 'absent' is installed"),
         ("bar", r"bar\.toml extends 'bar' in a cycle: 'rlplug-foo/bar' extends 'rlplug-foo/bar'; remove one"),
         (
             "baz",
@@ -143,15 +143,15 @@ def test_an_algorithm_without_presets_can_be_extended(preset_file: Path) -> None
         ),
     ],
 )
-def test_a_preset_that_extends_what_it_cannot_says_so(preset_file: Path, base: str, sentence: str) -> None:
+def test_invalid_base_raises(preset_file: Path, base: str, message: str) -> None:
     extend(preset_file, "bar", f'extends = "{base}"')
     extend(preset_file, "baz", 'extends = "bar"')
-    with pytest.raises(PluginError, match=sentence):
+    with pytest.raises(PluginError, match=message):
         presets.preset("bar", "Cart")
 
 
-def test_usual_defaults_are_those_of_the_default_table(preset_file: Path) -> None:
-    """What `--help`, `info` and tuning show; ranges, types and help stay as they are."""
+def test_usual_defaults_come_from_the_default_table(preset_file: Path) -> None:
+    """`--help`, `info` and tuning show them; ranges, types and help do not change."""
     extend(preset_file, "bar", 'extends = "foo"\n[default]\nmax_grad_norm = 2')
     options = (
         Option("learning_rate", "float", 0.1, "step size", search=log(1e-4, 1.0)),
@@ -163,7 +163,7 @@ def test_usual_defaults_are_those_of_the_default_table(preset_file: Path) -> Non
     assert presets.usual("./x.py:Foo", options) == options
 
 
-OTHERS = """
+ENV_PRESETS = """
 ["Foggy-v*"]
 learning_rate = 7.0
 ["CartPole-v1"]
@@ -171,11 +171,11 @@ num_envs = 9
 """
 
 
-def test_a_package_of_environments_has_presets_for_anothers_algorithm(
+def test_environment_package_has_presets_for_other_algorithms(
     preset_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """For its own environments; a table for all of them is left out with a word."""
-    files = {"rlplug_fog/__init__.py": "1/0", "rlplug_fog/presets/foo.toml": OTHERS}
+    """For its own environments; a table for all environments is ignored with a warning."""
+    files = {"rlplug_fog/__init__.py": "1/0", "rlplug_fog/presets/foo.toml": ENV_PRESETS}
     write_distribution(tmp_path, "rlplug-fog", {"rlplug.envs": {"fog": "rlplug_fog.fog:Fog"}}, files)
     plugins.refresh()
     assert presets.preset("foo", "Foggy-v1")["learning_rate"] == 7.0

@@ -1,4 +1,4 @@
-"""A request has every option by dotted name, with its origin, and the environments that it names."""
+"""A request has each option by dotted name with its origin, and its environments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def make_net(space: object) -> object:
     return space
 
 
-def test_options_are_flat_and_apart_from_arguments_of_environments() -> None:
+def test_options_are_flat_and_separate_from_environment_arguments() -> None:
     options = {"seed": 3, "net": {"hidden": [8]}, "env": {"size": {"x": 1}}, "eval_env.size": 2}
     request = RunRequest.make("ppo", "CartPole-v1", options)
     assert request.values == {"seed": 3, "net.hidden": [8], "env.size.x": 1, "eval_env.size": 2}
@@ -29,7 +29,7 @@ def test_options_are_flat_and_apart_from_arguments_of_environments() -> None:
         request.algorithm = "a2c"  # type: ignore[misc]
 
 
-def test_evaluations_use_the_environment_of_training_unless_options_name_another() -> None:
+def test_evaluation_uses_training_environment_by_default() -> None:
     assert (request := RunRequest.make("ppo", "CartPole-v1", {})).eval_source is request.source
     assert RunRequest.make("ppo", "CartPole-v1", {"eval_env": "Other-v0"}).eval_source.name == "Other-v0"
     unnamed: Any = {"eval_env": lambda: gymnasium.make("CartPole-v1")}
@@ -37,7 +37,7 @@ def test_evaluations_use_the_environment_of_training_unless_options_name_another
         _ = RunRequest.make("ppo", "CartPole-v1", unnamed).eval_source
 
 
-def test_a_function_is_recorded_by_its_import_path() -> None:
+def test_records_function_by_its_import_path() -> None:
     request = RunRequest.make("ppo", "CartPole-v1", {"net": {"factory": make_net}})
     assert request.values["net.factory"].endswith(f"{Path(__file__).stem}:make_net")
     with pytest.raises(UsageError, match=r"net\.factory: lambda is a lambda"):
@@ -48,7 +48,7 @@ def test_a_function_is_recorded_by_its_import_path() -> None:
     ("options", "origins", "number"),
     [({}, None, 3), ({"num_envs": 2}, None, 2), ({"num_envs": 2}, {"num_envs": "preset"}, 3)],
 )
-def test_an_object_keeps_its_number_of_environments_unless_the_user_says_another(
+def test_vector_env_keeps_its_number_of_environments_by_default(
     options: dict[str, Any], origins: dict[str, str] | None, number: int
 ) -> None:
     env = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")

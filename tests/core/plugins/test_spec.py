@@ -1,4 +1,4 @@
-"""What `--wrap` asks for is around the environment in training, evaluation, workers, resumes and loaded policies."""
+"""The wrappers of `--wrap` are used in training, evaluation, workers, resumes and loaded policies."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def trained(out: Path, name: str = "run", **options: Any) -> Run:
+def train_run(out: Path, name: str = "run", **options: Any) -> Run:
     return train(TINY, CHAIN, {**OPTIONS, **options}, out=out, name=name, hooks=False)
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return trained(tmp_path_factory.mktemp("runs"))
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train_run(tmp_path_factory.mktemp("runs"))
 
 
-# What is typed.
+# Parsing.
 
 
 @for_each(
@@ -63,21 +63,21 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
     ],
 )
 @for_each("name", [AGED, "tests.core.wraps:Aged"])
-def test_options_stand_behind_the_name(name: str, options: str, values: dict[str, Any]) -> None:
-    wrapping = WrapperSpec.parse(name + options)
-    assert {key: getattr(wrapping.config, key) for key in values} == values
-    assert wrapping.words == name + options
+def test_parses_options_after_the_name(name: str, options: str, values: dict[str, Any]) -> None:
+    spec = WrapperSpec.parse(name + options)
+    assert {key: getattr(spec.config, key) for key in values} == values
+    assert spec.words == name + options
 
 
-def test_a_relative_path_becomes_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a resume finds it from elsewhere."""
+def test_relative_path_becomes_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resume finds it from another directory."""
     monkeypatch.chdir(HERE.parent)
     assert WrapperSpec.parse("./wraps.py:Aged:step=2").words == f"{AGED}:step=2"
     assert Plan.make(TINY, CHAIN, {"wrap": ["./wraps.py:Aged"]}).flat["wrap"] == [AGED]
 
 
 @for_each(
-    "words, error, said",
+    "argument, error, message",
     [
         (
             f"{AGED}:steps=2",
@@ -100,13 +100,13 @@ def test_a_relative_path_becomes_absolute(monkeypatch: pytest.MonkeyPatch) -> No
         (f"{HERE}:HALVES", PluginError, r"is not a class; a wrapper must be one"),
     ],
 )
-def test_unusable_arguments_are_refused_before_anything_is_made(words: str, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
-        Plan.make(TINY, CHAIN, {"wrap": [words]})
+def test_invalid_arguments_raise(argument: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Plan.make(TINY, CHAIN, {"wrap": [argument]})
 
 
-class Closing(Chain):
-    """Says when it is closed."""
+class Closable(Chain):
+    """Records that it is closed."""
 
     closed = False
 
@@ -115,28 +115,28 @@ class Closing(Chain):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         (
             "CannotBuild",
-            r"wrapper '.*CannotBuild' cannot be put around Closing: ValueError: not today; --traceback shows",
+            r"wrapper '.*CannotBuild' cannot be put around Closable: ValueError: not today; --traceback shows",
         ),
         ("NoSpec", r"wrapper '.*NoSpec' made no environment: it has no 'spec'"),
     ],
 )
-def test_a_wrapper_that_fails_is_named_and_the_environment_closed(name: str, said: str) -> None:
-    env, inner = Closing(2), WrapperSpec.parse(f"{HERE}:RecordsClose")
+def test_failing_wrapper_is_named_and_environments_close(name: str, message: str) -> None:
+    env, inner = Closable(2), WrapperSpec.parse(f"{HERE}:RecordsClose")
     lasting: Any = inner.wrapper
     lasting.closed.clear()
-    with pytest.raises(PluginError, match=said):
+    with pytest.raises(PluginError, match=message):
         wrap_env(env, [inner, WrapperSpec.parse(f"{HERE}:{name}")])
     assert env.closed
     assert lasting.closed == [env.spec.id]
 
 
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
-def test_an_environment_is_closed_where_what_is_made_of_it_fails(error: type[BaseException]) -> None:
-    env = Closing(2)
+def test_closes_environment_on_error(error: type[BaseException]) -> None:
+    env = Closable(2)
     with close_on_error(env):
         pass
     assert not env.closed
@@ -145,39 +145,39 @@ def test_an_environment_is_closed_where_what_is_made_of_it_fails(error: type[Bas
     assert env.closed
 
 
-def test_the_option_is_repeated_because_its_values_hold_commas() -> None:
+def test_option_is_repeated_because_values_have_commas() -> None:
     (option,) = (option for option in schema(RunOptions) if option.name == "wrap")
     assert option.type == "repeated"
     assert parse(option, "a:x=1,y=2") == ["a:x=1,y=2"]
     assert parse(option, "none") == []
 
 
-# What becomes of it.
+# Runs.
 
 
-def test_the_first_one_is_innermost() -> None:
+def test_first_wrapper_is_innermost() -> None:
     plan = Plan.make(TINY, CHAIN, {"wrap": [AGED, TENFOLD]})
     env: Any = plan.make_env(3)
-    assert [type(one).__name__ for one in (env, env.env, env.env.env)] == ["Tenfold", "Aged", "Chain"]
+    assert [type(layer).__name__ for layer in (env, env.env, env.env.env)] == ["Tenfold", "Aged", "Chain"]
     assert (env.spec.num_envs, env.spec.obs.shape) == (3, (6,))
 
 
-def test_a_plan_made_anew_from_its_values_is_the_same() -> None:
-    """As workers and a resume make it."""
+def test_plan_from_its_values_is_equal() -> None:
+    """Workers and resumes make such plans."""
     plan = Plan.make(TINY, CHAIN, OPTIONS)
-    again = Plan.make(plan.algorithm, plan.env, plan.flat)
-    assert [one.words for one in again.wrappings] == [one.words for one in plan.wrappings]
-    assert [one.config for one in again.wrappings] == [one.config for one in plan.wrappings]
-    assert again.flat == plan.flat
+    copy = Plan.make(plan.algorithm, plan.env, plan.flat)
+    assert [spec.words for spec in copy.wrappings] == [spec.words for spec in plan.wrappings]
+    assert [spec.config for spec in copy.wrappings] == [spec.config for spec in plan.wrappings]
+    assert copy.flat == plan.flat
 
 
-def test_training_and_evaluation_see_the_wrapped_environment(done: Run) -> None:
-    """Six features instead of five; and returns, which lie between 0 and 1, as the environment gave them."""
-    assert done.config["options"]["wrap"] == [TENFOLD, f"{AGED}:step=0.5"]
-    assert done.config["origins"]["wrap"] == "option"
-    weights = Checkpoints(done.directory.checkpoints_path).load(["final"])[1]["learner"]
+def test_training_and_evaluation_use_the_wrappers(finished_run: Run) -> None:
+    """Six features instead of five; the returns, from 0 to 1, are those of the environment."""
+    assert finished_run.config["options"]["wrap"] == [TENFOLD, f"{AGED}:step=0.5"]
+    assert finished_run.config["origins"]["wrap"] == "option"
+    weights = Checkpoints(finished_run.directory.checkpoints_path).load(["final"])[1]["learner"]
     assert any(np.shape(leaf)[-1:] == (6,) for leaf in _leaves(weights))
-    assert set(done.evaluate(20).returns) <= {0.0, 1.0}
+    assert set(finished_run.evaluate(20).returns) <= {0.0, 1.0}
 
 
 def _leaves(tree: Any) -> Iterator[Any]:
@@ -188,31 +188,32 @@ def _leaves(tree: Any) -> Iterator[Any]:
             yield value
 
 
-def test_a_resumed_run_ends_with_the_same_bits(done: Run, tmp_path: Path) -> None:
+def test_resumed_run_is_exact(finished_run: Run, tmp_path: Path) -> None:
     sys.modules[plugins.algorithm(TINY).__module__].countdown[0] = 7
     with pytest.raises(Interrupted):
-        trained(tmp_path)
+        train_run(tmp_path)
     countdown[0] = 0
     run = resume(Run(RunDirectory.open(tmp_path / "run")), hooks=False)
-    one, other = (Checkpoints(each.directory.checkpoints_path).load(["final"])[1] for each in (done, run))
+    paths = [each.directory.checkpoints_path for each in (finished_run, run)]
+    expected, resumed = (Checkpoints(path).load(["final"])[1] for path in paths)
     for component in ("learner", "actor", "buffer", "clock"):
-        assert_same(one[component], other[component])
-    assert "age" in one["actor"]["env"]
+        assert_same(expected[component], resumed[component])
+    assert "age" in expected["actor"]["env"]
 
 
 @pytest.mark.parametrize("inline", [True, False])
-def test_workers_wrap_likewise(tmp_path: Path, inline: bool) -> None:
-    run = trained(tmp_path, runner="async", inline=inline, workers=2)
+def test_workers_use_the_wrappers(tmp_path: Path, inline: bool) -> None:
+    run = train_run(tmp_path, runner="async", inline=inline, workers=2)
     assert run.status == "finished"
     components = Checkpoints(run.directory.checkpoints_path).load(["final"])[1]
     assert any(np.shape(leaf)[-1:] == (6,) for leaf in _leaves(components["learner"]))
 
 
-def test_a_loaded_policy_takes_the_bare_environment_s_observations(done: Run) -> None:
-    """And the wrappers see them in turn, until `reset` begins an episode."""
-    policy = load(done)
+def test_loaded_policy_takes_unwrapped_observations(finished_run: Run) -> None:
+    """The wrappers process them in turn, until `reset` starts an episode."""
+    policy = load(finished_run)
     obs = np.eye(5, dtype=np.float32)
-    actions = [policy(one) for one in obs]
+    actions = [policy(row) for row in obs]
     assert all(np.shape(action) == () for action in actions)
     aged: Any = policy._env
     assert aged.age.tolist() == [2.0]
@@ -225,12 +226,12 @@ def test_a_loaded_policy_takes_the_bare_environment_s_observations(done: Run) ->
 
 
 class Everything(Chain):
-    """Can do all that a wrapper passes on."""
+    """Has all methods that a wrapper forwards."""
 
-    limited = 0
+    max_steps = 0
 
     def limit(self, steps: int) -> None:
-        self.limited = steps
+        self.max_steps = steps
 
     def translate(self, action: Array) -> Array:
         return action + 5
@@ -250,7 +251,7 @@ class Bare:
         return action + 5
 
 
-def test_an_environment_that_inherits_nothing_has_the_defaults_and_its_own_methods() -> None:
+def test_completes_environment_without_base_class() -> None:
     bare: Any = Bare()
     env = complete(bare)
     assert env.translate(np.zeros(1)).tolist() == [5]  # type: ignore[attr-defined]
@@ -263,21 +264,21 @@ def test_an_environment_that_inherits_nothing_has_the_defaults_and_its_own_metho
         env.show(lambda opens, render: None)
     with pytest.raises(UsageError, match="cannot have 'level' set"):
         env.configure({"level": 1})
-    whole = Plain(Chain(2))
-    assert complete(whole) is whole
+    complete_env = Plain(Chain(2))
+    assert complete(complete_env) is complete_env
 
 
-def test_a_transform_forwards_everything() -> None:
-    below = Everything(2)
-    env = Plain(Plain(below))
+def test_transform_forwards_all_methods() -> None:
+    inner = Everything(2)
+    env = Plain(Plain(inner))
     assert isinstance(env, Env)
-    now = env.reset(1)
-    assert now.is_first.all()
-    np.testing.assert_array_equal(env.step(np.ones(2, np.int64)).obs, below.observe())
+    timestep = env.reset(1)
+    assert timestep.is_first.all()
+    np.testing.assert_array_equal(env.step(np.ones(2, np.int64)).obs, inner.observe())
     env.limit(7)
-    assert below.limited == 7
+    assert inner.max_steps == 7
     assert env.translate(np.zeros(1)).tolist() == [5]
-    assert env.source is below.spec
+    assert env.source is inner.spec
     obs = np.zeros((3, 5))
     assert env.observe(obs, np.zeros(3, np.bool_)) is obs
     fresh = Plain(Plain(Everything(2)))
@@ -285,7 +286,7 @@ def test_a_transform_forwards_everything() -> None:
     np.testing.assert_array_equal(fresh.step(np.ones(2, np.int64)).obs, env.step(np.ones(2, np.int64)).obs)
 
 
-def test_missing_attributes_of_inner_environments_are_harmless_or_named() -> None:
+def test_transform_of_environment_without_optional_methods() -> None:
     env = Plain(Chain(2))
     action = np.zeros(2)
     assert env.translate(action) is action
@@ -315,7 +316,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     plugins.refresh()
 
 
-def test_an_index_shows_a_wrapper_without_importing_it(site: Path) -> None:
+def test_index_describes_wrapper_without_import(site: Path) -> None:
     record = plugins.find("wrappers", "aged")
     assert indexing.write(record) == site / "rlplug_aged" / "index" / "aged.json"
     del sys.modules["rlplug_aged.aged"]
@@ -328,15 +329,15 @@ def test_an_index_shows_a_wrapper_without_importing_it(site: Path) -> None:
     assert indexing.drift(record) == ""
 
 
-def test_its_options_may_have_the_names_of_run_options(site: Path) -> None:
-    """They are typed behind its name."""
+def test_wrapper_may_have_options_of_runs(site: Path) -> None:
+    """Its options follow its name."""
     assert WrapperSpec.parse("aged:seed=3").config.seed == 3
     assert index.read(plugins.find("wrappers", "aged"))[1] == "it has no index"
     indexing.write(plugins.find("wrappers", "aged"))
     assert index.read(plugins.find("wrappers", "aged"))[1] == ""
 
 
-def test_two_contributions_of_one_name_cannot_share_an_index_file(site: Path) -> None:
+def test_two_plugins_of_one_name_cannot_share_an_index(site: Path) -> None:
     points = site / "rlplug_aged-1.0.dist-info" / "entry_points.txt"
     points.write_text(points.read_text().replace("aged-too", "aged"))
     plugins.refresh()
@@ -345,7 +346,7 @@ def test_two_contributions_of_one_name_cannot_share_an_index_file(site: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("environment", "name", "said"),
+    ("environment", "name", "message"),
     [
         ({}, "broken", r"wrapper 'broken' of rlplug-aged 1.0 cannot be loaded: SyntaxError"),
         (
@@ -356,17 +357,12 @@ def test_two_contributions_of_one_name_cannot_share_an_index_file(site: Path) ->
         ({"RLPLUG_PLUGINS": ""}, "rlplug-aged/aged", r"is disabled: RLPLUG_PLUGINS does not list it; remove it there"),
     ],
 )
-def test_one_that_cannot_be_used_says_why(
-    site: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], name: str, said: str
+def test_unusable_wrapper_raises(
+    site: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], name: str, message: str
 ) -> None:
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
     plugins.refresh()
-    with pytest.raises(PluginError, match=said) as caught:
+    with pytest.raises(PluginError, match=message) as caught:
         Plan.make(TINY, CHAIN, {"wrap": [name]})
     assert caught.value.exit_code == 3
-
-
-def test_a_wrong_name_is_answered_with_the_nearest(site: Path) -> None:
-    with pytest.raises(UsageError, match=r"no wrapper 'agd' is installed; did you mean 'aged'\?"):
-        Plan.make(TINY, CHAIN, {"wrap": ["agd"]})

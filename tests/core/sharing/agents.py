@@ -1,4 +1,4 @@
-"""A small shared agent of CartPole as files in memory, and a server that has files in memory."""
+"""Files of a small shared agent of CartPole, and a server of files in memory."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ Files = dict[str, bytes]
 
 
 def agent_files(**about: object) -> Files:
-    """The files of an agent without its manifest."""
+    """Return the files of an agent without its manifest."""
     torch.manual_seed(1)
     env = source_of("CartPole-v1").make(1)
     agent = PolicyAgent(PolicyNetwork(env.spec, Net(hidden=(8,))), Seeds(1))
-    said = {"env": "CartPole-v1", "algorithm": "ppo", "wrap": [], "step": 10, **about}
-    with TemporaryDirectory() as hidden:
-        folder = write(Path(hidden, "agent"), agent, env, said, "# ppo on CartPole-v1\n")
+    metadata = {"env": "CartPole-v1", "algorithm": "ppo", "wrap": [], "step": 10, **about}
+    with TemporaryDirectory() as directory:
+        folder = write(Path(directory, "agent"), agent, env, metadata, "# ppo on CartPole-v1\n")
         env.close()
         return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def with_manifest(files: Files) -> Files:
-    """The files with a manifest that lists them as they are."""
+    """Return the files with a manifest that lists them."""
     return {**files, MANIFEST: manifest_of(files, "ppo", "CartPole-v1", "rlplug run ppo CartPole-v1")}
 
 
 def change_json(files: Files, name: str, change: Callable[[dict[str, object]], object]) -> Files:
-    """The files with a change in one of JSON."""
+    """Return the files with a change in one JSON file."""
     value = json.loads(files[name])
     change(value)
     return {**files, name: json.dumps(value).encode()}

@@ -1,4 +1,4 @@
-"""Pull from a folder and an address: the same files, from the cache the second time, by hash if one is given."""
+"""Pulling from folders, addresses and the zoo, with the cache and hashes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.tables import for_each
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
@@ -38,32 +38,32 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("zoo:ppo/ALE/Pong-v5", True),
     ],
 )
-def test_source_words_are_no_paths(word: str, source: bool) -> None:
+def test_source_words_are_not_paths(word: str, source: bool) -> None:
     assert is_source(word) == source
     if source:
         assert parse(word).word == word
 
 
-def test_an_address_is_read_once(inside: Path) -> None:
+def test_reads_an_address_once(workdir: Path) -> None:
     files = with_manifest(agent_files())
     with serving(FileServer()) as server:
         server.files = {f"/ppo/{name}": data for name, data in files.items()}
         word = f"{server.address}/ppo"
         first = pull(word)
         assert {path.name: path.read_bytes() for path in first.iterdir()} == files
-        asked = len(server.asked)
+        requests = len(server.asked)
         assert load(word)([0.0] * 4) in (0, 1)
-        assert Run(word).evaluate(2, seed=1).mean == Run(put(inside / "a", files)).evaluate(2, seed=1).mean
-        assert len(server.asked) == asked  # from the cache
+        assert Run(word).evaluate(2, seed=1).mean == Run(put(workdir / "a", files)).evaluate(2, seed=1).mean
+        assert len(server.asked) == requests  # from the cache
         assert pull(word, refresh=True) == first
-        assert len(server.asked) == 2 * asked
+        assert len(server.asked) == 2 * requests
         server.files = {}
         with pytest.raises(UsageError, match="404"):
             pull(word, refresh=True)
-        assert (first / MANIFEST).is_file()  # a failure keeps the last files
+        assert (first / MANIFEST).is_file()  # a failure keeps the cached files
 
 
-def test_a_pin_accepts_one_agent_only(inside: Path) -> None:
+def test_hash_accepts_only_one_agent(workdir: Path) -> None:
     files = with_manifest(agent_files())
     with serving(FileServer()) as server:
         server.files = {f"/ppo/{name}": data for name, data in files.items()}
@@ -76,7 +76,7 @@ def test_a_pin_accepts_one_agent_only(inside: Path) -> None:
             pull(f"{word}#sha256=1")
 
 
-def test_the_manifest_is_written_last() -> None:
+def test_writes_manifest_last() -> None:
     """An interrupted push cannot be pulled."""
     with serving(FileServer()) as server:
         place_of(f"{server.address}/new").write(with_manifest(agent_files()))
@@ -84,8 +84,8 @@ def test_the_manifest_is_written_last() -> None:
         assert pull(f"{server.address}/new").is_dir()
 
 
-def test_an_export_is_not_a_run(inside: Path) -> None:
-    folder = put(inside / "agent", with_manifest(agent_files()))
+def test_export_is_not_a_run(workdir: Path) -> None:
+    folder = put(workdir / "agent", with_manifest(agent_files()))
     run = Run(folder)
     with pytest.raises(UsageError, match="leave out --checkpoint"):
         run.evaluate(1, checkpoint="step-1")
@@ -96,18 +96,18 @@ def test_an_export_is_not_a_run(inside: Path) -> None:
     with pytest.raises(UsageError, match="cannot be resumed"):
         resume(folder)
     with pytest.raises(UsageError, match="export already"):
-        run.export(inside / "again")
+        run.export(workdir / "again")
 
 
-def test_the_zoo_is_a_package(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zoo_is_a_package(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as absent:
         absent.setattr(places, "find_spec", lambda _: None)
         with pytest.raises(MissingPackage, match="pip install rlplug-zoo"):
             pull("zoo:ppo/CartPole-v1")
-    package = inside / "site" / "rlplug_zoo"
+    package = workdir / "site" / "rlplug_zoo"
     put(package, {"__init__.py": b"raise SystemExit\n"})  # it is never imported
     put(package / "agents" / "ppo" / "CartPole-v1", with_manifest(agent_files()))
-    monkeypatch.syspath_prepend(str(inside / "site"))
+    monkeypatch.syspath_prepend(str(workdir / "site"))
     assert load("zoo:ppo/CartPole-v1")([0.0] * 4) in (0, 1)
     with pytest.raises(UsageError, match="did you mean 'ppo/CartPole-v1'"):
         pull("zoo:ppo/CartPole-v0")
