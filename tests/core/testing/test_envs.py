@@ -1,4 +1,4 @@
-"""The small environments behave as they say, keep exact state, and punish whoever keeps their arrays too long."""
+"""The small environments have the documented returns and an exact state, and overwrite old arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS: list[type[Vector]] = [
 
 
 def choose(env: Vector, obs: Any, rng: np.random.Generator) -> Array:
-    """Random legal actions."""
+    """Return random legal actions."""
     if isinstance(env, multi_part_actions.MaskedDials):
         return lowest(obs)
     if not isinstance(env.spec.action, spaces.Discrete):
@@ -33,35 +33,36 @@ def choose(env: Vector, obs: Any, rng: np.random.Generator) -> Array:
     preference = rng.random((env.num_envs, int(env.spec.action.n)))  # type: ignore[attr-defined]
     if isinstance(obs, dict) and "action_mask" in obs:
         preference *= obs["action_mask"]
-    chosen: Array = preference.argmax(axis=1)
-    return chosen
+    action: Array = preference.argmax(axis=1)
+    return action
 
 
 def play(env: Vector, obs: Any, steps: int) -> tuple[list[Any], Any]:
-    rng, told = np.random.default_rng(1), []
+    rng, outputs = np.random.default_rng(1), []
     for _ in range(steps):
-        now = env.step(choose(env, obs, rng))
-        obs = tree_map(np.copy, now.obs)
-        told.append(repr((obs, now.final_obs, now.reward, now.terminated, now.truncated, now.is_first, now.episodes)))
-    return told, obs
+        timestep = env.step(choose(env, obs, rng))
+        obs = tree_map(np.copy, timestep.obs)
+        ends = (timestep.terminated, timestep.truncated, timestep.is_first, timestep.episodes)
+        outputs.append(repr((obs, timestep.final_obs, timestep.reward, *ends)))
+    return outputs, obs
 
 
 @for_each("kind", KINDS)
 def test_state_is_exact(kind: type[Vector]) -> None:
     env = kind(3)
     assert isinstance(env, Env)
-    now = env.reset(4)
-    told, obs = play(env, tree_map(np.copy, now.obs), 7)
+    timestep = env.reset(4)
+    outputs, obs = play(env, tree_map(np.copy, timestep.obs), 7)
     state = env.state_dict()
     expected, _ = play(env, obs, 20)
-    other = kind(3)
-    other.load_state_dict(state)
-    assert play(other, obs, 20)[0] == expected
-    assert "Episode" in "".join(told + expected)
+    resumed = kind(3)
+    resumed.load_state_dict(state)
+    assert play(resumed, obs, 20)[0] == expected
+    assert "Episode" in "".join(outputs + expected)
 
 
 @for_each("kind", KINDS)
-def test_the_space_describes_what_is_seen(kind: type[Vector]) -> None:
+def test_space_contains_the_observations(kind: type[Vector]) -> None:
     env = kind(2)
     obs = env.reset(0).obs
     for row in range(2):
@@ -72,24 +73,24 @@ def test_the_space_describes_what_is_seen(kind: type[Vector]) -> None:
 
 
 @for_each("kind", KINDS)
-def test_arrays_become_garbage_in_the_second_next_call(kind: type[Vector]) -> None:
+def test_arrays_are_overwritten_in_the_second_next_call(kind: type[Vector]) -> None:
     env = kind(2)
-    now = env.reset(0)
-    kept, copy = first_leaf(now.obs), first_leaf(now.obs).copy()
+    timestep = env.reset(0)
+    array, copy = first_leaf(timestep.obs), first_leaf(timestep.obs).copy()
     rng = np.random.default_rng(0)
-    now = env.step(choose(env, now.obs, rng))
-    np.testing.assert_array_equal(kept, copy)
-    env.step(choose(env, now.obs, rng))
-    assert not np.array_equal(kept, copy)
+    timestep = env.step(choose(env, timestep.obs, rng))
+    np.testing.assert_array_equal(array, copy)
+    env.step(choose(env, timestep.obs, rng))
+    assert not np.array_equal(array, copy)
 
 
 def totals(env: Vector, steps: int, act: Any) -> tuple[float, float]:
-    """Mean return of all episodes, and its standard error."""
-    now, found = env.reset(0), []
+    """Return the mean return of all episodes and its standard error."""
+    timestep, returns = env.reset(0), []
     for _ in range(steps):
-        now = env.step(act(now.obs))
-        found += [episode.total for episode in now.episodes]
-    return float(np.mean(found)), float(np.std(found) / np.sqrt(len(found)))
+        timestep = env.step(act(timestep.obs))
+        returns += [episode.total for episode in timestep.episodes]
+    return float(np.mean(returns)), float(np.std(returns) / np.sqrt(len(returns)))
 
 
 def test_chain_values() -> None:
@@ -100,41 +101,41 @@ def test_chain_values() -> None:
     right.reset(0)
     rewards = [float(right.step(np.ones(1, np.int64)).reward[0]) for _ in range(3)]
     assert rewards == [0, 0, 1]
-    now = right.step(np.ones(1, np.int64))
-    assert now.obs[0].tolist() == [0, 0, 0, 1, 0]
+    timestep = right.step(np.ones(1, np.int64))
+    assert timestep.obs[0].tolist() == [0, 0, 0, 1, 0]
 
 
 def test_truncated_never_terminates() -> None:
     env = envs.Truncated(1)
     env.reset(0)
     steps = [env.step(np.zeros(1, np.int64)) for _ in range(10)]
-    assert [bool(now.ended) for now in steps] == [False] * 9 + [True]
+    assert [bool(timestep.ended) for timestep in steps] == [False] * 9 + [True]
     assert bool(steps[-1].truncated[0])
     assert not steps[-1].terminated[0]
     assert steps[-1].episodes[0].total == 10
 
 
 @pytest.mark.parametrize(("kind", "length"), [(envs.Recall, 5), (envs.LongRecall, 12)])
-def test_recall_pays_memory_only(kind: type[envs.Recall], length: int) -> None:
+def test_recall_rewards_memory(kind: type[envs.Recall], length: int) -> None:
     env = kind(50)
-    now = env.reset(0)
-    cue, paid = now.obs["cue"][:, 0].copy(), np.zeros(50)
+    timestep = env.reset(0)
+    cue, rewards = timestep.obs["cue"][:, 0].copy(), np.zeros(50)
     for number in range(length):
-        assert (now.obs["asked"] == (number == length - 1)).all()
-        assert number == 0 or not now.obs["cue"].any()
-        now = env.step((cue > 0).astype(np.int64))
-        paid += now.reward
-    assert (paid == 1).all()
+        assert (timestep.obs["asked"] == (number == length - 1)).all()
+        assert number == 0 or not timestep.obs["cue"].any()
+        timestep = env.step((cue > 0).astype(np.int64))
+        rewards += timestep.reward
+    assert (rewards == 1).all()
     mean, error = totals(env, 100, lambda obs: np.ones(50, np.int64))
     assert abs(mean - 0.5) < 4 * error
 
 
-def test_masked_pays_the_lower_allowed_action_and_refuses_the_forbidden() -> None:
+def test_masked_rewards_the_lower_allowed_action() -> None:
     env = envs.Masked(4)
     assert totals(env, 8, lambda obs: obs["action_mask"].argmax(axis=1))[0] == 4
-    now = env.reset(0)
+    timestep = env.reset(0)
     with pytest.raises(ValueError, match="forbidden actions were taken in the rows"):
-        env.step(now.obs["action_mask"].argmin(axis=1))
+        env.step(timestep.obs["action_mask"].argmin(axis=1))
 
 
 def test_one_step_problems() -> None:
@@ -147,11 +148,11 @@ def test_one_step_problems() -> None:
 
 
 def lowest(obs: Any) -> Array:
-    """The lowest allowed position of each dial."""
+    """Return the lowest allowed position of each dial."""
     return np.stack([obs["action_mask"][:, :3].argmax(1), obs["action_mask"][:, 3:].argmax(1)], 1)
 
 
-def test_dials_and_switches_pay_for_each_part() -> None:
+def test_dials_and_switches_reward_each_part() -> None:
     assert totals(multi_part_actions.Dials(8), 9, lambda obs: obs.copy())[0] == 1
     assert totals(multi_part_actions.Switches(8), 9, lambda obs: obs.copy())[0] == 1
     assert totals(multi_part_actions.Switches(8), 9, lambda obs: 1 - obs)[0] == 0
@@ -160,7 +161,7 @@ def test_dials_and_switches_pay_for_each_part() -> None:
         assert abs(mean - chance) < 4 * error
 
 
-def test_masked_dials_pay_the_lowest_allowed_position_and_refuse_the_forbidden() -> None:
+def test_masked_dials_reward_the_lowest_allowed_position() -> None:
     env = multi_part_actions.MaskedDials(4)
     assert totals(env, 8, lowest)[0] == 4
     obs = env.reset(0).obs
@@ -168,9 +169,9 @@ def test_masked_dials_pay_the_lowest_allowed_position_and_refuse_the_forbidden()
         env.step(np.stack([obs["action_mask"][:, :3].argmin(1), obs["action_mask"][:, 3:].argmax(1)], 1))
 
 
-def test_a_panel_pays_for_each_part() -> None:
-    def doing(button: int = 0, levers: float = 0.0, dials: int = 0, switches: int = 0) -> float:
-        """The return of what is right, but for what is added."""
+def test_panel_rewards_each_part() -> None:
+    def mean_return(button: int = 0, levers: float = 0.0, dials: int = 0, switches: int = 0) -> float:
+        """Return the mean return of right actions plus the given errors."""
 
         def act(obs: Any) -> Array:
             places = obs["places"]
@@ -180,9 +181,9 @@ def test_a_panel_pays_for_each_part() -> None:
 
         return totals(multi_part_actions.Panel(8), 9, act)[0]
 
-    assert doing() == pytest.approx(3)
-    assert [doing(button=1), doing(dials=1), doing(switches=1)] == pytest.approx([2, 2, 2])
-    assert doing(levers=0.1) == pytest.approx(3 - 0.01)
+    assert mean_return() == pytest.approx(3)
+    assert [mean_return(button=1), mean_return(dials=1), mean_return(switches=1)] == pytest.approx([2, 2, 2])
+    assert mean_return(levers=0.1) == pytest.approx(3 - 0.01)
 
     def idle(obs: Any) -> Array:
         action = sample(multi_part_actions.Panel.action, 100)
@@ -193,7 +194,7 @@ def test_a_panel_pays_for_each_part() -> None:
     assert abs(mean - 7 / 6) < 4 * error
 
 
-def test_crashing_raises_when_it_says() -> None:
+def test_crashing_raises_after_20_steps() -> None:
     env = envs.Crashing(1)
     env.reset(0)
     for _ in range(20):
@@ -226,6 +227,6 @@ for name in ("Exiting", "CrashingWorker", "Hanging"):
 """
 
 
-def test_faults_strike_worker_processes_only() -> None:
+def test_faults_happen_only_in_worker_processes() -> None:
     process = subprocess.run([sys.executable, "-c", WORKERS], capture_output=True, text=True, check=True)
     assert process.stdout.split() == ["Exiting", "7", "CrashingWorker", "1", "Hanging", "None"]

@@ -1,4 +1,4 @@
-"""Every way in which code waits for a device is counted, and nothing else."""
+"""HostReads counts each operation that waits for a device, and no other."""
 
 import numpy as np
 import torch
@@ -8,8 +8,8 @@ from rlplug_core.testing.host_reads import HostReads
 TENSOR = torch.arange(3.0)
 
 
-def test_every_read_is_counted() -> None:
-    ways = {
+def test_counts_each_read() -> None:
+    functions = {
         "item": lambda: TENSOR[0].item(),
         "bool": lambda: bool(TENSOR[0] > 0),
         "float": lambda: float(TENSOR[0]),
@@ -22,16 +22,16 @@ def test_every_read_is_counted() -> None:
         "mask": lambda: TENSOR[TENSOR > 1],
         "index": lambda: range(9)[torch.tensor(2)],
     }
-    uncounted = []
-    for name, way in ways.items():
+    missing = []
+    for name, function in functions.items():
         with HostReads() as reads:
-            way()
+            function()
         if not reads.counts:
-            uncounted.append(name)
-    assert uncounted == []
+            missing.append(name)
+    assert missing == []
 
 
-def test_work_on_the_device_is_not_counted() -> None:
+def test_does_not_count_work_on_the_device() -> None:
     with HostReads() as reads:
         total = torch.where(TENSOR > 1, TENSOR, 0).sum()
         store = torch.zeros(2, 3)

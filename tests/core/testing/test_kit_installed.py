@@ -27,13 +27,14 @@ class Mine(Tiny):
 '''
 GOOD = {"rlplug_mine/__init__.py": "", "rlplug_mine/mine.py": ALGORITHM}
 INSTALLED = ("entry-point", "index", "presets", "import-light", "import-quiet")
+SKIPPED = {"index": "skipped", "presets": "skipped"}
 
 Install = Callable[..., None]
 
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Installs one distribution, with an algorithm 'mine', from its files."""
+    """Return a function that installs a distribution with an algorithm 'mine'."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def write(files: dict[str, str], requires: tuple[str, ...] = ("rlplug-core>=0.1,<1",)) -> None:
@@ -56,7 +57,7 @@ def message(name: str) -> str:
     return next(check for check in checks("mine") if check.name == name).outcome().message
 
 
-def test_a_right_distribution_passes(install: Install, tmp_path: Path) -> None:
+def test_right_distribution_passes(install: Install, tmp_path: Path) -> None:
     install(
         {
             **GOOD,
@@ -67,19 +68,19 @@ def test_a_right_distribution_passes(install: Install, tmp_path: Path) -> None:
     assert outcomes() == dict.fromkeys(INSTALLED, "passed")
 
 
-def test_presets_for_all_environments_are_part_of_what_is_examined(install: Install) -> None:
+def test_examines_with_presets_for_all_environments(install: Install) -> None:
     install({**GOOD, "rlplug_mine/presets/mine.toml": "[default]\nlearning_rate = 0.1\nnum_envs = 4\n"})
     examination = checks("mine")[0].examination
     assert (examination.subject.config.learning_rate, examination.subject.config.n_steps) == (0.1, 4)
 
 
-def test_a_distribution_without_a_requirement_on_core(install: Install) -> None:
+def test_missing_requirement_of_core_fails(install: Install) -> None:
     install(GOOD, requires=())
-    assert outcomes() == {**dict.fromkeys(INSTALLED, "passed"), **skipped(), "entry-point": "failed"}
+    assert outcomes() == {**dict.fromkeys(INSTALLED, "passed"), **SKIPPED, "entry-point": "failed"}
     assert "rlplug-mine does not require rlplug-core" in message("entry-point")
 
 
-def test_an_index_of_other_code(install: Install, tmp_path: Path) -> None:
+def test_outdated_index_fails(install: Install, tmp_path: Path) -> None:
     install(GOOD)
     path = indexing.write(find("algorithms", "mine"))
     path.write_text(json.dumps({**json.loads(path.read_text()), "summary": "Something else."}))
@@ -88,18 +89,18 @@ def test_an_index_of_other_code(install: Install, tmp_path: Path) -> None:
     assert "write it with: rlplug index rlplug-mine" in message("index")
 
 
-def test_an_index_from_another_core_is_no_fault_of_the_plugin(install: Install) -> None:
+def test_index_of_another_core_is_skipped(install: Install) -> None:
     install(GOOD)
     path = indexing.write(find("algorithms", "mine"))
     data = json.loads(path.read_text())
     path.write_text(json.dumps({**data, "modules": {**data["modules"], "rlplug_core.nets.net": "0"}}))
     plugins.refresh()
     assert message("index").startswith("its index was made with another version of rlplug_core.nets.net; rlplug does")
-    assert outcomes() == {**dict.fromkeys(INSTALLED, "passed"), **skipped()}
+    assert outcomes() == {**dict.fromkeys(INSTALLED, "passed"), **SKIPPED}
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "pattern"),
     [
         ("[default]\nlr = 0.1\n", r"table 'default': mine has no option 'lr'"),
         (
@@ -108,40 +109,36 @@ def test_an_index_from_another_core_is_no_fault_of_the_plugin(install: Install) 
         ),
     ],
 )
-def test_presets_that_do_not_fit(install: Install, text: str, said: str) -> None:
+def test_wrong_presets_fail(install: Install, text: str, pattern: str) -> None:
     install({**GOOD, "rlplug_mine/presets/mine.toml": text})
     assert outcomes() == {**dict.fromkeys(INSTALLED, "passed"), "index": "skipped", "presets": "failed"}
-    assert re.search(said, message("presets"))
+    assert re.search(pattern, message("presets"))
 
 
-def test_a_package_that_imports_torch(install: Install) -> None:
+def test_import_of_torch_fails(install: Install) -> None:
     install({**GOOD, "rlplug_mine/__init__.py": "import torch\n"})
-    assert outcomes() == {**dict.fromkeys(INSTALLED, "passed"), **skipped(), "import-light": "failed"}
+    assert outcomes() == {**dict.fromkeys(INSTALLED, "passed"), **SKIPPED, "import-light": "failed"}
     assert "importing 'rlplug_mine' imports torch" in message("import-light")
 
 
-def test_a_package_that_prints(install: Install) -> None:
+def test_printing_on_import_fails(install: Install) -> None:
     install({**GOOD, "rlplug_mine/mine.py": f"print('welcome')\n{ALGORITHM}"})
-    assert outcomes() == {**dict.fromkeys(INSTALLED, "passed"), **skipped(), "import-quiet": "failed"}
+    assert outcomes() == {**dict.fromkeys(INSTALLED, "passed"), **SKIPPED, "import-quiet": "failed"}
     assert "'welcome'" in message("import-quiet")
 
 
-def test_a_broken_plugin_is_reported_as_such(install: Install) -> None:
+def test_broken_plugin_raises(install: Install) -> None:
     install({**GOOD, "rlplug_mine/mine.py": "1 / 0\n"})
     with pytest.raises(PluginError, match="ZeroDivisionError"):
         checks("mine")[0]()
 
 
-def test_collecting_checks_imports_nothing_heavy(install: Install) -> None:
+def test_collecting_checks_imports_no_large_package(install: Install) -> None:
     install(GOOD)
     script = (
         "import sys; from rlplug_core.testing import checks; checks('mine');"
         "print(*{'torch', 'numpy', 'gymnasium', 'pytest', 'rlplug_mine'} & set(sys.modules))"
     )
     path = {"PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", script], env=path, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
-
-
-def skipped() -> dict[str, str]:
-    return {"index": "skipped", "presets": "skipped"}
+    process = subprocess.run([sys.executable, "-c", script], env=path, capture_output=True, text=True, check=True)
+    assert process.stdout.split() == []

@@ -1,4 +1,4 @@
-"""The kit for other kinds of plugins: right ones pass, each wrong one fails the check made for it."""
+"""Checks of other kinds of plugins: right ones pass, and each wrong one fails its check."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ HERE = Path(__file__).resolve()
 
 
 class TooLarge(Continuous):
-    """Shows what is not in its space."""
+    """Returns observations outside of its space."""
 
     def observe(self) -> Array:
         return 3 * super().observe()
 
 
 class Doubtful(Chain):
-    """Its ends are both kinds at once."""
+    """Its episodes are terminated and truncated at once."""
 
     def step(self, action: Array) -> Timestep:
-        now = super().step(action)
-        now.truncated |= now.terminated
-        return now
+        timestep = super().step(action)
+        timestep.truncated |= timestep.terminated
+        return timestep
 
 
 class Uncounted(Chain):
@@ -60,13 +60,13 @@ class Uncounted(Chain):
 
 
 class Forbidding(Masked):
-    """Forbids everything now and then, though its episode goes on."""
+    """Sometimes forbids all actions, although its episode continues."""
 
     def observe(self) -> Obs:
-        seen = super().observe()
-        assert isinstance(seen, dict)
-        seen[MASK][self.state["length"] == 1] = 0
-        return seen
+        obs = super().observe()
+        assert isinstance(obs, dict)
+        obs[MASK][self.state["length"] == 1] = 0
+        return obs
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         forbidden = self.state["forbidden"]
@@ -74,7 +74,7 @@ class Forbidding(Masked):
 
 
 class Haphazard(Continuous):
-    """Draws from a generator that no seed reaches."""
+    """Draws from a generator that it does not seed."""
 
     hidden: Any = np.random.default_rng()
 
@@ -84,17 +84,17 @@ class Haphazard(Continuous):
 
 
 class Reuses(Chain):
-    """Hands out one array again and again."""
+    """Returns the same array in each step."""
 
     def step(self, action: Array) -> Timestep:
-        now = super().step(action)
-        kept = self.__dict__.setdefault("kept", np.zeros_like(now.obs))
-        kept[:] = now.obs
-        return with_obs(now, kept, now.final_obs)
+        timestep = super().step(action)
+        buffer = self.__dict__.setdefault("buffer", np.zeros_like(timestep.obs))
+        buffer[:] = timestep.obs
+        return with_obs(timestep, buffer, timestep.final_obs)
 
 
 class Amnesiac(Chain):
-    """Its state lacks how long an episode is."""
+    """Its state lacks the length of the episode."""
 
     def state_dict(self) -> State:
         state = super().state_dict()
@@ -103,39 +103,39 @@ class Amnesiac(Chain):
 
 
 class Writes(Transform):
-    """Scales observations where they lie."""
+    """Scales observations in place."""
 
     def step(self, action: Array) -> Timestep:
-        now = self.env.step(action)
-        now.obs[:] = now.obs * 0.5
-        return now
+        timestep = self.env.step(action)
+        timestep.obs[:] = timestep.obs * 0.5
+        return timestep
 
 
 class Credits(Transform):
-    """Reports the returns that it made up."""
+    """Reports invented returns."""
 
     def step(self, action: Array) -> Timestep:
-        now = self.env.step(action)
-        return replace(now, episodes=[replace(one, total=one.total + 1) for one in now.episodes])
+        timestep = self.env.step(action)
+        return replace(timestep, episodes=[replace(episode, total=episode.total + 1) for episode in timestep.episodes])
 
 
 class Blinkered(Transform):
-    """Halves what training sees, and not what evaluations see."""
+    """Halves observations in training, and not in evaluations."""
 
     def reset(self, seed: int) -> Timestep:
-        now = self.env.reset(seed)
-        return with_obs(now, now.obs * 0.5, now.obs * 0.5)
+        timestep = self.env.reset(seed)
+        return with_obs(timestep, timestep.obs * 0.5, timestep.obs * 0.5)
 
     def step(self, action: Array) -> Timestep:
-        now = self.env.step(action)
-        return with_obs(now, now.obs * 0.5, now.final_obs * 0.5)
+        timestep = self.env.step(action)
+        return with_obs(timestep, timestep.obs * 0.5, timestep.final_obs * 0.5)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
         return super().observe(obs, is_first)
 
 
 class Insatiable(Centered):
-    """Goes on learning once it is frozen."""
+    """Continues to learn when it is frozen."""
 
     def freeze(self, state: State) -> None:
         super().freeze(state)
@@ -181,14 +181,14 @@ class GlobalNoise(RightWalk):
 
 
 class OneDraw(RightWalk):
-    """Starts all rows alike."""
+    """Starts all rows in the same state."""
 
     def start(self, draw: DeviceGenerator) -> Rows:
         return {"place": (2 * draw.random((1, 1)) - 1).expand(self.num_envs, 1).clone()}
 
 
 class Asks(RightWalk):
-    """Asks the device for a number."""
+    """Waits for a number from the device."""
 
     def advance(self, rows: Rows, action: torch.Tensor, draw: DeviceGenerator) -> Moved:
         if rows["place"].max().item() > 100:
@@ -217,7 +217,7 @@ class NoFinal(RightWalk):
 
 
 class NeverResets(RightWalk):
-    """Says that it resets rows, and continues their episodes."""
+    """Reports resets of rows, and continues their episodes."""
 
     def step(self, action: torch.Tensor) -> Any:
         rows = self.rows
@@ -247,61 +247,59 @@ WRONG_WRAPPERS = {
 }  # fmt: skip
 
 
-def broken(checks: Any) -> dict[str, str]:
+def failures(checks: Any) -> dict[str, str]:
     return {check.name: check.outcome().message for check in checks if check.outcome().broken}
 
 
-def test_a_right_world_of_tensors_passes() -> None:
+def test_right_tensor_world_passes() -> None:
     outcomes = {check.name: check.outcome() for check in env_checks(f"{HERE}:RightWalk")}
-    assert {name: each.status for name, each in outcomes.items() if each.status != "passed"} == {
+    assert {name: outcome.status for name, outcome in outcomes.items() if outcome.status != "passed"} == {
         "env-unknown": "skipped"
     }
 
 
 @pytest.mark.parametrize("probe", [Chain, Continuous, Masked, Panel])
-def test_a_right_environment_passes(probe: type[Env]) -> None:
-    assert broken(env_checks(f"{probe.__module__}:{probe.__qualname__}")) == {}
+def test_right_environment_passes(probe: type[Env]) -> None:
+    assert failures(env_checks(f"{probe.__module__}:{probe.__qualname__}")) == {}
 
 
 @pytest.mark.parametrize(
     ("id", "error"), [("NoneSuch-v9", UnknownEnv), ("envpool:CartPole-v1", MissingPackage)], ids=["unknown", "missing"]
 )
-def test_an_unknown_environment_ends_the_checks(
-    id: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(name: str, num_envs: int) -> Env:
+def test_unknown_environment_ends_the_checks(id: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str, num_envs: int) -> Env:
         raise error(name)
 
-    monkeypatch.setattr(env_subject, "make_env", refused)
+    monkeypatch.setattr(env_subject, "make_env", fail)
     with pytest.raises(error):
         env_checks(id)[0].outcome()
 
 
 @pytest.mark.parametrize("name", WRONG_ENVS)
-def test_a_wrong_environment_fails_the_check_made_for_it(name: str) -> None:
-    assert list(broken(env_checks(f"{HERE}:{name}"))) == [WRONG_ENVS[name]]
+def test_wrong_environment_fails_its_check(name: str) -> None:
+    assert list(failures(env_checks(f"{HERE}:{name}"))) == [WRONG_ENVS[name]]
 
 
 @pytest.mark.parametrize(
-    ("name", "check", "told"),
+    ("name", "check", "message"),
     [
         ("SharesState", "env-device", "a later step changes 'final_obs' of step 0"),
         ("NoFinal", "env-spaces", "info had no 'final_obs'"),
         ("Elsewhere", "env-spaces", "its reward is of type ndarray"),
     ],
 )
-def test_a_wrong_world_of_tensors_is_told_why(name: str, check: str, told: str) -> None:
-    assert told in broken(env_checks(f"{HERE}:{name}"))[check]
+def test_wrong_tensor_world_gets_a_message(name: str, check: str, message: str) -> None:
+    assert message in failures(env_checks(f"{HERE}:{name}"))[check]
 
 
 @pytest.mark.parametrize("name", ["Aged:step=0.5", "Tenfold", "Centered"])
-def test_a_right_wrapper_passes(name: str) -> None:
-    assert broken(wrapper_checks(f"{WRAPS}:{name}")) == {}
+def test_right_wrapper_passes(name: str) -> None:
+    assert failures(wrapper_checks(f"{WRAPS}:{name}")) == {}
 
 
 @pytest.mark.parametrize("name", WRONG_WRAPPERS)
-def test_a_wrong_wrapper_fails_the_check_made_for_it(name: str) -> None:
-    assert WRONG_WRAPPERS[name] in broken(wrapper_checks(f"{HERE}:{name}"))
+def test_wrong_wrapper_fails_its_check(name: str) -> None:
+    assert WRONG_WRAPPERS[name] in failures(wrapper_checks(f"{HERE}:{name}"))
 
 
 RIGHT_HOOK = (
@@ -338,17 +336,17 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 def test_right_hooks_pass(install: Callable[[str], None]) -> None:
     install(RIGHT_HOOK)
-    assert broken(hook_checks("rlplug-talk")) == {}
+    assert failures(hook_checks("rlplug-talk")) == {}
 
 
-@pytest.mark.parametrize("wanted", WRONG_HOOKS)
-def test_wrong_hooks_fail_the_check_made_for_them(wanted: str, install: Callable[[str], None]) -> None:
-    install(WRONG_HOOKS[wanted])
-    assert list(broken(hook_checks("rlplug-talk"))) == [wanted]
+@pytest.mark.parametrize("check", WRONG_HOOKS)
+def test_wrong_hooks_fail_their_check(check: str, install: Callable[[str], None]) -> None:
+    install(WRONG_HOOKS[check])
+    assert list(failures(hook_checks("rlplug-talk"))) == [check]
 
 
 class Counts:
-    """Stops after five evaluations that are no better, and takes the level from how often it was told."""
+    """Stops after thirty evaluations, and sets a level by their number."""
 
     reason = ""
 
@@ -426,18 +424,18 @@ WRONG_CONTROLLERS = {
 
 
 @pytest.mark.parametrize("name", [f"{HERE}:Counts", "early-stopping:patience=3", "plateau", "target-return:target=15"])
-def test_a_right_controller_passes(name: str) -> None:
-    assert broken(controller_checks(name)) == {}
+def test_right_controller_passes(name: str) -> None:
+    assert failures(controller_checks(name)) == {}
 
 
 @for_each("name", WRONG_CONTROLLERS)
-def test_a_wrong_controller_fails_the_check_made_for_it(name: str) -> None:
-    found = broken(controller_checks(f"{HERE}:{name}"))
+def test_wrong_controller_fails_its_checks(name: str) -> None:
+    found = failures(controller_checks(f"{HERE}:{name}"))
     assert {*found} == WRONG_CONTROLLERS[name]
-    assert all(len(said) > 30 for said in found.values())
+    assert all(len(message) > 30 for message in found.values())
 
 
-def test_the_documentation_lists_the_checks_of_all_kinds() -> None:
+def test_documentation_lists_the_checks_of_all_kinds() -> None:
     page = (HERE.parents[3] / "docs" / "plugins" / "conformance.md").read_text(encoding="utf-8")
-    listed = dict(re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", page, re.MULTILINE))
-    assert {rule.name: rule.summary for rules in KINDS.values() for rule in rules} == listed
+    documented = dict(re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", page, re.MULTILINE))
+    assert {rule.name: rule.summary for rules in KINDS.values() for rule in rules} == documented

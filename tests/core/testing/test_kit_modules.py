@@ -1,4 +1,4 @@
-"""Checks of memories and networks: the right ones pass, and each planted wrong one is seen by its check."""
+"""Checks of memories and networks: right ones pass, and each wrong one fails its check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.tables import for_each
 
 
 class Mean(Memory):
-    """Right: a running mean of features, and the last features in a part of their own."""
+    """Right: a running mean of features, and the last features in a separate part."""
 
     Config = Config
 
@@ -36,7 +36,7 @@ class Mean(Memory):
 
 
 class Leaky(Mean):
-    """Carries the last step in the module, over the end of the episode."""
+    """Keeps the last step in the module, beyond the end of the episode."""
 
     last: Any = 0.0
 
@@ -48,7 +48,7 @@ class Leaky(Mean):
 
 
 class Endless(Mean):
-    """Its sequences go over the ends of episodes."""
+    """Its sequences continue over the ends of episodes."""
 
     def unroll(self, features: Tensor, is_first: Tensor, before: Any, valid: Any = None) -> dict[str, Tensor]:
         return super().unroll(features, torch.zeros_like(is_first), before, valid)
@@ -115,7 +115,7 @@ def test_right_memories_pass(name: str) -> None:
 
 
 @for_each(
-    "name, check, sentence",
+    "name, check, message",
     [
         ("Leaky", "memory-episodes", "keep all of the memory in the state"),
         ("Endless", "memory-unroll", "with ends of episodes"),
@@ -128,9 +128,9 @@ def test_right_memories_pass(name: str) -> None:
         ("Detached", "memory-weights", ""),
     ],
 )
-def test_wrong_memories_are_seen(name: str, check: str, sentence: str) -> None:
+def test_wrong_memories_fail_their_check(name: str, check: str, message: str) -> None:
     found = failures(memory_checks(f"{__file__}:{name}"))
-    assert sentence in found[check]
+    assert message in found[check]
 
 
 class Right(nn.Module):
@@ -190,7 +190,7 @@ class Counting(Right):
         return super().forward(obs) + self.calls
 
 
-def _made(kind: type[Right]) -> Any:
+def _factory(kind: type[Right]) -> Any:
     def make(space: Any, net: Any) -> tuple[nn.Module, int]:
         if len(space.shape or ()) != 1:
             raise ValueError("vectors only")
@@ -200,12 +200,12 @@ def _made(kind: type[Right]) -> Any:
 
 
 right, batchwise, modal, own, unsaved, scribbling, counting = map(
-    _made, (Right, Batchwise, Modal, Own, Unsaved, Scribbling, Counting)
+    _factory, (Right, Batchwise, Modal, Own, Unsaved, Scribbling, Counting)
 )
 
 
-def none(space: Any, net: Any) -> None:
-    raise ValueError("never")
+def never(space: Any, net: Any) -> None:
+    raise ValueError("no space fits")
 
 
 @for_each("name", ["impala-cnn", f"{__file__}:right"])
@@ -214,7 +214,7 @@ def test_right_networks_pass(name: str) -> None:
 
 
 @for_each(
-    "name, check, sentence",
+    "name, check, message",
     [
         ("batchwise", "network-rows", "depend on the other rows in training mode"),
         ("modal", "network-rows", "do not normalize over the batch"),
@@ -222,15 +222,15 @@ def test_right_networks_pass(name: str) -> None:
         ("unsaved", "network-weights", "register buffers and parameters"),
         ("scribbling", "network-outputs", "changes its input 'obs' in place"),
         ("counting", "network-calls", "two calls with the same observations of a vector"),
-        ("none", "network-outputs", "takes none of the kit's observations"),
+        ("never", "network-outputs", "takes none of the kit's observations"),
     ],
 )
-def test_wrong_networks_are_seen(name: str, check: str, sentence: str) -> None:
+def test_wrong_networks_fail_their_check(name: str, check: str, message: str) -> None:
     found = failures(network_checks(f"{__file__}:{name}"))
-    assert sentence in found[check]
+    assert message in found[check]
 
 
-def test_names_that_there_are_not_are_refused() -> None:
+def test_unknown_name_fails_the_first_check() -> None:
     (first, *rest) = (check.outcome() for check in memory_checks("gruu"))
     assert first.status == "failed"
     assert "no memory 'gruu' is installed; did you mean 'gru'" in first.message
@@ -238,7 +238,7 @@ def test_names_that_there_are_not_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "network"])
-def test_the_checks_leave_torchs_generator_alone(kind: str) -> None:
+def test_checks_do_not_change_torchs_generator(kind: str) -> None:
     before = copy.deepcopy(torch.random.get_rng_state())
     found = memory_checks("gru") if kind == "memory" else network_checks(f"{__file__}:right")
     assert failures(found) == {}

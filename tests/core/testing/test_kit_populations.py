@@ -1,4 +1,4 @@
-"""The kit for population rules: right ones pass, each wrong one fails the check made for it."""
+"""Checks of population rules: right ones pass, and each wrong one fails its check."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def score(member: rl.Member) -> float:
     return float(np.nan_to_num(member.scores[-1], nan=-np.inf))
 
 
-class Own:
+class RightRule:
     """A right rule with state: the worst member copies the best one, and perturbs numbers every second time."""
 
     def __init__(self) -> None:
@@ -31,8 +31,8 @@ class Own:
         self.calls += 1
         order = sorted(members, key=score)
         best = order[-1]
-        losers = [one for one in order[:-1] if one is order[0] or score(one) == -np.inf]
-        return {one.number: Exchange(best.number, self.options(best, space, generator)) for one in losers}
+        losers = [member for member in order[:-1] if member is order[0] or score(member) == -np.inf]
+        return {member.number: Exchange(best.number, self.options(best, space, generator)) for member in losers}
 
     def options(self, best: rl.Member, space: Any, generator: Any) -> dict[str, object]:
         rates = {name: best.options[name] for name in space if name in ("learning_rate", "clip_range")}
@@ -45,31 +45,31 @@ class Own:
         self.calls = state["calls"]
 
 
-class Global(Own):
+class Global(RightRule):
     def options(self, best: rl.Member, space: Any, generator: Any) -> dict[str, object]:
         return {name: value * (1 + random.random()) for name, value in super().options(best, space, generator).items()}  # type: ignore[operator]
 
 
-class Fresh(Own):
-    """Draws from a generator with a seed of the system's."""
+class Fresh(RightRule):
+    """Draws from a generator that the system seeds."""
 
     def options(self, best: rl.Member, space: Any, generator: Any) -> dict[str, object]:
         return super().options(best, space, generator) | {next(iter(space)): np.random.default_rng().uniform(0.1, 0.4)}
 
 
-class Unsaved(Own):
+class Unsaved(RightRule):
     def state_dict(self) -> dict[str, object]:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-class Binary(Own):
+class Binary(RightRule):
     def state_dict(self) -> dict[str, object]:
         return {"calls": np.arange(2)}
 
 
-class Shared(Own):
+class Shared(RightRule):
     """Keeps its state in the class."""
 
     count: ClassVar[list[int]] = []
@@ -80,7 +80,7 @@ class Shared(Own):
         return super().exchange(members, space, generator)
 
 
-class Filed(Own):
+class Filed(RightRule):
     """Keeps its state in a file."""
 
     def exchange(self, members: Any, space: Any, generator: Any) -> dict[int, Exchange]:
@@ -90,59 +90,59 @@ class Filed(Own):
         return super().exchange(members, space, generator)
 
 
-class Unknown(Own):
+class Unknown(RightRule):
     def options(self, best: rl.Member, space: Any, generator: Any) -> dict[str, object]:
         return {"learning_rate": 1e-3}
 
 
-class Negative(Own):
+class Negative(RightRule):
     def options(self, best: rl.Member, space: Any, generator: Any) -> dict[str, object]:
         return {name: -value for name, value in super().options(best, space, generator).items()}  # type: ignore[operator]
 
 
-class Fractional(Own):
+class Fractional(RightRule):
     def options(self, best: rl.Member, space: Any, generator: Any) -> dict[str, object]:
         return {"n_epochs": best.options["n_epochs"] * 1.2} if "n_epochs" in space else {}  # type: ignore[operator]
 
 
-class Itself(Own):
+class Itself(RightRule):
     def exchange(self, members: Any, space: Any, generator: Any) -> dict[int, Exchange]:
         found = super().exchange(members, space, generator)
-        return {one.number: Exchange(one.number, {}) for one in members} | found
+        return {member.number: Exchange(member.number, {}) for member in members} | found
 
 
-class Chained(Own):
+class Chained(RightRule):
     """The worst copies the second, which copies the best."""
 
     def exchange(self, members: Any, space: Any, generator: Any) -> dict[int, Exchange]:
         order = sorted(members, key=score)
-        return {one.number: Exchange(other.number, {}) for one, other in pairwise(order)}
+        return {member.number: Exchange(better.number, {}) for member, better in pairwise(order)}
 
 
-class Naive(Own):
+class Naive(RightRule):
     """Takes NaN for the best score."""
 
     def exchange(self, members: Any, space: Any, generator: Any) -> dict[int, Exchange]:
         best = max(members, key=lambda member: member.scores[-1])
-        return {one.number: Exchange(best.number, {}) for one in members if one is not best}
+        return {member.number: Exchange(best.number, {}) for member in members if member is not best}
 
 
-class Forgets(Own):
+class Forgets(RightRule):
     """Does not replace a failed member."""
 
     def exchange(self, members: Any, space: Any, generator: Any) -> dict[int, Exchange]:
         found = super().exchange(members, space, generator)
-        return {number: one for number, one in found.items() if score(members[number]) > -np.inf}
+        return {number: change for number, change in found.items() if score(members[number]) > -np.inf}
 
 
-class Single(Own):
+class Single(RightRule):
     """Replaces only one failed member."""
 
     def exchange(self, members: Any, space: Any, generator: Any) -> dict[int, Exchange]:
         return dict(list(super().exchange(members, space, generator).items())[:1])
 
 
-class Sorting(Own):
+class Sorting(RightRule):
     """Changes its input."""
 
     def exchange(self, members: Any, space: Any, generator: Any) -> dict[int, Exchange]:
@@ -150,8 +150,8 @@ class Sorting(Own):
         return super().exchange(members, space, generator)
 
 
-class Crowded(Own):
-    """Needs more members than two."""
+class Crowded(RightRule):
+    """Needs more than two members."""
 
     def exchange(self, members: Any, space: Any, generator: Any) -> dict[int, Exchange]:
         _ = members[2]
@@ -174,14 +174,14 @@ def failures(name: str) -> dict[str, str]:
     return {check.name: check.outcome().message for check in found if check.outcome().status == "failed"}
 
 
-@for_each("name", ["truncation", "truncation:share=0.5,factor=3", f"{__file__}:Half", f"{__file__}:Own"])
+@for_each("name", ["truncation", "truncation:share=0.5,factor=3", f"{__file__}:Half", f"{__file__}:RightRule"])
 def test_right_rules_pass(name: str) -> None:
-    found = [check.outcome() for check in population_checks(name)]
-    assert {one.status for one in found} == {"passed"}, [one.message for one in found]
+    outcomes = [check.outcome() for check in population_checks(name)]
+    assert {outcome.status for outcome in outcomes} == {"passed"}, [outcome.message for outcome in outcomes]
 
 
 @for_each(
-    "name, check, sentence",
+    "name, check, message",
     [
         ("Global", "population-seed", "draws from a generator of the process"),
         ("Fresh", "population-seed", "draw only from the given generator"),
@@ -201,6 +201,6 @@ def test_right_rules_pass(name: str) -> None:
         ("Crowded", "population-exchanges", "failed: IndexError"),
     ],
 )
-def test_wrong_rules_are_seen(name: str, check: str, sentence: str) -> None:
+def test_wrong_rules_fail_their_check(name: str, check: str, message: str) -> None:
     found = failures(f"{__file__}:{name}")
-    assert sentence in found.get(check, ""), found
+    assert message in found.get(check, ""), found

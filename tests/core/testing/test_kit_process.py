@@ -1,4 +1,4 @@
-"""What the kit does in processes of their own."""
+"""The kit runs functions in fresh processes."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ import pytest
 from rlplug_core.testing.kit.process import in_fresh_process
 
 
-def told(words: list[str]) -> dict[str, object]:
-    os.write(1, " ".join(words).encode())
-    os.write(2, b"beside")
-    return {"variable": os.environ["RLPLUG_TOLD"], "own": os.getpid(), "plugins": "tests.core.fakes" in sys.modules}
+def report(args: list[str]) -> dict[str, object]:
+    os.write(1, " ".join(args).encode())
+    os.write(2, b"error")
+    return {"variable": os.environ["RLPLUG_TEST"], "pid": os.getpid(), "plugins": "tests.core.fakes" in sys.modules}
 
 
-def stopped(words: list[str]) -> int:
+def stop_program(args: list[str]) -> int:
     """Start a program and stop it, as an environment does with its simulator."""
-    with subprocess.Popen(words) as simulator:
+    with subprocess.Popen(args) as simulator:
         simulator.terminate()
         return simulator.wait(20)
 
 
-def test_it_has_the_callers_variables_and_nothing_of_its_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_has_variables_of_the_caller_and_not_its_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     import tests.core.fakes
 
     assert tests.core.fakes.__name__ in sys.modules
-    for value in ("one", "two"):  # the server is the same
-        monkeypatch.setenv("RLPLUG_TOLD", value)
-        ended = in_fresh_process(told, ["hello", "there"])
-        assert (ended.code, ended.printed, ended.error) == (0, "hello there", "beside")
-        assert ended.result["variable"] == value
-        assert not ended.result["plugins"]
-        assert ended.result["own"] != os.getpid()
+    for value in ("first", "second"):  # the server is the same
+        monkeypatch.setenv("RLPLUG_TEST", value)
+        outcome = in_fresh_process(report, ["hello", "there"])
+        assert (outcome.code, outcome.printed, outcome.error) == (0, "hello there", "error")
+        assert outcome.result["variable"] == value
+        assert not outcome.result["plugins"]
+        assert outcome.result["pid"] != os.getpid()
 
 
-def test_a_fault_is_told() -> None:
-    ended = in_fresh_process(told, ["no variable"])
-    assert (ended.code, ended.result) == (1, None)
-    assert "KeyError: 'RLPLUG_TOLD'" in ended.error
+def test_error_is_returned() -> None:
+    outcome = in_fresh_process(report, ["no variable"])
+    assert (outcome.code, outcome.result) == (1, None)
+    assert "KeyError: 'RLPLUG_TEST'" in outcome.error
 
 
-def test_processes_that_a_plugin_starts_can_be_stopped() -> None:
-    """Though the server, whose child it is, ignores the signal and blocks it."""
-    assert in_fresh_process(stopped, ["sleep", "60"]).result == -signal.SIGTERM
+def test_plugin_can_stop_its_child_processes() -> None:
+    """Although the server, its parent, ignores and blocks the signal."""
+    assert in_fresh_process(stop_program, ["sleep", "60"]).result == -signal.SIGTERM
