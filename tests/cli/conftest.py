@@ -39,7 +39,7 @@ class Result:
 
 @pytest.fixture(autouse=True)
 def no_command_left() -> Iterator[None]:
-    """A test that fails half-way leaves no `rlplug` process behind."""
+    """Kill the `rlplug` processes of a failed test."""
     yield
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-#: The file to which a planted file writes that it ran.
+#: Planted files write their names into this file when they run.
 RAN = "planted-files-that-ran"
 
 

@@ -162,7 +162,7 @@ def test_search_and_registry_show_a_recorded_result_until_the_source_changes(
     missing = rlplug(*words)
     assert (missing.code, "it has no index; write it with: rlplug index rlplug-halving" in missing.err) == (3, True)
 
-    def recorded_checks() -> list[dict[str, Any]]:
+    def read_checks() -> list[dict[str, Any]]:
         (plugin,) = json.loads(rlplug("search", "halving", "--json").out)
         checks: list[dict[str, Any]] = plugin["checks"]
         return checks
@@ -175,7 +175,7 @@ def test_search_and_registry_show_a_recorded_result_until_the_source_changes(
     before = datetime.now(UTC).date().isoformat()
     assert json.loads(rlplug(*words, "--expect", "controller-state=a reason", "--json").out)
     after = datetime.now(UTC).date().isoformat()
-    old, new = recorded_checks()
+    old, new = read_checks()
     assert (old["core"], old["command"]) == ("0.0.9", "rlplug check controller halving:patience=3")
     assert (set(old["counts"]), old["failed"], old["contract"]) == ({"passed", "skipped"}, [], CONTRACT)
     assert new["command"] == "rlplug check controller halving:patience=3 --expect 'controller-state=a reason'"
@@ -190,9 +190,9 @@ def test_search_and_registry_show_a_recorded_result_until_the_source_changes(
     (halving / "rates.py").write_text(f"{CONTROLLER}# changed\n", encoding="utf-8")
     plugins.refresh()
     rlplug("index", "rlplug-halving")
-    assert recorded_checks() == []
+    assert read_checks() == []
     rlplug(*words)
-    assert [check["failed"] for check in recorded_checks()] == [[]]
+    assert [check["failed"] for check in read_checks()] == [[]]
     assert len(json.loads((halving / "checks.json").read_text(encoding="utf-8"))) == 1
 
 

@@ -26,7 +26,7 @@ from rlplug_core.types import Episode
 from rlplug_envs.vector import SerialEnvs
 
 HERE = Path(__file__).resolve()
-#: The variable with the env step at which a controller interrupts this process.
+#: Environment variable: a controller interrupts this process at this env step.
 STOP_AT = "TEST_CURRICULUM_STOP_AT"
 
 

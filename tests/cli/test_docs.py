@@ -47,18 +47,18 @@ AUTHORS = [ROOT / "docs" / "plugins" / f"{name}.md" for name in PARTS]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ALGORITHMS, *FAMILIES, *AUTHORS]
 PLUGIN_PAGES = sorted((ROOT / "docs" / "plugins").glob("*.md"))
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-#: Pages of which only the links are checked here.
+#: Pages with only their links checked here.
 LINKED = [*DECISIONS, ROOT / "CONTRIBUTING.md", *sorted({*PLUGIN_PAGES} - {*AUTHORS})]
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.[ps][nv]g"))
 EXAMPLE = ROOT / "examples" / "my_algo.py"
 
-#: Pages whose commands run in the plain tests; those of the others are `slow`, and the session `pages` runs all.
+#: The commands of these pages run in the plain tests; those of the others are `slow`, and the session `pages` runs all.
 CORE_PAGES = {
     "README", "walk-through", "algorithms", "evaluate", "goals", "normalization", "python", "resume", "training",
     "words", "ppo", "dqn", "classic", "state",
 }  # fmt: skip
 
-#: Pages whose commands need large or foreign packages: the session with these packages, and their modules.
+#: The commands of these pages need large or foreign packages: the session with these packages, and their modules.
 NEEDS = {
     "envpool": ("envpool", ["envpool"]),
     "pybullet": ("families", ["pybullet_envs_gymnasium"]),
@@ -80,8 +80,8 @@ SKIPPED = {
 SHORT = ("--total-timesteps", "1500", "--eval-every", "1000", "--eval-episodes", "2", "--final-eval-episodes", "2")
 #: Options for a run that the test interrupts.
 LONG = ("--total-timesteps", "1000000", "--eval-every", "1000", "--eval-episodes", "2", "--final-eval-episodes", "2")
-#: Pages whose runs MLflow must get; on all pages it would take most of the time. `tests/wheels/test_main_job.py` checks
-#: that it gets the README's first run.
+#: MLflow must get the runs of these pages; on all pages it would take most of the time.
+#: `tests/wheels/test_main_job.py` checks that it gets the README's first run.
 MIRRORED = ("mlflow",)
 #: The variable that names the folder of `warm`.
 WARM = "RLPLUG_TESTS_WARM"

@@ -36,7 +36,7 @@ def no_mlflow(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three runs, one of them killed, and a directory that cannot be read."""
     out = tmp_path_factory.mktemp("made")
     options = {"total_timesteps": 60, "eval_every": 30, "eval_episodes": 2, "final_eval_episodes": 2}
@@ -52,9 +52,9 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def runs(finished_runs: Path, place: Path) -> Path:
+def runs(runs_directory: Path, place: Path) -> Path:
     """Copy these runs into `runs/`."""
-    return Path(shutil.copytree(finished_runs, place / "runs"))
+    return Path(shutil.copytree(runs_directory, place / "runs"))
 
 
 @for_each(

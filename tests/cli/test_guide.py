@@ -48,7 +48,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, path.stem, raising=False)
 
 
-def named_commands(chapter: Path) -> list[str]:
+def commands_named_in(chapter: Path) -> list[str]:
     """Return the commands that a chapter names, without `rlplug`."""
     text = chapter.read_text(encoding="utf-8")
     found = re.findall(r"(?:`|^#     )rlplug (run [^`\n]+)(?:`|$)", text, re.M)
@@ -79,12 +79,12 @@ def test_chapter_learns_the_weights_of_the_packaged_algorithm(
     (mine,) = (place / "runs").iterdir()
     assert re.search(rf"^ +{STEPS:,} +[\d.]+  #+$", output, re.M)
     assert f"{mine.name}: its best weights return" in output
-    if not named_commands(chapter):
+    if not commands_named_in(chapter):
         assert chapter.stem == "chapter_07_distributional"
         return
     # Chapters use autograd, which rounds differently from the fast losses.
     monkeypatch.setattr(FastLosses, "_reason_for_autograd", lambda *_: "like a chapter")
-    result = rlplug(*shlex.split(named_commands(chapter)[0]), *SHORT)
+    result = rlplug(*shlex.split(commands_named_in(chapter)[0]), *SHORT)
     assert result.code == 0, result.err
     found, expected = weights(mine), weights(place / "runs" / "theirs")
     assert found.keys() == expected.keys()
@@ -112,7 +112,7 @@ def test_c51_chapter_has_the_loss_of_the_packaged_algorithm() -> None:
 
 @for_each("chapter", CHAPTERS)
 def test_options_of_chapters_exist(chapter: Path) -> None:
-    words = {word for line in named_commands(chapter) for word in line.split() if word.startswith("--")}
+    words = {word for line in commands_named_in(chapter) for word in line.split() if word.startswith("--")}
     assert words <= set(options(app))
 
 

@@ -259,7 +259,7 @@ def test_damaged_line_does_not_block_the_others(with_store: str, make_run: Calla
 
 
 @pytest.mark.parametrize("caught_up", [False, True])
-def test_journal_behind_mlflow_leads_to_no_duplicates_or_gaps(
+def test_shortened_journal_leads_to_no_duplicates_or_gaps(
     with_store: str, make_run: Callable[..., Any], caught_up: bool
 ) -> None:
     """A power failure can lose lines that were sent. `caught_up`: the run has recorded more lines than it lost."""
@@ -283,7 +283,7 @@ def test_journal_behind_mlflow_leads_to_no_duplicates_or_gaps(
 
 
 @pytest.fixture
-def moved(
+def moved_run(
     with_store: str,
     make_run: Callable[..., Any],
     place: Path,
@@ -304,25 +304,25 @@ def moved(
     return place.rename(Path("new").absolute()) / "runs" / "one"
 
 
-def test_store_that_moved_with_the_run_is_found(moved: Path, place: Path, process: Callable[..., Any]) -> None:
-    before, project = State.read(moved), moved.parents[1]
-    result = process("sync", str(moved))
+def test_store_that_moved_with_the_run_is_found(moved_run: Path, place: Path, process: Callable[..., Any]) -> None:
+    before, project = State.read(moved_run), moved_run.parents[1]
+    result = process("sync", str(moved_run))
     assert result.out == f"sent 11 records; all of this run is in MLflow at sqlite:///{project}/mlflow.db\n"
     assert not place.exists()
-    after = State.read(moved)
+    after = State.read(moved_run)
     assert before is not None
     assert after is not None
     assert after.run_id == before.run_id
-    assert history(after.tracking_uri, after.run_id, "loss/policy") == journal_points(moved, "loss/policy")
+    assert history(after.tracking_uri, after.run_id, "loss/policy") == journal_points(moved_run, "loss/policy")
     found = client(after.tracking_uri).get_run(after.run_id).info.artifact_uri
     assert found.startswith((project / "mlartifacts").as_uri())
     assert Path(found.removeprefix("file://"), "config.json").is_file()
 
 
-def test_missing_store_is_not_created_again(moved: Path, place: Path) -> None:
-    (moved.parents[1] / "mlflow.db").unlink()
+def test_missing_store_is_not_created_again(moved_run: Path, place: Path) -> None:
+    (moved_run.parents[1] / "mlflow.db").unlink()
     with pytest.raises(UsageError, match=r"the store sqlite:.*mlflow.db of .* is gone; if it was moved, set"):
-        Mirror(moved)
+        Mirror(moved_run)
     assert not place.exists()
 
 

@@ -164,7 +164,7 @@ def test_sync_does_not_send_records_again(here: Path, rlplug: Callable[..., Any]
     assert rlplug("sync", "one").out.startswith("sent 0 records; all of this run is in MLflow at sqlite:///")
 
 
-def test_json_is_alone_on_stdout(process: Callable[..., Any], place: Path) -> None:
+def test_json_is_the_only_output_on_stdout(process: Callable[..., Any], place: Path) -> None:
     words = ("run", "a2c", "CartPole-v1", *SHORT, "--total-timesteps", "600", "--json", "--out", "elsewhere")
     done = process(*words, RLPLUG_DISABLED_PLUGINS="mlflow")
     result = json.loads(done.out)
