@@ -6,9 +6,13 @@ A test keeps them current.
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+
+import rlplug_core
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "hooks.md"
@@ -27,6 +31,8 @@ AUTHORED = (
 )
 #: Protocols of methods that learners and agents may have.
 ABILITIES = ("SupportsFinish", "SupportsEvaluationRank", "SupportsExport")
+#: The number of characters from which a default is shown as `…`.
+LONGEST_DEFAULT = 24
 #: Methods that runners and checkpoints call.
 OF_RUNNERS = {"update", "get_extra_state", "set_extra_state", "how_gradients_came"}
 #: The heading of each folder or module of parts, in the order of the page.
@@ -105,7 +111,7 @@ def row(module: str, name: str) -> str:
     for node in (node for source in sources(module) for node in ast.parse(source).body):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
             about = (ast.get_docstring(node) or "").partition("\n\n")[0]
-            return cells(f"{name}{arguments(node)}", about)
+            return cells(f"{name}{arguments(getattr(rlplug_core, name))}", about)
     return cells(name, remark(module, name))
 
 
@@ -114,27 +120,28 @@ def cells(name: str, about: str) -> str:
     return f"| `{name}` | {summary} |"
 
 
-def arguments(found: ast.ClassDef | ast.FunctionDef) -> str:
-    """Return the names of the arguments in brackets, or "" for a class that is not called."""
-    body = found.body if isinstance(found, ast.ClassDef) else [found]
-    makes = [
-        node
-        for node in body
-        if isinstance(node, ast.FunctionDef) and node.name in ("__init__", found.name)
-    ]
-    if makes:
-        given = makes[0].args
-        names = [
-            one.arg for one in (*given.posonlyargs, *given.args) if one.arg not in ("self", "cls")
-        ]
-        names += ["*", *(one.arg for one in given.kwonlyargs)] if given.kwonlyargs else []
-    elif any("dataclass" in ast.unparse(mark) for mark in found.decorator_list):
-        fields = [node for node in body if isinstance(node, ast.AnnAssign)]
-        held = [ast.unparse(node.target) for node in fields if "ClassVar" not in ast.unparse(node)]
-        names = ["*" if name == "_" else name for name in held]
-    else:
+def arguments(found: Callable[..., object]) -> str:
+    """Return the arguments in brackets with the defaults of optional ones, or "" for a class that is not called."""
+    try:
+        parameters = list(inspect.signature(found).parameters.values())
+    except ValueError:  # an exception of Python, or a type
         return ""
+    if [one.name for one in parameters] == ["args", "kwargs"]:
+        return ""
+    names = [argument(one) for one in parameters if one.name != "self"]
+    by_name = [one.kind is one.KEYWORD_ONLY for one in parameters]
+    if any(by_name):
+        names.insert(by_name.index(True) - len(by_name), "*")
     return f"({', '.join(names)})"
+
+
+def argument(parameter: inspect.Parameter) -> str:
+    """Return an argument, with its default if it is optional: `…` for long ones."""
+    if parameter.default is parameter.empty:
+        return str(parameter.replace(annotation=parameter.empty))
+    default = getattr(parameter.default, "__name__", None) or repr(parameter.default)
+    short = len(default) <= LONGEST_DEFAULT and default != "<factory>"
+    return f"{parameter.name}={default if short else '…'}"
 
 
 def remark(module: str, name: str) -> str:
@@ -173,6 +180,12 @@ def class_named(module: str, name: str) -> ast.ClassDef:
     raise LookupError(f"{module} has no class {name}")
 
 
+def class_object(module: str, name: str) -> type:
+    """Return the class that `class_named` finds the definition of."""
+    found: type = getattr(importlib.import_module(f"rlplug_core.{module}"), name)
+    return found
+
+
 def written(module: str, name: str) -> list[str]:
     """Return rows of the members to write in a class: commented class attributes, then methods without a default."""
     found = class_named(module, name)
@@ -183,13 +196,15 @@ def written(module: str, name: str) -> list[str]:
         comment = re.search(rf"((?:^ +#:.*\n)+) +{ast.unparse(node.target)}:", text, re.MULTILINE)
         if comment:
             rows.append(cells(ast.unparse(node.target), comment[1].replace("#:", "")))
-    return rows + [method(node) for node in methods(found) if lacks_default(node)]
+    owner = class_object(module, name)
+    return rows + [method(owner, node) for node in methods(found) if lacks_default(node)]
 
 
 def called(module: str, name: str) -> list[str]:
     """Return rows of the methods that an author calls."""
+    owner = class_object(module, name)
     return [
-        method(node)
+        method(owner, node)
         for node in methods(class_named(module, name))
         if not lacks_default(node) and node.name not in OF_RUNNERS
     ]
@@ -220,11 +235,10 @@ def lacks_default(node: ast.FunctionDef) -> bool:
     return isinstance(last, ast.Raise) and len(node.body) <= 2
 
 
-def method(node: ast.FunctionDef) -> str:
+def method(owner: type, node: ast.FunctionDef) -> str:
     """Return a row: the method with its arguments, and the first paragraph of its docstring."""
-    return cells(
-        f"{node.name}{arguments(node)}", (ast.get_docstring(node) or "").partition("\n\n")[0]
-    )
+    about = (ast.get_docstring(node) or "").partition("\n\n")[0]
+    return cells(f"{node.name}{arguments(getattr(owner, node.name))}", about)
 
 
 def table(title: str, rows: list[str]) -> str:
@@ -247,7 +261,9 @@ def api() -> str:
         ]
         sections.append(f"## {heading}\n\n" + "\n".join(own))
     abilities = [
-        method(node) for name in ABILITIES for node in methods(class_named("protocols", name))
+        method(class_object("protocols", name), node)
+        for name in ABILITIES
+        for node in methods(class_named("protocols", name))
     ]
     sections.insert(
         1, f"## Methods that you may add\n\n{table('Write these if you need them', abilities)}"

@@ -258,6 +258,14 @@ def test_page_of_parts_has_each_public_name() -> None:
     names = re.findall(r"^\| `(\w+)", page, re.MULTILINE)
     assert sorted(names) == sorted({*rlplug_core.__all__})
     assert not re.findall(r"^\| `.*` \|\s*\|$", page, re.MULTILINE), "a part has no docstring or comment"
+    for call in (  # arguments with defaults, by name only, inherited, of any number, with a long default
+        "encoder(space, net, norm=None, *, scales=True)",
+        "Samples(weight, share, obs, action, advantage, target, extras)",
+        "SquashedGaussian(shape)",
+        "choice(*values)",
+        "Priority(alpha=0.6, beta=…, epsilon=1e-06)",
+    ):
+        assert f"| `{call}` |" in page
 
 
 @for_each("hook", HOOKS)
