@@ -138,7 +138,7 @@ def test_foreign_run_does_not_fetch_weights(run_copy: Path, monkeypatch: pytest.
         config = json.loads((run_copy / "config.json").read_bytes())
         config = {**config, "options": {**config["options"], "init": start}, "seal": "0"}
         edit_config(run_copy, **config)
-        refusal = pytest.raises(Untrusted, match=f"would fetch its first weights from {start}, .* say --trust")
+        refusal = pytest.raises(Untrusted, match=f"would fetch its first weights from {start}, .* add --trust")
         with refusal if needs_trust else pytest.raises(Untrusted, match="would execute"):
             reproduce(run_copy)
         assert fetched == []
@@ -223,7 +223,7 @@ def test_trusts_nothing_without_a_key(mine: Run, tmp_path: Path, monkeypatch: py
 
 
 def test_export_refuses_wrapper_from_file(tmp_path: Path) -> None:
-    with pytest.raises(Untrusted, match=r"would execute the wrapper \./evil\.py:Wrap"):
+    with pytest.raises(Untrusted, match=r"would execute the wrapper \./evil\.py:Wrap, .* add --trust "):
         trust.require_plugins(tmp_path, ["frame-stack:frames=2", "./evil.py:Wrap"])
 
 

@@ -81,12 +81,12 @@ def require_plugins(
     for noun, name in named:
         if name == WRITER:
             raise Untrusted(
-                f"{plain(str(place))} would write videos with {name}; to allow this, load it with trust=True"
+                f"{plain(str(place))} would write videos with {name}; to allow this, add --trust (trust=True in Python)"
             )
         if names_code(name) and not (noun == "wrapper" and name.startswith(SHORT)):
             raise Untrusted(
                 f"{plain(str(place))} would execute the {noun} {plain(name)}, which is not an installed plugin; "
-                "read it, then load it with trust=True"
+                "read it, then add --trust (trust=True in Python)"
             )
 
 
@@ -100,7 +100,7 @@ def require_known_start(run: Path, config: RunConfig) -> None:
     if is_source(start) and not str(start).startswith("zoo:") and not genuine(config):
         raise Untrusted(
             f"{plain(run.name)} would fetch its first weights from {plain(str(start))}, which this account did not "
-            "choose; to allow this, say --trust (trust=True in Python)"
+            "choose; to allow this, add --trust (trust=True in Python)"
         )
 
 
