@@ -1,15 +1,19 @@
-"""Algorithms for the conformance kit that ask for signals or a data set, correctly or not."""
+"""Algorithms for the conformance kit that ask for signals, a data set or goals, correctly or not."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rlplug_core.batches import Rollout
+import torch
+
+from rlplug_core.batches import Rollout, Transitions
+from rlplug_core.buffers.hindsight import HindsightReplay, goals_of
+from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.clock import Clock
 from rlplug_core.types import Result, State
 from tests.core.demonstrations import Imitates
-from tests.core.fakes import Tiny
+from tests.core.fakes import Tiny, TinyQ
 
 
 class SubtractsCost(Tiny):
@@ -59,3 +63,22 @@ class LosesDatasetState(Imitates):
 
     def get_extra_state(self) -> State:
         return {name: value for name, value in super().get_extra_state().items() if name != "dataset"}
+
+
+class Relabels(TinyQ):
+    """Learns from other goals, which it needs."""
+
+    world: ClassVar[str] = "rlplug_core.testing.goals:Bits"
+
+    def buffer(self) -> HindsightReplay:
+        return HindsightReplay(
+            goals_of(self.spec), 3, 400, ReplaySchedule(64, 4, 1, 60), 0.9, self.seeds.child("buffer")
+        )
+
+
+class RelabelsWithoutEnd(Relabels):
+    """Bootstraps after terminations, too."""
+
+    def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:
+        endless = torch.full_like(batch.discount, 0.9)
+        return super().learn(replace(batch, discount=endless, share=batch.counts), now, clock)

@@ -1,4 +1,4 @@
-"""The kit gives signals, data sets and views to algorithms that ask for them, and detects wrong uses."""
+"""The kit gives signals, data sets, views and goals to algorithms that ask for them, and detects wrong uses."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tests.core.asking import (
     LoadsOnlyWithDataset,
     LosesDatasetState,
     NanDefault,
+    Relabels,
+    RelabelsWithoutEnd,
     SubtractsCost,
     UnknownDatasetUse,
     UnusedDataset,
@@ -98,12 +100,18 @@ from tests.core.viewing import (
         (BuildsTheActorLikeTheCritic, "views", "failed", "no network of net.hidden units reads the key of net.obs"),
         (LeavesTheCriticUntrained, "views", "failed", "updates do not depend on the key of critic_net.obs"),
         (ExportsItsCritic, "views", "failed", "exported() reads 'critic_key', a key that net.obs does not have"),
+        (Relabels, "termination", "passed", ""),
+        (Relabels, "truncation", "passed", ""),
+        (Relabels, "weight-zero", "passed", ""),
+        (Relabels, "pauses", "passed", ""),
+        (Relabels, "rewards", "skipped", "its batches have other observations than the environment"),
+        (RelabelsWithoutEnd, "termination", "failed", "depends on observations after a termination"),
         (RefusesItsOptions, "views", "failed", "it refuses its options net.obs and critic_net.obs: the policy reads"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else value,
 )
 def test_outcome_of_check(kind: type[Any], check: str, status: str, message: str) -> None:
-    outcome = Examination(_path(kind), {}, None, {})._raw_outcome(check)
+    outcome = Examination(_path(kind), {}, getattr(kind, "world", None), {})._raw_outcome(check)
     assert (outcome.status, message in outcome.message) == (status, True), outcome.message
 
 

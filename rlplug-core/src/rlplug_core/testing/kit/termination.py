@@ -69,7 +69,8 @@ def require_bootstrap(subject: Subject) -> None:
 def _bootstraps(subject: Subject) -> bool:
     """Return whether the first update depends on the successors of the newest steps, which nothing else contains."""
     for rows in (ROWS, *MANY_ROWS):
-        spec = Spec(subject.spec.obs, subject.spec.action, rows, subject.spec.id)
+        home = subject.spec
+        spec = Spec(home.obs, home.action, rows, home.id, goals=home.goals)
         try:
             one = Trial(subject, Probe(spec, Story("never")))
             if not one.run_updates(1, BUDGET):
