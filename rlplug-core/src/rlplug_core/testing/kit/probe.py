@@ -119,7 +119,7 @@ class Probe:
         self.turn += 1
         story = self.story
         obs = self.draw(self.common)
-        obs = self._changed(obs, self.turned) if 0 < story.turning <= self.turn else obs
+        obs = self._draw_other(obs, self.turned) if 0 < story.turning <= self.turn else obs
         reward = self._reward()
         was_gone = self.gone
         if was_gone.any():
@@ -138,7 +138,7 @@ class Probe:
         opened = over | (was_gone & (self.age == 0))
         return self._timestep(obs, final, reward, over=over, is_first=opened, absent=was_gone)
 
-    def _changed(self, obs: Obs, generator: np.random.Generator) -> Obs:
+    def _draw_other(self, obs: Obs, generator: np.random.Generator) -> Obs:
         """Return observations [N, ...] of another series, with the achieved goals of `obs` if there are goals."""
         other = self.draw(generator)
         return {**other, "achieved_goal": obs["achieved_goal"]} if self.spec.goals else other
@@ -146,7 +146,7 @@ class Probe:
     def _final(self) -> Obs:
         """Return successors [N, ...] of last steps; both series advance, so stories agree outside the window."""
         usual = self.draw(self.usual)
-        other = self._changed(usual, self.finals)
+        other = self._draw_other(usual, self.finals)
         before = self.turn <= self.story.since
         after = 0 < self.story.settled <= self.turn
         return usual if before or after else other
@@ -166,7 +166,7 @@ class Probe:
         moves = {"sequel": self.number % 2 == 1, "later": self.age > 0}
         if self.story.moved not in moves:
             return obs
-        other = self._changed(obs, self.moved)
+        other = self._draw_other(obs, self.moved)
         return _where(self._half() & moves[self.story.moved], other, obs)
 
     def _half(self) -> Array:
