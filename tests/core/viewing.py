@@ -43,6 +43,17 @@ class Views(Tiny):
         return [self.policy, self.critic]
 
 
+@dataclass(frozen=True)
+class LinearConfig(ViewingConfig):
+    net: Net = Net(hidden=())
+
+
+class Linear(Views):
+    """It has no hidden layers unless `net.hidden` says so."""
+
+    Config = LinearConfig
+
+
 class IgnoresCriticNet(Views):
     def nets(self) -> tuple[Net, Net]:
         return self.config.net, self.config.net

@@ -75,10 +75,11 @@ def views(subject: Subject) -> None:
 def _viewing(subject: Subject, names: set[str]) -> Subject:
     """Return the algorithm with one key for each network, and hidden layers of known sizes."""
     given = {**subject.given, "net.shared": False, "net.factory": None, "critic_net.factory": None}
-    layers = len(subject.config.net.hidden)
+    # A memory reads what all hidden layers but the last one made of the key.
+    layers = max(2, len(subject.config.net.hidden))
     for group, key, units in (("net", POLICY, POLICY_UNITS), ("critic_net", CRITIC, CRITIC_UNITS)):
         if f"{group}.obs" in names:
-            layers = len(getattr(subject.config, group).hidden or ()) or layers
+            layers = max(len(getattr(subject.config, group).hidden or ()), layers)
             given |= {f"{group}.obs": [key], f"{group}.hidden": [units] * layers}
     known = {name: value for name, value in given.items() if name in names}
     return Subject(subject.name, subject.record, known, subject.env, subject.wrap)
