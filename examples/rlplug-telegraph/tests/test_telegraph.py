@@ -39,7 +39,7 @@ def test_run_is_reported_from_start_to_end(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv(hooks.VARIABLE, str(tmp_path / "wire.jsonl"))
     run = train("a2c", CHAIN, SHORT, out=tmp_path)
     events = read_events(tmp_path / "wire.jsonl")
-    assert {event["run"] for event in events} == {run.name}
+    assert {(event["run"], event["directory"]) for event in events} == {(run.name, str(run.path))}
     assert events[0]["event"] == "start"
     assert (events[0]["algorithm"], events[0]["env"]) == ("a2c", CHAIN)
     assert {"log", "checkpoint"} <= {event["event"] for event in events[1:-1]}

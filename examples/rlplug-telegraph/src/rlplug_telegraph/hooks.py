@@ -6,7 +6,8 @@
     {"event": "error", "run": "…", "time": …, "kind": "BadEnv", "message": "…"}
     {"event": "end", "run": "…", "time": …, "status": "finished"}
 
-Without the variable nothing is written. NaN and infinities, which JSON does not have, are written as null.
+Every event also has the `directory` of the run, because trials of different studies have the same names. Without the
+variable nothing is written. NaN and infinities, which JSON does not have, are written as null.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def post(run: Run, event: str, data: Mapping[str, object]) -> None:
     place = os.environ.get(VARIABLE)
     if not place:
         return
-    line = json.dumps({"event": event, "run": run.name, "time": time.time(), **data}) + "\n"
+    about = {"event": event, "run": run.name, "directory": str(run.path), "time": time.time()}
+    line = json.dumps({**about, **data}) + "\n"
     descriptor = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(descriptor, line.encode())
