@@ -65,6 +65,10 @@ def test_show_and_info_of_an_export_name_play(run_path: Path, rlplug: Callable[.
     for command in ("info", "show"):
         result = rlplug(command, "mine")
         assert (result.code, result.err) == (2, f"rlplug: {message}\n")
+    for words in (("compare",), ("plot",), ("record", "--steps", "9", "-o", "a.npz"), ("reproduce",), ("sync",)):
+        result = rlplug(words[0], "mine", *words[1:])
+        assert result.code == 2
+        assert "mine is an exported policy, which has no record of its training; name the run instead" in result.err
 
 
 def test_runs_are_listed_newest_first_and_removed_by_pattern(

@@ -22,6 +22,7 @@ def command(run: str) -> None:
     from rlplug_core.runs import RunDirectory
 
     path = find_run(run).absolute()
+    RunDirectory(path).require_run()
     mirror = Mirror(path)
     try:
         while mirror.send():

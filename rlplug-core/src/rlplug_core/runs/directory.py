@@ -112,8 +112,21 @@ class RunDirectory:
 
     @property
     def config(self) -> RunConfig:
-        """Return the content of `config.json`; raise BadFile if it cannot be used."""
+        """Return the content of `config.json`.
+
+        Raises:
+            BadFile: it cannot be used.
+            UsageError: it is an exported policy.
+        """
+        self.require_run()
         return read_config(self.config_path)
+
+    def require_run(self) -> None:
+        """Raise UsageError if it is an exported policy, which has no configuration and no journal."""
+        if self.is_export and not os.path.lexists(self.config_path):
+            raise UsageError(
+                f"{self.path} is an exported policy, which has no record of its training; name the run instead"
+            )
 
     def write_config(self, config: Mapping[str, object]) -> None:
         with writing(self.config_path):

@@ -88,9 +88,11 @@ def _finished_run(run: Path | str | Run, trust: bool) -> Run:
     """Return a run that can be repeated.
 
     Raises:
-        UsageError: it is not finished. Untrusted: it would fetch weights from a place that another account chose.
+        UsageError: it is an export, or not finished.
+        Untrusted: it would fetch weights from a place that another account chose.
     """
     old = open_run(run, trust=trust)
+    old.directory.require_run()
     if old.status != "finished":
         raise UsageError(
             f"run {old.name} is {old.status}; only a finished one can be compared with its repetition"

@@ -184,8 +184,10 @@ class Run:
             steps: environment steps, summed over `num_envs` environments; other arguments as in `evaluate`.
 
         Raises:
-            UsageError: the file exists, or the checkpoint does not. NotWritten: the file cannot be written.
+            UsageError: the file exists, the checkpoint does not, or it is an export.
+            NotWritten: the file cannot be written.
         """
+        self.directory.require_run()
         conditions = Conditions(
             checkpoint=checkpoint,
             stochastic=stochastic,
