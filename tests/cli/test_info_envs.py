@@ -98,6 +98,8 @@ def test_info_describes_an_environment(rlplug: Callable[..., Result]) -> None:
     presets = {row["algorithm"]: row["preset"] for row in found["algorithms"]}
     assert presets["ppo"] == "kind"
     assert "sac" not in presets
+    shown = rlplug("info", "ppo", f"{__name__}:Striped").out
+    assert re.search(rf"^PRESET FOR {__name__}:Striped +VALUE\nnum_envs +8$", shown, re.MULTILINE)
 
 
 def test_info_shows_which_presets_are_for_the_environment(rlplug: Callable[..., Result]) -> None:
