@@ -19,7 +19,7 @@ from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.testing.envs import LongRecall, Recall
 from rlplug_core.types import Array, tree_map
-from tests.reference.memory import Random, seen_by, slowly
+from tests.reference.memory import Random, unroll_by_loops, values_by_loops
 
 RANDOM = f"{Random.__module__}:{Random.__name__}"
 #: A learner with all parts of the loss, for rollouts of eight steps.
@@ -54,7 +54,7 @@ def rollouts(made: Any, env: Any, count: int) -> Iterator[tuple[Rollout, Clock]]
 
 def advantages(made: Any, rollout: Rollout) -> tuple[Array, Array]:
     """Return GAE and value targets [T, N] by recursion in each row; absent rows pass on the next value."""
-    c, (value, successor) = made.config, seen_by(rollout, made.networks)
+    c, (value, successor) = made.config, values_by_loops(rollout, made.networks)
     found = np.zeros_like(value)
     for row in range(value.shape[1]):
         running, following = 0.0, successor[-1, row]
@@ -76,7 +76,7 @@ def reference(made: Any, rollout: Rollout, num_envs: list[int], advantage: Array
     steps, losses = len(rollout.reward), []
     features = policy.encoder(torch.from_numpy(rollout.obs[:steps].reshape(-1, 3))).unflatten(0, (steps, -1))
     before = tree_map(torch.from_numpy, rollout.recurrent_state)
-    remembered = slowly(policy.memory, features, rollout.is_first, rollout.weight > 0, before)
+    remembered = unroll_by_loops(policy.memory, features, rollout.is_first, rollout.weight > 0, before)
     for row in num_envs:
         for step in np.flatnonzero(rollout.weight[:, row]):
             after = {part: remembered[part][step][row] for part in policy.memory.parts}

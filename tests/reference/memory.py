@@ -31,7 +31,9 @@ def one_step(memory: Cell, features: Tensor, before: Remembered) -> Remembered:
     return {"h": leave.sigmoid() * cell_state.tanh(), "c": cell_state}
 
 
-def slowly(memory: Cell, features: Tensor, is_first: Any, valid: Any, before: Remembered) -> dict[str, list[list[Any]]]:
+def unroll_by_loops(
+    memory: Cell, features: Tensor, is_first: Any, valid: Any, before: Remembered
+) -> dict[str, list[list[Any]]]:
     """The states `parts[name][step][row]` of features [T, N, F], by loops."""
     steps, num_envs = features.shape[:2]
     found: dict[str, list[list[Any]]] = {part: [[None] * num_envs for _ in range(steps)] for part in memory.parts}
@@ -47,7 +49,7 @@ def slowly(memory: Cell, features: Tensor, is_first: Any, valid: Any, before: Re
     return found
 
 
-def seen_by(rollout: Rollout, networks: RecurrentPolicyAndCritic) -> tuple[Array, Array]:
+def values_by_loops(rollout: Rollout, networks: RecurrentPolicyAndCritic) -> tuple[Array, Array]:
     """V of each observation and of each true successor [T, N], with their recurrent states."""
     steps, num_envs = rollout.reward.shape
     cut = {int(rollout.truncations.index[k]): rollout.truncations.obs[k] for k in range(rollout.truncations.count)}
@@ -57,7 +59,7 @@ def seen_by(rollout: Rollout, networks: RecurrentPolicyAndCritic) -> tuple[Array
             0, (steps + 1, num_envs)
         )
         before = tree_map(torch.from_numpy, rollout.recurrent_state)
-        states = slowly(networks.policy.memory, features[:-1], rollout.is_first, rollout.weight > 0, before)
+        states = unroll_by_loops(networks.policy.memory, features[:-1], rollout.is_first, rollout.weight > 0, before)
         for step in range(steps):
             for row in range(num_envs):
                 after = {part: states[part][step][row] for part in networks.policy.memory.parts}

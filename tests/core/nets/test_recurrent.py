@@ -26,7 +26,7 @@ from rlplug_core.nets.sequences import Sequences, sequences
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Masked, Recall
 from rlplug_core.types import Spec, tree_map
-from tests.reference.memory import Random, seen_by, slowly
+from tests.reference.memory import Random, unroll_by_loops, values_by_loops
 
 CPU = torch.device("cpu")
 SPEC = Spec(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4), 3, "Probe")
@@ -57,7 +57,7 @@ def random_case(cell: str) -> tuple[Cell, Tensor, Tensor, Tensor, Remembered]:
 def test_unroll_equals_single_steps(cell: str) -> None:
     memory, features, first, valid, before = random_case(cell)
     found = memory.unroll(features.flatten(0, 1), first.flatten(), before, valid.flatten())
-    expected = slowly(memory, features, first, valid, before)
+    expected = unroll_by_loops(memory, features, first, valid, before)
     assert found.keys() == expected.keys()
     for part, steps in expected.items():
         torch.testing.assert_close(found[part].unflatten(0, (11, 3)), torch.stack([torch.stack(row) for row in steps]))
@@ -67,7 +67,7 @@ def test_gradients_flow_through_time_within_an_episode(cell: str) -> None:
     """Gradients of weights, features and initial states."""
     memory, features, first, valid, before = random_case(cell)
     found = memory.unroll(features.flatten(0, 1), first.flatten(), before, valid.flatten())["h"]
-    steps = slowly(memory, features, first, valid, before)["h"]
+    steps = unroll_by_loops(memory, features, first, valid, before)["h"]
     weight, inputs = torch.randn(33, UNITS).double(), [*memory.parameters(), features, *before.values()]
     expected = torch.stack([torch.stack(row) for row in steps]).flatten(0, 1)
     for ours, theirs in zip(
@@ -127,7 +127,7 @@ def test_recurrent_values_equal_single_steps(cell: str, steps: int, absent: floa
     cuts = 0
     for rollout in rollouts(make_actor(both, Random(3, absent), steps), 40 // steps):
         value, successor = recurrent_values(rollout, both, CPU)
-        expected, following = seen_by(rollout, both)
+        expected, following = values_by_loops(rollout, both)
         valid = rollout.weight > 0
         np.testing.assert_allclose(value[valid], expected[valid], atol=1e-5)
         last = np.arange(steps)[:, None] == steps - 1
