@@ -32,7 +32,7 @@ def quantile_huber(
     return total
 
 
-def quantile_slopes(
+def quantile_gradients(
     quantiles: Sequence[float], shares: Sequence[float], targets: Sequence[float], kappa: float
 ) -> list[float]:
     """The gradient of the loss for each quantile: the errors, clipped at kappa."""

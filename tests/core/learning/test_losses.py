@@ -102,7 +102,7 @@ def test_quantile_huber_and_its_gradient_equal_the_reference(
     for row in range(num_envs):
         arguments = (quantiles[row].tolist(), shares[row].tolist(), targets[row].tolist(), kappa)
         assert loss[row].item() == pytest.approx(distributional.quantile_huber(*arguments), rel=1e-4, abs=1e-4)
-        expected = [(row + 1) * slope for slope in distributional.quantile_slopes(*arguments)]
+        expected = [(row + 1) * gradient for gradient in distributional.quantile_gradients(*arguments)]
         assert gradient[row].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
@@ -125,7 +125,7 @@ def test_quantile_huber_of_large_returns_keeps_its_precision() -> None:
     for row in range(2):
         arguments = (quantiles[row].tolist(), shares.tolist(), targets[row].tolist(), 1.0)
         assert loss[row].item() == pytest.approx(distributional.quantile_huber(*arguments), rel=1e-3)
-        assert quantiles.grad[row].tolist() == pytest.approx(distributional.quantile_slopes(*arguments), abs=1e-4)
+        assert quantiles.grad[row].tolist() == pytest.approx(distributional.quantile_gradients(*arguments), abs=1e-4)
 
 
 def test_quantile_huber_has_no_gradient_in_targets() -> None:
