@@ -119,22 +119,22 @@ def test_joint_transitions_equal_the_log(n: int, alpha: float) -> None:
     assert any(len(moment.seen) < AGENTS for moments in log for moment in moments)
     for row, number in enumerate(index.tolist()):
         time, world = divmod(number, WORLDS)
-        begin = last = log[time][world]
-        reward, discount = sum(begin.rewards.values()) / AGENTS, GAMMA
+        first = last = log[time][world]
+        reward, discount = sum(first.rewards.values()) / AGENTS, GAMMA
         taken = 1
         while taken < n and not last.over:
             last = log[time + taken][world]
             reward += discount * sum(last.rewards.values()) / AGENTS
             discount, taken = discount * GAMMA, taken + 1
         later = last.then if last.over else log[time + taken][world].seen
-        assert batch.obs["present"][row].tolist() == [float(agent in begin.seen) for agent in range(AGENTS)]
-        assert batch.obs["agents"][row, :, 0].tolist() == by_agent(begin.seen)
+        assert batch.obs["present"][row].tolist() == [float(agent in first.seen) for agent in range(AGENTS)]
+        assert batch.obs["agents"][row, :, 0].tolist() == by_agent(first.seen)
         assert batch.next_obs["present"][row].tolist() == [float(agent in later) for agent in range(AGENTS)]
         assert batch.next_obs["agents"][row, :, 0].tolist() == by_agent(later)
         assert batch.reward[row].item() == pytest.approx(reward, rel=1e-5)
         assert batch.discount[row].item() == pytest.approx(0 if last.dead else discount, rel=1e-5)
-        assert batch.extras["agent_reward"][row].tolist() == pytest.approx(by_agent(begin.rewards))
-        assert all(batch.action[row, agent] == action for agent, action in begin.actions.items())
+        assert batch.extras["agent_reward"][row].tolist() == pytest.approx(by_agent(first.rewards))
+        assert all(batch.action[row, agent] == action for agent, action in first.actions.items())
 
 
 def test_joint_step_fills_in_absent_agents() -> None:

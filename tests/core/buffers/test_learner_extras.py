@@ -88,7 +88,7 @@ class Reference:
 @settings(max_examples=12, deadline=None)
 @given(stories(st.integers(8, 30)), st.integers(0, 29))
 def test_batches_have_the_extras_written_last(kind: str, story: Story, move: int) -> None:
-    """Also after a resume, between batches of one step, and at the end of the ring, where new steps get new values."""
+    """Also after a resume, between batches of one step, and after the ring wraps around: new steps get new values."""
     stay, moved = (KINDS[kind](story.num_envs) for _ in range(2))
     ours, theirs = Reference(), Reference()
     for time, (source, step) in enumerate(steps(story)):

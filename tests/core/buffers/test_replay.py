@@ -18,7 +18,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Step
 from tests.core.fakes import assert_same, save_and_load
-from tests.core.stories import Story, compare_after_load, dictionary_step, stories
+from tests.core.stories import Story, dictionary_step, stories
 from tests.reference import replay
 
 GAMMA = 0.9
@@ -209,18 +209,6 @@ def test_batches_of_large_observations_are_drawn_in_smaller_groups(size: int) ->
     batches = list(buffer.batches(CLOCK))
     assert set(sizes) == {max(size, 4)}
     assert sum(sizes) == size * len(batches)
-
-
-@settings(max_examples=40, deadline=None)
-@given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(0, 4), st.data())
-def test_state_resumes_at_any_step(story: Story, n: int, extra: int, data: st.DataObject) -> None:
-    move = data.draw(st.integers(0, len(story) - 1))
-    for _, _, expected, found in compare_after_load(story, move, lambda: buffer_for(story.num_envs, n + 1 + extra, n)):
-        np.testing.assert_array_equal(expected.index, found.index)
-        np.testing.assert_array_equal(expected.obs, found.obs)
-        np.testing.assert_array_equal(expected.next_obs, found.next_obs)
-        np.testing.assert_array_equal(expected.reward, found.reward)
-        np.testing.assert_array_equal(expected.discount, found.discount)
 
 
 def test_batches_keep_dictionaries_and_types() -> None:

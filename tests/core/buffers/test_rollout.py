@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,35 +91,25 @@ def test_buffer_copies_the_arrays_of_steps(story: Story) -> None:
         np.testing.assert_allclose(rollout.extras["log_prob"][:, row], [-moment.obs / 10 for moment in moments])
 
 
-def test_rollouts_keep_dictionaries_types_and_memory() -> None:
+@pytest.mark.parametrize("resumes", [False, True])
+def test_rollouts_keep_dictionaries_types_and_memory(resumes: bool) -> None:
     buffer = RolloutBuffer(3)
     for time in range(6):
         step = dictionary_step(time)
         buffer.add(step)
+        buffer = resume(buffer) if resumes else buffer
         step.recurrent_state["h"].fill(np.nan)
         for rollout in buffer.batches(Clock(1)):
-            begin = time - 2
+            start = time - 2
             assert rollout.obs["image"].dtype == np.uint8
-            assert rollout.obs["image"][:, 0, 0, 0].tolist() == [begin, begin + 1, begin + 2, 100 + time]
+            assert rollout.obs["image"][:, 0, 0, 0].tolist() == [start, start + 1, start + 2, 100 + time]
             assert rollout.obs["inner"]["place"][3].tolist() == [-10 * time, -10 * time - 1]
-            assert (rollout.recurrent_state["h"] == begin).all()  # the memory at the first row, copied
-            assert rollout.truncations.count == (begin == 0)
+            assert (rollout.recurrent_state["h"] == start).all()  # the memory at the first row, copied
+            assert rollout.truncations.count == (start == 0)
             if rollout.truncations.count:
                 assert rollout.truncations.obs["image"][0, 0, 0] == 101
                 assert rollout.truncations.index[0] == 2
-    assert begin == 3
-
-
-def test_state_has_memory_and_dictionaries() -> None:
-    buffer = RolloutBuffer(3)
-    for time in range(3):
-        buffer.add(dictionary_step(time))
-        buffer = resume(buffer)
-    (rollout,) = buffer.batches(Clock(1))
-    assert (rollout.recurrent_state["h"] == 0).all()
-    assert rollout.recurrent_state["h"].shape == (2, 3)
-    assert rollout.obs["inner"]["place"][:, 0].tolist() == [0, 10, 20, -20]
-    assert rollout.truncations.obs["image"][0, 0, 0] == 101
+    assert start == 3
 
 
 def test_unused_truncations_hold_valid_observations() -> None:

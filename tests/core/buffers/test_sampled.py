@@ -19,7 +19,7 @@ from rlplug_core.config.schedules import constant
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Result
-from tests.core.buffers.test_prioritized import both_masses, surprise
+from tests.core.buffers.test_prioritized import surprise
 from tests.core.buffers.test_replay import GAMMA, check
 from tests.core.stories import Story, dictionary_step, stories
 from tests.reference import replay
@@ -110,14 +110,6 @@ def test_priorities_of_evicted_transitions_are_ignored() -> None:
     buffer.feedback(batch, Result({}, torch.from_numpy(np.where(numbers == evicted, 50.0, 3.0))))
     assert sorted(buffer.tree.mass.tolist()) == pytest.approx([1, 3.000001**0.6])
     assert sorted(buffer.inverse.mass.tolist()) == pytest.approx([3.000001**-0.6, 1])
-
-
-@settings(max_examples=40, deadline=None)
-@given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(0, 4), st.data())
-def test_state_resumes_at_any_step(story: Story, n: int, extra: int, data: st.DataObject) -> None:
-    move = data.draw(st.integers(0, len(story) - 1))
-    pairs = both_masses(story, move, lambda: buffer_for(story.num_envs, n + 1 + extra, n))
-    assert all(expected == found for expected, found in pairs)
 
 
 def test_restart_truncates_windows() -> None:

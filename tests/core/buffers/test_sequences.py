@@ -61,23 +61,23 @@ def check(batch: Transitions, story: Story, kind: tuple[SequenceShape, int], now
     assert len(batch.weight) == span * count
     for index, weight in enumerate(batch.weight.tolist()):
         t, b = divmod(index, count)
-        begin, row = divmod(int(batch.index[b]), story.num_envs)
-        moment = rows[row][begin + t]
-        assert begin % shape.period == 0
-        assert rows[row][begin].valid
-        assert batch.recurrent_state["h"][b].item() == rows[row][begin].obs
+        start, row = divmod(int(batch.index[b]), story.num_envs)
+        moment = rows[row][start + t]
+        assert start % shape.period == 0
+        assert rows[row][start].valid
+        assert batch.recurrent_state["h"][b].item() == rows[row][start].obs
         assert batch.obs[index].item() == moment.obs
         assert batch.extras["is_first"][index].item() == (moment.obs % 3 == 0)
         assert batch.extras["valid"][index].item() == moment.valid
         assert (weight > 0) == (moment.valid and shape.burn_in <= t < shape.burn_in + shape.length)
         if weight > 0:
-            expected = replay.window(rows[row], begin + t, n, GAMMA)
+            expected = replay.window(rows[row], start + t, n, GAMMA)
             assert expected is not None
             assert batch.action[index].item() == moment.obs % 7
             assert batch.reward[index].item() == pytest.approx(expected.reward, rel=1e-4, abs=1e-5)
             assert batch.discount[index].item() == pytest.approx(expected.discount, rel=1e-5)
             assert batch.next_obs[index].item() == expected.next_obs
-            last = rows[row][begin + t + int(batch.extras["later"][index])]
+            last = rows[row][start + t + int(batch.extras["later"][index])]
             assert expected.next_obs == last.next_obs
 
 
@@ -127,8 +127,8 @@ def test_sequences_are_drawn_by_priority() -> None:
     weight = batch.weight.view(3, 4000)
     assert (weight[0] == 0).all()
     torch.testing.assert_close(weight[1], torch.where(batch.index == 0, 3**-0.5, 1.0))
-    begin = 10 * int(batch.index[0]) // 2
-    assert batch.obs["inner"]["place"].view(3, 4000)[:, 0].tolist() == [begin, begin + 10, begin + 20]
+    start = 10 * int(batch.index[0]) // 2
+    assert batch.obs["inner"]["place"].view(3, 4000)[:, 0].tolist() == [start, start + 10, start + 20]
 
 
 def test_capacity_below_a_sequence_raises() -> None:

@@ -27,6 +27,7 @@ from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.types import Spec
 from tests.core.fakes import ENVS, TINY, make_runner
+from tests.tables import for_each
 
 pytestmark = pytest.mark.usefixtures("loops")
 
@@ -119,25 +120,6 @@ def test_fast_forward_equals_torch_for_every_observation(kind: str, name: str) -
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["vector", "matrix", "bits", "scalar", "numbers", "discrete", "bytes"])
-def test_vectors_and_discrete_observations_use_numpy(name: str) -> None:
-    assert fast_forward(build("policy", OBSERVATIONS[name], Net())).backend == "numpy"
-
-
-@pytest.mark.parametrize("name", ["image", "dict", "masked"])
-def test_observations_without_numpy_form_use_torch(name: str) -> None:
-    module = build("policy", OBSERVATIONS[name], Net())
-    assert fast_forward(module).backend == "torch"
-    with pytest.raises(UsageError, match="NumPy computes only fully connected layers on the CPU"):
-        fast_forward(module, "numpy")
-
-
-@pytest.mark.parametrize("net", [Net(activation="gelu"), Net(layer_norm=True)])
-@pytest.mark.parametrize("kind", ["policy", "critic", "q", "dueling categorical"])
-def test_layers_without_numpy_form_use_torch(kind: str, net: Net) -> None:
-    assert fast_forward(build(kind, OBSERVATIONS["vector"], net)).backend == "torch"
-
-
 @pytest.mark.parametrize("activation", ["elu", "silu", "leaky_relu"])
 def test_activations_do_not_overflow(activation: Any) -> None:
     module = build("critic", OBSERVATIONS["vector"], Net((6,), activation))
@@ -145,10 +127,21 @@ def test_activations_do_not_overflow(activation: Any) -> None:
     np.testing.assert_allclose(fast_forward(module)(obs), TorchForward(module)(obs), rtol=1e-4)
 
 
-def test_backend_can_be_chosen() -> None:
-    module = build("policy", OBSERVATIONS["vector"], Net())
-    assert fast_forward(module, "torch").backend == "torch"
-    assert fast_forward(module, "numpy").backend == "numpy"
+@for_each("name, net, backend", [
+    *((name, Net(), "numpy") for name in ("vector", "matrix", "bits", "scalar", "numbers", "discrete", "bytes")),
+    *((name, Net(), "torch") for name in ("image", "dict", "masked")),
+    *(("vector", net, "torch") for net in (Net(activation="gelu"), Net(layer_norm=True))),
+])  # fmt: skip
+def test_auto_uses_numpy_for_supported_layers(name: str, net: Net, backend: str) -> None:
+    for kind in ("policy", "critic", "q", "dueling categorical"):
+        module = build(kind, OBSERVATIONS[name], net)
+        assert fast_forward(module).backend == backend
+        assert fast_forward(module, "torch").backend == "torch"
+        if backend == "numpy":
+            assert fast_forward(module, "numpy").backend == "numpy"
+        else:
+            with pytest.raises(UsageError, match="NumPy computes only fully connected layers on the CPU"):
+                fast_forward(module, "numpy")
 
 
 class Residual(nn.Module):

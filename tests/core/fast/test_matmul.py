@@ -179,7 +179,7 @@ def test_onednn_is_for_avx512_of_amd(
 
 @pytest.fixture
 def _numpy_products(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Use one thread for NumPy's products, on a processor on which oneDNN is slower."""
+    """Use one thread for NumPy's products, as if oneDNN were slower."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     monkeypatch.setattr(matmul, "small_in_numpy", lambda: True)

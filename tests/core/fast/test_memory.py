@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("seeded")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _compiled() -> Iterator[None]:
+def _numba() -> Iterator[None]:
     """Let numba compile."""
     with loops_by("numba"):
         yield

@@ -44,7 +44,7 @@ def test_natural_gradient_of_a_linear_gaussian_is_exact() -> None:
     kfac.observe(seen, log_likelihood, torch.ones(len(obs)).double())
     kfac.refresh()
     with torch.no_grad():
-        layer(obs)  # not captured, as it is outside of the context
+        layer(obs)  # outside of the context, so not captured
     assert len(seen.seen) == 1
     score = scores(layer, -0.5 * (mean.detach() + drawn - layer(obs)).square().sum(1))
     fisher, gradient = score.T @ score / len(obs), torch.randn(len(optimizer.flat)).double()

@@ -104,7 +104,7 @@ def test_choices_counts_mask_entries(space: spaces.Space[Any], count: int) -> No
 
 
 def next_allowed(choice: int, allowed: list[bool]) -> int:
-    """Return the first allowed choice from `choice` on, cyclically, or `choice` if none is allowed."""
+    """Return the first allowed choice from `choice` on, cyclically, or `choice` if all are masked."""
     return next((at for step in range(len(allowed)) if allowed[at := (choice + step) % len(allowed)]), choice)
 
 

@@ -1,4 +1,4 @@
-"""Action heads against torch's distributions, and actions under masks."""
+"""Actions under masks, and several samples of a row; `test_heads_parts.py` compares heads with torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from torch import Tensor
 
 from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
 from rlplug_core.acting.policy_agent import PolicyAgent
@@ -36,30 +35,6 @@ def outputs(num_envs: int, columns: int, low: float = -8, high: float = 8) -> st
     return arrays.arrays(np.float32, (num_envs, columns), elements=st.floats(low, high, width=32))
 
 
-def draw(head: Any, given: Floats, count: int) -> Floats:
-    """Sample `count` actions from one row of outputs."""
-    noise = head.noise(np.random.default_rng(0), (count,))
-    actions: Floats = head.sample(np.repeat(given, count, axis=0), noise)
-    return actions
-
-
-def test_categorical_samples_with_its_probabilities() -> None:
-    logits = np.array([[0.0, 1.0, -2.0, 0.5]], np.float32)
-    counts = np.bincount(draw(Categorical(4), logits, 50_000).astype(int), minlength=4)
-    expected = 50_000 * torch.softmax(torch.from_numpy(logits), -1)[0].numpy()
-    assert (np.abs(counts - expected) < 5 * np.sqrt(expected)).all()
-
-
-def test_gaussian_samples_with_its_mean_and_deviation() -> None:
-    given = np.array([[0.5, -1.0, 0.0, np.log(0.2)]], np.float32)
-    actions = draw(Gaussian((2,)), given, 50_000)
-    np.testing.assert_allclose(actions.mean(0), [0.5, -1.0], atol=0.03)
-    np.testing.assert_allclose(actions.std(0), [1.0, 0.2], rtol=0.03)
-    assert abs(np.corrcoef(actions.T)[0, 1]) < 0.02
-    inside = (np.abs(actions[:, 0] - 0.5) < 1).mean()
-    assert inside == pytest.approx(0.6827, abs=0.01)
-
-
 @pytest.mark.parametrize("shape", [(1,), (3,), (2, 2)])
 def test_gaussian_samples_several_actions_of_each_row(shape: tuple[int, ...]) -> None:
     head, generator = Gaussian(shape), np.random.default_rng(0)
@@ -67,50 +42,6 @@ def test_gaussian_samples_several_actions_of_each_row(shape: tuple[int, ...]) ->
     noise = head.noise(generator, (7, 5))
     each = np.stack([head.sample(given, draws) for draws in noise])
     np.testing.assert_allclose(head.sample(given, noise).reshape(each.shape), each, rtol=1e-5, atol=1e-6)
-
-
-@settings(max_examples=50, deadline=None)
-@given(outputs(3, 5), st.lists(st.integers(0, 4), min_size=3, max_size=3))
-def test_categorical_equals_torch(logits: Floats, chosen: list[int]) -> None:
-    ours, theirs = Categorical(5), torch.distributions.Categorical(logits=torch.from_numpy(logits))
-    action = torch.tensor(chosen)
-    check(ours, logits, action, theirs.log_prob(action), theirs.entropy())
-    np.testing.assert_array_equal(logits[np.arange(3), ours.mode(logits)], logits.max(-1))
-
-
-@settings(max_examples=50, deadline=None)
-@given(outputs(3, 4, -3, 2), outputs(3, 2))
-def test_gaussian_equals_torch(given: Floats, action: Floats) -> None:
-    mean, log_std = torch.from_numpy(given).chunk(2, -1)
-    theirs = torch.distributions.Independent(torch.distributions.Normal(mean, log_std.exp()), 1)
-    taken = torch.from_numpy(action)
-    check(Gaussian((2,)), given, taken, theirs.log_prob(taken), theirs.entropy())
-    np.testing.assert_array_equal(Gaussian((2,)).mode(given), mean)
-
-
-def check(ours: Any, given: Floats, action: Tensor, log_prob: Tensor, entropy: Tensor) -> None:
-    close = {"rtol": 1e-4, "atol": 1e-4}
-    tensor = torch.from_numpy(given)
-    torch.testing.assert_close(ours.log_prob(tensor, action), log_prob, **close)
-    torch.testing.assert_close(ours.entropy(tensor), entropy, **close)
-    both = ours.log_prob_and_entropy(tensor, action)
-    torch.testing.assert_close(both[0], log_prob, **close)
-    torch.testing.assert_close(both[1], entropy, **close)
-    host = ours.host_log_prob(given, action.numpy())
-    assert host.dtype == np.float32
-    np.testing.assert_allclose(host, log_prob.numpy(), **close)
-
-
-def test_head_keeps_the_shape_of_box_actions() -> None:
-    ours, layer = head(spaces.Box(-1, 1, (2, 3), np.float32), 7)
-    given = layer(torch.zeros(4, 7)).detach().numpy()
-    assert given.shape == (4, 12)
-    assert ours.mode(given).shape == (4, 2, 3)
-    action = ours.sample(given, ours.noise(np.random.default_rng(0), (4,)))
-    assert action.shape == (4, 2, 3)
-    assert action.dtype == np.float32
-    assert ours.host_log_prob(given, action).shape == (4,)
-    assert ours.log_prob(torch.from_numpy(given), torch.from_numpy(action)).shape == (4,)
 
 
 # Masks.

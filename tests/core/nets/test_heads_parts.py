@@ -1,4 +1,4 @@
-"""Heads of actions with several parts against torch's distributions of each part."""
+"""Action heads against torch's distributions of each number of an action."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 from tests.tables import for_each
 
+pytestmark = pytest.mark.usefixtures("loops")
 Floats = npt.NDArray[Any]
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 PANEL = spaces.Dict(
@@ -36,6 +37,8 @@ PANEL = spaces.Dict(
     ]
 )
 SPACES: dict[str, spaces.Space[Any]] = {
+    "discrete": spaces.Discrete(5),
+    "box": spaces.Box(-1, 1, (2, 3), np.float32),
     "uneven": spaces.MultiDiscrete([3, 1, 4]),
     "even": spaces.MultiDiscrete([3, 3]),
     "matrix": spaces.MultiDiscrete(np.array([[2, 3], [4, 2]])),
@@ -112,6 +115,8 @@ def test_head_samples_from_the_distributions(name: str) -> None:
             mean, deviation = float(each.mean), float(each.stddev)
             assert abs(column.mean() - mean) < 5 * deviation / np.sqrt(count)
             assert column.std() == pytest.approx(deviation, rel=0.03)
+        if isinstance(each, Normal):
+            assert (np.abs(column - mean) < deviation).mean() == pytest.approx(0.6827, abs=0.01)
     moving = columns[:, columns.std(0) > 0]
     if moving.shape[1] > 1:
         assert np.abs(np.corrcoef(moving.T) - np.eye(moving.shape[1])).max() < 0.025
@@ -127,6 +132,7 @@ def test_mode_is_the_most_likely_action(name: str) -> None:
     for each in (best, *(ours.sample(outputs.numpy(), now) for now in noise)):
         assert each.shape == action.shape
         assert each.dtype.kind == action.dtype.kind
+        assert each.dtype != np.float64
         assert (ours.host_log_prob(outputs.numpy(), each) <= likely + 1e-5).all()
         np.testing.assert_array_equal(join(space, split(space, each)), each)
 
@@ -174,7 +180,7 @@ def choices_by_part(space: spaces.Space[Any]) -> list[int]:
     return space.nvec.ravel().tolist() if isinstance(space, spaces.MultiDiscrete) else []
 
 
-def chosen(space: spaces.Space[Any], action: Floats) -> Floats:
+def choices_of(space: spaces.Space[Any], action: Floats) -> Floats:
     """Return the choices [B, parts] in actions."""
     if not isinstance(space, spaces.Dict):
         return action.reshape(len(action), -1)
@@ -215,7 +221,7 @@ def test_policy_ignores_masked_actions(name: str, seed: int) -> None:
     outputs = policy(tensors)
     for explore in (True,) * 20 + (False,):
         act = agent.act(obs, np.zeros(rows, np.bool_), None, Clock(1), explore)
-        assert np.take_along_axis(mask, starts + chosen(space, act.action), 1).all()
+        assert np.take_along_axis(mask, starts + choices_of(space, act.action), 1).all()
         log_prob, entropy = policy.head.log_prob_and_entropy(outputs, torch.from_numpy(act.action))
         assert log_prob.isfinite().all()
         if explore:

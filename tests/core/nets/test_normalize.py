@@ -76,7 +76,7 @@ def test_moments_do_not_depend_on_batches(seed: int, sizes: list[int], far: floa
     scaled = norm(torch.from_numpy(rows))
     assert scaled.dtype == torch.float32
     wanted = ((exact - mean) / np.sqrt(variance + 1e-8)).clip(-10, 10)
-    if variance.min() > 1e-6:  # float32 observations have 24 bits, some of which a large mean takes
+    if variance.min() > 1e-6:  # a large mean takes some of the 24 bits of float32 observations
         np.testing.assert_allclose(scaled, wanted, atol=1e-5 + 4e-7 * far / 0.1)
 
 

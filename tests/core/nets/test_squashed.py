@@ -24,7 +24,7 @@ HEAD = SquashedGaussian((1,))
 
 
 def log_density(mean: float, log_std: float) -> tuple[Tensor, Tensor]:
-    """Return actions, dense where the density changes, and its logarithm, in double precision."""
+    """Return actions, dense around changes of the density, and its logarithm, in double precision."""
     action = torch.linspace(-18, 18, 40_001, dtype=torch.float64).tanh()
     outputs = torch.tensor([[mean, log_std]], dtype=torch.float64).expand(len(action), 2)
     return action, HEAD.log_prob(outputs, action[:, None])
