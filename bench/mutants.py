@@ -171,10 +171,13 @@ def imports(text: str, path: str) -> bool:
 def functions_by_code(source: str) -> dict[tuple[str, str, int], list[FunctionType]]:
     """Return the functions of the rooms that are in memory, by file, name and line."""
     found = defaultdict(list)
+    gc.unfreeze()  # the tests freeze what they imported, and frozen objects are not listed
     for each in gc.get_objects():
         if type(each) is FunctionType and each.__code__.co_filename.startswith(source):
             code = each.__code__
             found[code.co_filename, code.co_qualname, code.co_firstlineno].append(each)
+    if not found:
+        raise RuntimeError(f"the tests imported nothing from {source}")
     return found
 
 
