@@ -74,6 +74,10 @@ def test_fit_makes_discrete_actions_start_at_zero() -> None:
     assert data.fit(spec, spaces.Discrete(3, start=5)).action.tolist() == [0, 1, 2, 0, 1, 2, 0]
     with pytest.raises(UsageError, match=r"its actions are outside Discrete\(2, start=5\)"):
         data.fit(spec, spaces.Discrete(2, start=5))
+    pairs = np.array([[5, 0], [6, 1]])[[0, 1, 0, 1, 0, 1, 0]]
+    spec = Spec(BOX, spaces.MultiDiscrete([2, 2]), 1, "Test")
+    fitted = Dataset("x", {**arrays(), "actions": pairs}).fit(spec, spaces.MultiDiscrete([2, 2], start=[5, 0]))
+    assert np.array_equal(fitted.action, pairs - [5, 0])
 
 
 def test_fit_refuses_invalid_actions_and_states() -> None:

@@ -256,6 +256,9 @@ def test_statistics_use_a_window_of_episodes() -> None:
     for value in (1e200, -1e200, 3.0, 4.0, 5.0):
         recent.add(Episode(0, value, 1))
     assert math.isfinite(recent.metrics()["rollout/return_std"])  # no overflow
+    for value in (1.0, 1.0, 5.0, 5.0):
+        recent.add(Episode(0, value, 1))
+    assert recent.metrics()["rollout/return_std"] == 2.0
 
 
 def test_logs_schedules() -> None:
