@@ -96,8 +96,8 @@ def test_fault_names_environment_and_step_and_ends_all_workers(env: str) -> None
 
 def test_hang_before_first_step_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlplug_core.loop.env_workers.STARTUP", 1.0)
-    with pytest.raises(WorkerFailed, match=r"before the first step, .* environment 0 gave no answer for 2 s"):
-        make_env(f"{HARMFUL}NeverBuilds")
+    with pytest.raises(WorkerFailed, match=r"before the first step, .* environments 0 to 1 gave no answer for 2 s"):
+        make_env(f"{HARMFUL}NeverBuilds", num_envs=4)
     assert not multiprocessing.active_children()
 
 
