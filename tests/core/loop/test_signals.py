@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rlplug_core.errors import Stopped
-from rlplug_core.loop.signals import handle_signals
+from rlplug_core.loop.signals import STOPPING, block_signals, handle_signals, ignore_stop_signals
 from rlplug_core.runs.api import open_run, resume
 from tests.cli.warm import Fork
 from tests.core.fakes import ENVS, SECOND_THREAD, TINY
@@ -175,3 +175,15 @@ def test_forked_children_get_default_signals_and_do_not_block(fork: Callable[...
     """SIGTERM of a child does not reach the run, and a living child does not keep the run from ending."""
     process = fork("-c", FORKS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.communicate(timeout=PATIENCE) == (f"{{{-signal.SIGTERM}}} [] True\n", "")
+
+
+def test_what_a_worker_starts_gets_signals_again() -> None:
+    """A simulator inherits what its parent blocks; if that was SIGTERM, its environment could not end it."""
+    handlers = {number: signal.getsignal(number) for number in STOPPING}
+    try:
+        with block_signals():
+            ignore_stop_signals()
+            assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()).intersection(STOPPING)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
