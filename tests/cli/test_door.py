@@ -150,6 +150,8 @@ def test_lambda_trains_only_in_this_process(mine: str) -> None:
     assert open_run(run.path, env=lambda: Count(6)).evaluate(2).lengths == (6, 6)
     with pytest.raises(UsageError, match=r"each worker makes its own environments, .* use --inline"):
         train_briefly(lambda: Count(4), "a3c", runner="async", workers=2)
+    with pytest.raises(UsageError, match=r"each worker makes its own environments, .* leave out --learners"):
+        train_briefly(lambda: Count(4), learners=2)
     assert train_briefly(lambda: Count(4), "a3c", runner="async", inline=True).evaluate(2).lengths == (4, 4)
     with pytest.raises(UsageError, match=r"each worker makes its own environments, .* use --runner sync"):
         train_briefly(Count(4), "a3c", runner="async", inline=True)

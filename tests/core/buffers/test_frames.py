@@ -141,6 +141,8 @@ def test_each_frame_of_a_stack_is_stored_once(form: str) -> None:
     assert not store.starts  # a stack that repeats its first frame needs no other frames
     assert not store.apart
     assert len(store.finals) == 6
+    store.forget(min(store.finals))
+    assert len(store.finals) == 5
 
 
 @pytest.mark.parametrize("shape", [(2, 3, SIDE, SIDE), (2, SIDE + 1, SIDE + 1, 3)], ids=["first", "last"])

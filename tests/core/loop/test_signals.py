@@ -177,8 +177,8 @@ def test_forked_children_get_default_signals_and_do_not_block(fork: Callable[...
     assert process.communicate(timeout=PATIENCE) == (f"{{{-signal.SIGTERM}}} [] True\n", "")
 
 
-def test_what_a_worker_starts_gets_signals_again() -> None:
-    """A simulator inherits what its parent blocks; if that was SIGTERM, its environment could not end it."""
+def test_processes_that_a_worker_starts_get_signals() -> None:
+    """A simulator inherits blocked signals, and its environment could not end one that blocks SIGTERM."""
     handlers = {number: signal.getsignal(number) for number in STOPPING}
     try:
         with block_signals():

@@ -151,6 +151,7 @@ def test_learner_states_equal_actor_states(cell: str, steps: int) -> None:
         valid = batch.weight > 0
         found = both.policy.head.log_prob(outputs, batch.action)[valid]
         torch.testing.assert_close(found, batch.extras["log_prob"][valid], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(torch.as_tensor(both.policy.outputs(rollout))[valid], outputs.detach()[valid])
         torch.testing.assert_close(
             value[valid], torch.from_numpy(recurrent_values(rollout, both, CPU)[0]).flatten()[valid]
         )
