@@ -271,6 +271,7 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
         (DQN, BOX, "Discrete"), (DQN, spaces.MultiDiscrete([2, 3]), "Discrete"),
         (SAC, spaces.Discrete(2), "Box"),
         (SAC, spaces.Dict({"lever": BOX}), "Box"),
+        (type("Two", (A2C,), {"actions": ("Discrete", "Box")}), spaces.Text(3), "Discrete or Box"),
         *((cls, spaces.Text(3), "Discrete, MultiDiscrete, MultiBinary, Box or Dict") for cls in (A2C, PPO)),
     ],
 )  # fmt: skip

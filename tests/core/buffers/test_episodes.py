@@ -65,7 +65,7 @@ def test_batches_are_whole_episodes_with_correct_advantages(story: Story, steps:
 
 
 @settings(max_examples=50, deadline=None)
-@given(stories(st.integers(2, 30)), st.integers(1, 12), st.integers(1, 29))
+@given(stories(st.integers(2, 30)), st.integers(1, 12), st.integers(0, 29))
 def test_state_resumes_at_any_step(story: Story, steps: int, moment: int) -> None:
     for expected, resumed in zip(rollouts(story, steps), rollouts(story, steps, moment), strict=True):
         for name in ("obs", "action", "reward", "terminated", "truncated", "weight"):

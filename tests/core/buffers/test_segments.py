@@ -65,5 +65,5 @@ def test_sums_depend_on_masses_only(size: int, seed: int, changes: int) -> None:
 
 def test_find_returns_each_of_equal_masses() -> None:
     tree = SumTree(5000)
-    tree.set(np.arange(5000), np.full(5000, 0.5))
+    tree.fill(0, 5000, 0.5)
     np.testing.assert_array_equal(tree.find(np.arange(5000) * 0.5), np.arange(5000))

@@ -51,7 +51,7 @@ def test_layers_larger_than_memory_raise() -> None:
             check_layers(net, obs, action, 4 * GIB)
         for unknown in ({}, {**net, "net.obs": ["few"]}, {**net, "net.factory": "impala-cnn"}):
             check_layers(unknown, obs, action, 4 * GIB)
-    check_layers({"net.hidden": []}, POLE, few, 4 * GIB)
+    check_layers({"net.hidden": []}, many, few, 15 * GIB)
 
 
 def test_step_bytes_count_observation_and_reward() -> None:

@@ -452,3 +452,11 @@ def test_kill_before_any_file_operation_damages_no_checkpoint(tmp_path: Path) ->
             break
         operation += 1
     assert operation > 15
+
+
+def test_a_new_folder_of_checkpoints_is_synced_in_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a power failure could take the folder with all of its checkpoints."""
+    synced: list[Path] = []
+    monkeypatch.setattr("rlplug_core.runs.checkpoint.sync_directory", synced.append)
+    Checkpoints(tmp_path / "new").save("step", 0, {"learner": {"weights": np.ones(3)}}, {})
+    assert tmp_path in synced
