@@ -1,7 +1,7 @@
 """Mutation testing: make one change in the sources at a time, and check if a test fails.
 
     python bench/mutants.py --tree COPY --results mutants.jsonl --sample 300    # continues where it stopped
-    python bench/mutants.py --tree COPY --results more.jsonl --survivors mutants.jsonl --tests tests/algos
+    python bench/mutants.py --tree COPY --results more.jsonl --survivors mutants.jsonl --tests tests/core
     python bench/mutants.py --report mutants.jsonl
 
 COPY is a checkout that no one edits in the meantime, with editable installations of its packages. A mutant is one
