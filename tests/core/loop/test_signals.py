@@ -177,7 +177,7 @@ def test_forked_children_get_default_signals_and_do_not_block(fork: Callable[...
     assert process.communicate(timeout=PATIENCE) == (f"{{{-signal.SIGTERM}}} [] True\n", "")
 
 
-def test_processes_that_a_worker_starts_get_signals() -> None:
+def test_processes_of_worker_get_signals() -> None:
     """A simulator inherits blocked signals, and its environment could not end one that blocks SIGTERM."""
     handlers = {number: signal.getsignal(number) for number in STOPPING}
     try:
