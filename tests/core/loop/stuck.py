@@ -29,7 +29,7 @@ class InPython(Chain):
 
 
 class InC(InPython):
-    """Hangs in C, where signals reach the process but not Python."""
+    """Hangs in C: signals reach the process but not Python."""
 
     def hang(self) -> None:
         libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)

@@ -133,7 +133,7 @@ def test_state_loses_no_episode_and_no_metric(tmp_path: Path) -> None:
 
 
 def test_workers_load_only_their_own_state() -> None:
-    """A worker that starts late must not undo what the others have learned."""
+    """A worker that starts late must not undo the learning of the others."""
     runner = make_runner(TINY, runner="async", inline=True, workers=2, total_timesteps=100)
     runner.run(lambda: None)
     state = save_and_load(runner.workers[0].state_dict())

@@ -54,7 +54,7 @@ class Slow(Chain):
 SHORT = {"total_timesteps": 64, "eval_episodes": 1, "final_eval_episodes": 0}
 
 
-def test_start_and_stop_report_what_they_wait_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_start_and_stop_report_a_long_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def watch(progress: Any) -> None:
         Slow.signals = True
 

@@ -96,7 +96,7 @@ def test_sigterm_after_sigusr1_does_not_stop_at_once() -> None:
 
 @pytest.mark.parametrize("name", [pytest.param("InPython", marks=pytest.mark.slow), "InC"])
 def test_second_sigterm_ends_hanging_environment(start: Start, tmp_path: Path, name: str) -> None:
-    """Also in C, where Python handles no signal."""
+    """Also in C: Python handles no signal then."""
     process = start(f"{STUCK}:{name}", runner="sync")
     until(lambda: (tmp_path / "stuck").exists(), process)
     process.terminate()

@@ -323,7 +323,7 @@ def test_index_describes_wrapper_without_import(site: Path) -> None:
     found, reason = index.read(record)
     assert (found is not None, reason) == (True, "")
     assert "rlplug_aged.aged" not in sys.modules
-    assert found.summary == "Observations with their age behind them: a wrapper with options and a state."
+    assert found.summary == "Appends the age of the episode to observations: a wrapper with options and a state."
     code: Any = plugins.wrapper("aged")
     assert index.options(found) == schema(code.Config)
     assert indexing.drift(record) == ""

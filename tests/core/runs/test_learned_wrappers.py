@@ -89,7 +89,7 @@ def test_export_and_workers_refuse_learned_state(run: Run, tmp_path: Path) -> No
 
 
 def test_learned_state_survives_restarted_environment(tmp_path: Path) -> None:
-    """Two wrappers that learn, around others, and an environment whose state cannot be captured."""
+    """Two wrappers that learn, around others, and an environment that cannot save its state."""
     options = {**OPTIONS, "wrap": (CENTERED, f"{wraps.HERE}:Tenfold", CENTERED)}
     run = train(TINY, f"{wraps.HERE}:CannotSave", options, out=tmp_path, hooks=False)
     before = components(run, "final")["actor"]["env"]

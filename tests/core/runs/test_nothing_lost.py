@@ -37,7 +37,7 @@ OPTIONS: dict[str, Any] = {
 
 
 class Death(KeyboardInterrupt):
-    """Takes the place of a kill; `kill_after` removes what the run still writes after it."""
+    """Takes the place of a kill; `kill_after` removes the later records."""
 
 
 def train_run(out: Path, env: str = CHAIN, watch: Callable[[Progress], None] | None = None, **options: Any) -> Run:
@@ -45,7 +45,7 @@ def train_run(out: Path, env: str = CHAIN, watch: Callable[[Progress], None] | N
 
 
 def kill_after(run: Run, seq: int) -> None:
-    """Leave what a kill after record `seq` leaves: no later record, and no checkpoint that saw one."""
+    """Cut a run as a kill after record `seq` does: no later record, and no checkpoint that saw one."""
     lines = run.journal.read_bytes().splitlines(keepends=True)
     run.journal.write_bytes(b"".join(lines[:seq]) + lines[seq][:9])
     for saved in Checkpoints(run.directory.checkpoints_path).kept():
