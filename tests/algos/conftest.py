@@ -39,15 +39,15 @@ def make_runner(algorithm: str, env: str, options: dict[str, Any]) -> Any:
     return build(plan, Clock(plan.options.total_timesteps))
 
 
-@pytest.fixture
-def learner() -> Callable[..., Any]:
-    """Make a learner: `learner("ppo", "Bandit", clip_range=0.1)`; write nested options as `**{"net.hidden": []}`."""
+@pytest.fixture(name="make_learner")
+def _make_learner() -> Callable[..., Any]:
+    """Make one: `make_learner("ppo", "Bandit", clip_range=0.1)`; write nested options as `**{"net.hidden": []}`."""
     return lambda algorithm, env, **options: make_learner(algorithm, env, options)
 
 
 @pytest.fixture
-def trained() -> Callable[..., Any]:
-    """Train without a run directory and return the runner: `trained("ppo", "Bandit", total_timesteps=1000)`."""
+def train_runner() -> Callable[..., Any]:
+    """Train without a run directory and return the runner: `train_runner("ppo", "Bandit", total_timesteps=1000)`."""
 
     def train(algorithm: str, env: str, **options: Any) -> Any:
         runner = make_runner(algorithm, env, options)

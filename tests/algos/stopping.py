@@ -524,8 +524,8 @@ DATA = {RECORDED: envs.Continuous, CHAIN: envs.Chain}
 def main(command: str, root: Path, words: list[str]) -> None:
     os.chdir(root)
     if command == "train":
-        for name, made in DATA.items():
-            np.savez(root / name, **random_data(made(1), 300))
+        for name, learner in DATA.items():
+            np.savez(root / name, **random_data(learner(1), 300))
     stops = [(case, what, int(mark)) for case, what, mark in (word.split("/") for word in words)]
     runs: dict[str, tuple[str, Any]] = {f"{case}-whole": (case, None) for case, _, _ in stops}
     runs |= {f"{case}-{what}-{mark}": (case, (what, mark)) for case, what, mark in stops}

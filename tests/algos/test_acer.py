@@ -23,18 +23,18 @@ from tests.reference.returns import Moment
 FAR = 1e9
 
 
-def bandit(learner: Callable[..., Any], logits: Tensor, values: Tensor, **options: Any) -> Any:
+def bandit(make_learner: Callable[..., Any], logits: Tensor, values: Tensor, **options: Any) -> Any:
     """Make a learner with this policy and these action values, and the same logits for the average policy."""
-    made = learner("acer", "Bandit", ent_coef=0.0, vf_coef=0.0, **{"net.hidden": [], **options})
+    learner = make_learner("acer", "Bandit", ent_coef=0.0, vf_coef=0.0, **{"net.hidden": [], **options})
     with torch.no_grad():
         for layer, bias in (
-            (made.policy.outputs, logits),
-            (made.average_policy.outputs, logits),
-            (made.q_network.advantage.linears[-1], values),
+            (learner.policy.outputs, logits),
+            (learner.average_policy.outputs, logits),
+            (learner.q_network.advantage.linears[-1], values),
         ):
             layer.weight.zero_()
             layer.bias.copy_(bias)
-    return made
+    return learner
 
 
 def sample_of(action: int, advantage: float, behavior: Tensor, target: float = 0.0) -> Samples:
@@ -45,26 +45,28 @@ def sample_of(action: int, advantage: float, behavior: Tensor, target: float = 0
     )  # fmt: skip
 
 
-def gradient(made: Any, batch: Samples) -> Tensor:
-    (found,) = torch.autograd.grad(made.loss(batch, made.config)[0], made.policy.outputs.bias)
+def gradient(learner: Any, batch: Samples) -> Tensor:
+    (found,) = torch.autograd.grad(learner.loss(batch, learner.config)[0], learner.policy.outputs.bias)
     return found
 
 
 @pytest.mark.parametrize("action", [0, 1])
 @pytest.mark.parametrize("advantage", [-2.0, 3.0])
-def test_on_policy_gradient_is_the_policy_gradient(learner: Callable[..., Any], action: int, advantage: float) -> None:
+def test_on_policy_gradient_is_the_policy_gradient(
+    make_learner: Callable[..., Any], action: int, advantage: float
+) -> None:
     """With a ratio of 1 nothing is truncated or corrected: (π - 1_a) · A."""
     logits = torch.tensor([0.3, -0.4])
-    made, pi = bandit(learner, logits, torch.zeros(2), trust_region_delta=FAR), logits.softmax(0)
+    learner, pi = bandit(make_learner, logits, torch.zeros(2), trust_region_delta=FAR), logits.softmax(0)
     expected = (pi - torch.eye(2)[action]) * advantage
-    torch.testing.assert_close(gradient(made, sample_of(action, advantage, pi)), expected)
+    torch.testing.assert_close(gradient(learner, sample_of(action, advantage, pi)), expected)
 
 
 @pytest.mark.parametrize("action", [0, 1])
-def test_truncation_is_corrected_by_the_expectation_over_actions(learner: Callable[..., Any], action: int) -> None:
+def test_truncation_is_corrected_by_the_expectation_over_actions(make_learner: Callable[..., Any], action: int) -> None:
     """Equation 9: min(c, ρ) ∇log π(a) A + Σ_b π(b) (1 - c/ρ(b))⁺ ∇log π(b) (Q(b) - V), negated."""
     logits, values, c = torch.tensor([0.8, -0.2]), torch.tensor([1.0, 2.5]), 2.0
-    made = bandit(learner, logits, values, max_importance_weight=c, trust_region_delta=FAR)
+    learner = bandit(make_learner, logits, values, max_importance_weight=c, trust_region_delta=FAR)
     pi, mu, advantage = logits.softmax(0), torch.tensor([0.2, 0.8]), 1.7
     value = float(pi @ values)
 
@@ -75,31 +77,31 @@ def test_truncation_is_corrected_by_the_expectation_over_actions(learner: Callab
     for b in range(2):
         expected = expected + pi[b] * max(0.0, 1 - c * float(mu[b] / pi[b])) * of(b) * (values[b] - value)
     assert float(pi[0] / mu[0]) > c
-    torch.testing.assert_close(gradient(made, sample_of(action, advantage, mu)), -expected)
+    torch.testing.assert_close(gradient(learner, sample_of(action, advantage, mu)), -expected)
 
 
 @pytest.mark.parametrize("region", [0.0, 0.3, 1.0])
-def test_trust_region_bounds_the_push_from_the_average_policy(learner: Callable[..., Any], region: float) -> None:
+def test_trust_region_bounds_the_push_from_the_average_policy(make_learner: Callable[..., Any], region: float) -> None:
     """Equation 12: kᵀz <= δ with k the gradient of KL(average || π) in the probabilities, by autograd."""
     logits = torch.tensor([0.8, -0.2])
-    made = bandit(learner, logits, torch.tensor([0.0, 0.0]), trust_region_delta=max(region, 1e-9))
+    learner = bandit(make_learner, logits, torch.tensor([0.0, 0.0]), trust_region_delta=max(region, 1e-9))
     with torch.no_grad():
-        made.average_policy.outputs.bias.copy_(torch.tensor([0.0, 0.9]))
+        learner.average_policy.outputs.bias.copy_(torch.tensor([0.0, 0.9]))
     probs = logits.softmax(0).requires_grad_()
-    average = made.average_policy.outputs.bias.softmax(0)
+    average = learner.average_policy.outputs.bias.softmax(0)
     (slope,) = torch.autograd.grad((average * (average / probs).log()).sum(), probs)
     for advantage in (-5.0, 5.0):
         batch = sample_of(0, advantage, logits.softmax(0))
         free = torch.eye(2)[0] * advantage / probs.detach()
-        found = made.ascent(batch, probs.detach().unsqueeze(0), torch.zeros(1, 2), made.config)[0]
+        found = learner.ascent(batch, probs.detach().unsqueeze(0), torch.zeros(1, 2), learner.config)[0]
         assert float(slope @ found) <= region + 1e-4
         wanted = free - max(0.0, float(slope @ free - region) / float(slope @ slope)) * slope
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-def collect(made: Any, env: envs.Vector) -> Rollout:
-    clock, buffer = Clock(10_000), made.buffer()
-    actor = Actor(env, made, made.agent(), buffer, clock)
+def collect(learner: Any, env: envs.Vector) -> Rollout:
+    clock, buffer = Clock(10_000), learner.buffer()
+    actor = Actor(env, learner, learner.agent(), buffer, clock)
     actor.reset(0)
     while True:
         step = actor.step()
@@ -112,19 +114,19 @@ def number(values: Tensor, at: int) -> float:
     return float(values[at])
 
 
-def test_targets_equal_retrace_by_definition(learner: Callable[..., Any]) -> None:
+def test_targets_equal_retrace_by_definition(make_learner: Callable[..., Any]) -> None:
     """On a chain of another policy, with truncations; per row, with torch's softmax."""
-    behaved, made = learner("acer", "Chain", n_steps=40), learner("acer", "Chain", n_steps=40, seed=5)
+    behaved, learner = make_learner("acer", "Chain", n_steps=40), make_learner("acer", "Chain", n_steps=40, seed=5)
     rollout = collect(behaved, envs.Chain(2))
     assert rollout.terminated.any()
     assert not rollout.terminated[3, 0]
     rollout.truncated[3, 0] = True
     rollout.truncations = Truncations(rollout.obs[20, 1:], np.array([3 * 2]), 1)
-    target = made.retrace_targets(rollout, made.config).target.reshape(40, 2)
+    target = learner.retrace_targets(rollout, learner.config).target.reshape(40, 2)
     for row in range(2):
         obs = torch.from_numpy(np.concatenate([rollout.obs[:, row], rollout.truncations.obs[:1]]))
         with torch.no_grad():
-            pi, q = made.policy(obs).softmax(-1), made.q_network(obs)
+            pi, q = learner.policy(obs).softmax(-1), learner.q_network(obs)
             mu = torch.from_numpy(rollout.extras["outputs"][:, row]).softmax(-1)
         state = (pi * q).sum(-1)
         action = torch.from_numpy(rollout.action[:, row])
@@ -143,33 +145,33 @@ def test_targets_equal_retrace_by_definition(learner: Callable[..., Any]) -> Non
             assert float(target[t, row]) == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
-def test_agent_sends_its_logits(learner: Callable[..., Any]) -> None:
+def test_agent_sends_its_logits(make_learner: Callable[..., Any]) -> None:
     """The ratio of a batch is 1 while the policy is unchanged."""
-    made = learner("acer", "Masked", n_steps=6)
-    rollout = collect(made, envs.Masked(3))
-    batch = made.retrace_targets(rollout, made.config)
+    learner = make_learner("acer", "Masked", n_steps=6)
+    rollout = collect(learner, envs.Masked(3))
+    batch = learner.retrace_targets(rollout, learner.config)
     with torch.no_grad():
-        torch.testing.assert_close(batch.extras["outputs"], made.policy(batch.obs), rtol=1e-4, atol=1e-5)
-    ascent = made.ascent(
-        batch, made.policy(batch.obs).softmax(-1).detach(), made.q_network(batch.obs).detach(), made.config
+        torch.testing.assert_close(batch.extras["outputs"], learner.policy(batch.obs), rtol=1e-4, atol=1e-5)
+    ascent = learner.ascent(
+        batch, learner.policy(batch.obs).softmax(-1).detach(), learner.q_network(batch.obs).detach(), learner.config
     )
     assert bool(torch.isfinite(ascent).all())
 
 
-def test_average_policy_follows_slowly(learner: Callable[..., Any]) -> None:
-    made = learner("acer", "Chain", average_policy_decay=0.75, learning_rate=0.01)
-    before = [parameter.clone() for parameter in made.average_policy.parameters()]
-    made.update(collect(made, envs.Chain(2)), Clock(10_000))
-    for old, new, average in zip(before, made.policy.parameters(), made.average_policy.parameters(), strict=True):
+def test_average_policy_follows_slowly(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner("acer", "Chain", average_policy_decay=0.75, learning_rate=0.01)
+    before = [parameter.clone() for parameter in learner.average_policy.parameters()]
+    learner.update(collect(learner, envs.Chain(2)), Clock(10_000))
+    for old, new, average in zip(before, learner.policy.parameters(), learner.average_policy.parameters(), strict=True):
         torch.testing.assert_close(average, 0.75 * old + 0.25 * new)
         assert not torch.equal(average, old)
 
 
-def test_capacity_and_start_count_env_steps(learner: Callable[..., Any]) -> None:
+def test_capacity_and_start_count_env_steps(make_learner: Callable[..., Any]) -> None:
     """Two rows of 10 steps are 20 env steps: 110 store five rollouts, and replay starts with the third."""
-    made = learner("acer", "Chain", n_steps=10, buffer_size=110, learning_starts=41)
-    made.spec = envs.Chain(2).spec
-    buffer = made.buffer()
+    learner = make_learner("acer", "Chain", n_steps=10, buffer_size=110, learning_starts=41)
+    learner.spec = envs.Chain(2).spec
+    buffer = learner.buffer()
     assert (buffer.capacity, buffer.start) == (5, 3)
 
 
@@ -187,12 +189,12 @@ SINGLE = {
 @pytest.mark.parametrize("runner", SINGLE)
 @pytest.mark.parametrize(("name", "env"), [("acer", "Chain"), ("acer", "Masked"), ("acer-continuous", "Continuous")])
 def test_all_runners_equal_sync(
-    trained: Callable[..., Any], name: str, env: str, runner: str
+    train_runner: Callable[..., Any], name: str, env: str, runner: str
 ) -> None:  # fmt: skip
     """With one worker, or without a lag: policy, values, average policy and the learner's generator are equal."""
-    sync, other = (trained(name, env, **{**SMALL, **more}) for more in ({"runner": "sync"}, SINGLE[runner]))
+    sync, other = (train_runner(name, env, **{**SMALL, **more}) for more in ({"runner": "sync"}, SINGLE[runner]))
     assert sync.clock.updates == other.clock.updates > 60
-    sample_of, two = (made.snapshot().state_dict() for made in (sync, other))
+    sample_of, two = (learner.snapshot().state_dict() for learner in (sync, other))
     assert {key for key in sample_of if key.startswith("average_policy")}
     for key, tensor in sample_of.items():
         if isinstance(tensor, Tensor):
@@ -201,8 +203,8 @@ def test_all_runners_equal_sync(
     assert sync.learner.generator.bit_generator.state == mine.generator.bit_generator.state
 
 
-def test_workers_share_one_average_policy(trained: Callable[..., Any]) -> None:
-    runner = trained("acer", "Chain", **{**SMALL, "runner": "async", "inline": True, "workers": 3})
+def test_workers_share_one_average_policy(train_runner: Callable[..., Any]) -> None:
+    runner = train_runner("acer", "Chain", **{**SMALL, "runner": "async", "inline": True, "workers": 3})
     averages = [worker.learner.average_policy.outputs.weight for worker in runner.workers]
     assert len({tensor.data_ptr() for tensor in averages}) == 1
     draws = [worker.actor.buffer.generator.bit_generator.state["state"]["state"] for worker in runner.workers]
@@ -213,8 +215,8 @@ def test_workers_share_one_average_policy(trained: Callable[..., Any]) -> None:
     "options",
     [{"runner": "async", "workers": 2}, pytest.param({"runner": "decoupled", "actors": 2}, marks=pytest.mark.slow)],
 )
-def test_processes_learn_the_chain(trained: Callable[..., Any], options: dict[str, Any]) -> None:
-    runner = trained("acer", "Chain", **{**ACER, **options, "num_envs": 4, "total_timesteps": 8_000})
+def test_processes_learn_the_chain(train_runner: Callable[..., Any], options: dict[str, Any]) -> None:
+    runner = train_runner("acer", "Chain", **{**ACER, **options, "num_envs": 4, "total_timesteps": 8_000})
     try:
         assert evaluate(runner.snapshot().agent(), envs.Chain(50), 1, Clock(1)).mean == 1
     finally:

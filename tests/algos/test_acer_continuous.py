@@ -32,39 +32,39 @@ def test_score_and_gradient_equal_autograd() -> None:
     torch.testing.assert_close(slope(average, outputs.detach()), wanted, rtol=1e-4, atol=1e-4)
 
 
-def batch_of(made: Any, count: int, shift: float = 0.0) -> Samples:
+def batch_of(learner: Any, count: int, shift: float = 0.0) -> Samples:
     """Draw actions around the policy's mean; the behavior's mean is shifted by `shift`."""
     obs = torch.rand(count, 1)
     with torch.no_grad():
-        outputs = made.policy(obs)
+        outputs = learner.policy(obs)
     action, drawn = (outputs[:, :1] + torch.randn(count, 1) * outputs[:, 1:].exp() for _ in range(2))
     then = outputs + torch.tensor([shift, 0.0])
-    extras = {"outputs": then, "drawn": drawn, "others": torch.randn(count, made.config.n_action_samples, 1)}
+    extras = {"outputs": then, "drawn": drawn, "others": torch.randn(count, learner.config.n_action_samples, 1)}
     return Samples(torch.ones(count), None, obs, action, torch.randn(count), torch.randn(count), extras)
 
 
-def test_on_policy_gradient_is_the_policy_gradient(learner: Callable[..., Any]) -> None:
+def test_on_policy_gradient_is_the_policy_gradient(make_learner: Callable[..., Any]) -> None:
     """With a ratio of 1 and a wide trust region it is the gradient of -log π(a) · A."""
-    made = learner("acer-continuous", "Continuous", ent_coef=0.0, vf_coef=0.0, trust_region_delta=FAR)
-    batch, parameters = batch_of(made, 6), list(made.policy.parameters())
-    loss = -(made.policy.head.log_prob(made.policy(batch.obs), batch.action) * batch.advantage).mean()
+    learner = make_learner("acer-continuous", "Continuous", ent_coef=0.0, vf_coef=0.0, trust_region_delta=FAR)
+    batch, parameters = batch_of(learner, 6), list(learner.policy.parameters())
+    loss = -(learner.policy.head.log_prob(learner.policy(batch.obs), batch.action) * batch.advantage).mean()
     wanted = torch.autograd.grad(loss, parameters)
-    for one, other in zip(torch.autograd.grad(made.loss(batch, made.config)[0], parameters), wanted, strict=True):
+    for one, other in zip(torch.autograd.grad(learner.loss(batch, learner.config)[0], parameters), wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
-def test_push_equals_the_definition(learner: Callable[..., Any]) -> None:
+def test_push_equals_the_definition(make_learner: Callable[..., Any]) -> None:
     """Row by row: the truncated weight at the taken action, the excess at the drawn one, then the projection."""
-    made = learner("acer-continuous", "Continuous", max_importance_weight=1.5, trust_region_delta=0.05)
-    batch, c = batch_of(made, 20, shift=1.0), 1.5
+    learner = make_learner("acer-continuous", "Continuous", max_importance_weight=1.5, trust_region_delta=0.05)
+    batch, c = batch_of(learner, 20, shift=1.0), 1.5
     with torch.no_grad():
-        for parameter in made.average_policy.parameters():
+        for parameter in learner.average_policy.parameters():
             parameter.add_(0.1)
-        outputs, average = made.policy(batch.obs), made.average_policy(batch.obs)
-        weight = (made.head.log_prob(outputs, batch.action)
-                  - made.head.log_prob(batch.extras["outputs"], batch.action)).exp()  # fmt: skip
+        outputs, average = learner.policy(batch.obs), learner.average_policy(batch.obs)
+        weight = (learner.head.log_prob(outputs, batch.action)
+                  - learner.head.log_prob(batch.extras["outputs"], batch.action)).exp()  # fmt: skip
         centered = torch.randn(20)
-        found = made.ascent(batch, outputs, weight, centered, made.config)
+        found = learner.ascent(batch, outputs, weight, centered, learner.config)
     bound, cut = 0, 0
     for i in range(20):
         now, then = (Normal(part[i, 0], part[i, 1].exp()) for part in (outputs, batch.extras["outputs"]))
@@ -80,29 +80,29 @@ def test_push_equals_the_definition(learner: Callable[..., Any]) -> None:
     assert cut
 
 
-def test_dueling_advantages_are_centered_over_drawn_actions(learner: Callable[..., Any]) -> None:
-    made = learner("acer-continuous", "Continuous", n_action_samples=3)
+def test_dueling_advantages_are_centered_over_drawn_actions(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner("acer-continuous", "Continuous", n_action_samples=3)
     obs, others = torch.rand(4, 1), torch.randn(4, 3, 1)
-    each = [made.critic.advantage({"obs": obs, "action": others[:, i], "others": others}) for i in range(3)]
+    each = [learner.critic.advantage({"obs": obs, "action": others[:, i], "others": others}) for i in range(3)]
     torch.testing.assert_close(sum(each), torch.zeros(4), rtol=0, atol=1e-5)
 
 
-def test_on_policy_targets_are_returns_with_dueling_values(learner: Callable[..., Any]) -> None:
+def test_on_policy_targets_are_returns_with_dueling_values(make_learner: Callable[..., Any]) -> None:
     """In episodes of one step the Retrace target and the untruncated return are the reward."""
-    made = learner("acer-continuous", "Continuous", n_steps=6)
-    clock, buffer = Clock(100), made.buffer()
-    actor = Actor(envs.Continuous(2), made, made.agent(), buffer, clock)
+    learner = make_learner("acer-continuous", "Continuous", n_steps=6)
+    clock, buffer = Clock(100), learner.buffer()
+    actor = Actor(envs.Continuous(2), learner, learner.agent(), buffer, clock)
     actor.reset(0)
     for _ in range(6):
         step = actor.step()
         buffer.add(step)
     rollout = next(iter(buffer.batches(clock)))
     assert rollout.terminated.all()
-    batch = made.retrace_targets(rollout, made.config)
+    batch = learner.retrace_targets(rollout, learner.config)
     np.testing.assert_allclose(batch.target, rollout.reward.ravel(), rtol=1e-5)
     with torch.no_grad():
-        value = made.critic.value(batch.obs)
-        drawn, outputs = batch.extras["others"], made.policy(batch.obs)
+        value = learner.critic.value(batch.obs)
+        drawn, outputs = batch.extras["others"], learner.policy(batch.obs)
     torch.testing.assert_close(batch.advantage, batch.target - value, rtol=1e-4, atol=1e-5)
     assert drawn.shape == (12, 5, 1)
     scaled = (drawn[..., 0] - outputs[:, :1]) / outputs[:, 1:].exp()
@@ -110,14 +110,14 @@ def test_on_policy_targets_are_returns_with_dueling_values(learner: Callable[...
     assert float(scaled.std()) == pytest.approx(1, abs=0.3)
 
 
-def test_finds_the_best_action(trained: Callable[..., Any]) -> None:
+def test_finds_the_best_action(train_runner: Callable[..., Any]) -> None:
     """The best action is x / 2 for the observation x."""
     options = {
         "num_envs": 8, "n_steps": 8, "learning_starts": 200, "buffer_size": 2_000, "gamma": 0.9, "learning_rate": 2e-3,
         "ent_coef": 0.0, "anneal_lr": True, "net.hidden": [32], "total_timesteps": 12_000,
     }  # fmt: skip
-    made = trained("acer-continuous", "Continuous", **options).snapshot()
+    learner = train_runner("acer-continuous", "Continuous", **options).snapshot()
     seen = torch.linspace(-0.9, 0.9, 7).reshape(-1, 1)
     with torch.no_grad():
-        mean = made.policy(seen)[:, 0]
+        mean = learner.policy(seen)[:, 0]
     assert mean.tolist() == pytest.approx((seen[:, 0] / 2).tolist(), abs=0.1)

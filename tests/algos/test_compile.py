@@ -45,18 +45,18 @@ SCHEDULED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     "algorithm", ["c51", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qrdqn", "iqn"))]
 )
-def test_loss_with_all_switches_is_one_graph(learner: Callable[..., Any], algorithm: str) -> None:
+def test_loss_with_all_switches_is_one_graph(make_learner: Callable[..., Any], algorithm: str) -> None:
     """Traced without a break, it equals eager, including noise, for several batches."""
-    made = learner(
+    learner = make_learner(
         algorithm, "Chain", double=True, dueling=True, noisy="factorized", **{"net.hidden": [8, 8]},
     )  # fmt: skip
     torch._dynamo.reset()
-    traced = torch.compile(vars(type(made))["loss"].function, backend="eager", fullgraph=True)
+    traced = torch.compile(vars(type(learner))["loss"].function, backend="eager", fullgraph=True)
     for _ in range(2):
         batch = random_transitions(16)
-        batch.extras = q_draws(made, batch)
-        given = q_arguments(made, batch)
-        (loss, _, error), (expected, _, expected_error) = traced(made, *given), made.loss(*given)
+        batch.extras = q_draws(learner, batch)
+        given = q_arguments(learner, batch)
+        (loss, _, error), (expected, _, expected_error) = traced(learner, *given), learner.loss(*given)
         torch.testing.assert_close(loss, expected)
         torch.testing.assert_close(error, expected_error)
 
@@ -66,14 +66,14 @@ def test_loss_with_all_switches_is_one_graph(learner: Callable[..., Any], algori
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", OPTIONS)
 def test_compiled_run_equals_eager_run(
-    trained: Callable[..., Any], algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    train_runner: Callable[..., Any], algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dozens of updates with one graph, compiled once into an empty cache."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    eager = trained(algorithm, "Chain", **OPTIONS[algorithm]).snapshot()
+    eager = train_runner(algorithm, "Chain", **OPTIONS[algorithm]).snapshot()
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    compiled = trained(algorithm, "Chain", **OPTIONS[algorithm], compile=True).snapshot()
+    compiled = train_runner(algorithm, "Chain", **OPTIONS[algorithm], compile=True).snapshot()
     counters = torch._dynamo.utils.counters
     assert counters["stats"]["unique_graphs"] == 1
     assert not counters["graph_break"]
@@ -86,15 +86,15 @@ def test_compiled_run_equals_eager_run(
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", SCHEDULED)
 def test_compiled_loss_follows_schedules(
-    trained: Callable[..., Any], algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    train_runner: Callable[..., Any], algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Inductor may turn a number into a constant, and would then compile again at every update."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     options = {**SCHEDULED[algorithm], "net.hidden": [8]}
-    eager = trained(algorithm, "Chain", **options).snapshot()
+    eager = train_runner(algorithm, "Chain", **options).snapshot()
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    compiled = trained(algorithm, "Chain", **options, compile=True).snapshot()
+    compiled = train_runner(algorithm, "Chain", **options, compile=True).snapshot()
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3
     torch.testing.assert_close(compiled.optimizers[0].flat, eager.optimizers[0].flat, rtol=1e-3, atol=1e-5)
 
@@ -167,20 +167,20 @@ def test_compiled_losses_are_single_graphs(algorithm: str) -> None:
 
     def run(traced: bool) -> Any:
         runner = make_runner(algorithm, "Continuous" if algorithm in OF_BOXES else "Chain", options)
-        made = runner.learner
-        losses = [part for part in vars(type(made)).values() if isinstance(part, pure) and part.minimized]
+        learner = runner.learner
+        losses = [part for part in vars(type(learner)).values() if isinstance(part, pure) and part.minimized]
         for loss in losses:
             loss.compiled = torch.compile(loss.function, backend="eager", fullgraph=True) if traced else None
-        made.context = replace(made.context, compile=traced)
+        learner.context = replace(learner.context, compile=traced)
         runner.run(lambda: None)
         for loss in losses:
             loss.compiled = None
         assert runner.clock.updates >= 10
-        return made, len(losses)
+        return learner, len(losses)
 
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    (made, losses), (eager, _) = run(True), run(False)
+    (learner, losses), (eager, _) = run(True), run(False)
     assert losses <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2 * losses
     for name, one in eager.named_parameters():
-        torch.testing.assert_close(dict(made.named_parameters())[name], one)
+        torch.testing.assert_close(dict(learner.named_parameters())[name], one)

@@ -36,10 +36,10 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-def outcome(trained: Callable[..., Any], name: str, **options: Any) -> tuple[torch.Tensor, list[Any], list[Any]]:
+def outcome(train_runner: Callable[..., Any], name: str, **options: Any) -> tuple[torch.Tensor, list[Any], list[Any]]:
     """Return final weights, all episodes and the last observation."""
     algorithm, env, own = RUNS[name]
-    runner = trained(algorithm, env, **{"total_timesteps": 600, **own, **options})
+    runner = train_runner(algorithm, env, **{"total_timesteps": 600, **own, **options})
     actor = runner.workers[0].actor if name == "a3c-inline" else runner.actor
     episodes = [
         (steps, worker, episode.row, episode.total, episode.length) for steps, worker, episode in runner.episodes()
@@ -53,12 +53,12 @@ PLAIN = ("a2c", "a3c-inline")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in PLAIN else pytest.mark.slow) for name in RUNS])
-def test_seed_determines_the_run(trained: Callable[..., Any], name: str) -> None:
+def test_seed_determines_the_run(train_runner: Callable[..., Any], name: str) -> None:
     """The default is seed 0; seed 1 gives another run."""
-    zero = outcome(trained, name, seed=0)
-    again = outcome(trained, name, seed=0)
-    one = outcome(trained, name, seed=1)
-    default = outcome(trained, name)
+    zero = outcome(train_runner, name, seed=0)
+    again = outcome(train_runner, name, seed=0)
+    one = outcome(train_runner, name, seed=1)
+    default = outcome(train_runner, name)
     for first, second in ((zero, again), (one, default)):
         assert torch.equal(first[0], second[0])
         assert first[1:] == second[1:]

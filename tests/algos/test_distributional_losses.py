@@ -31,9 +31,9 @@ BOTH = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def algo(learner: Callable[..., Any], name: str, switches: str) -> Any:
+def algo(make_learner: Callable[..., Any], name: str, switches: str) -> Any:
     """Make a learner with a different target network."""
-    one = learner(name, "Chain", **{"net.hidden": [12], **OWN[name], **SWITCHES[switches]})
+    one = make_learner(name, "Chain", **{"net.hidden": [12], **OWN[name], **SWITCHES[switches]})
     scatter(one)
     return one
 
@@ -124,9 +124,9 @@ def test_loss_draws_nothing_and_has_no_target_gradient(algo: Any) -> None:
 
 @pytest.mark.parametrize("switches", ["plain", "double"])
 @pytest.mark.parametrize("name", OWN)
-def test_forbidden_actions_are_not_successors(learner: Callable[..., Any], name: str, switches: str) -> None:
+def test_forbidden_actions_are_not_successors(make_learner: Callable[..., Any], name: str, switches: str) -> None:
     """Action 2 is best and forbidden; a batch without a preference for it has the same loss."""
-    algo = learner(name, "Masked", **{"net.hidden": [], **OWN[name], **SWITCHES[switches]})
+    algo = make_learner(name, "Masked", **{"net.hidden": [], **OWN[name], **SWITCHES[switches]})
     seen = {"obs": torch.zeros(1, 3), "action_mask": torch.ones(1, 3, dtype=torch.int8)}
     ahead = {"obs": torch.zeros(1, 3), "action_mask": torch.tensor([[0, 1, 0]], dtype=torch.int8)}
     batch = transitions(seen, [0], [0.5], [0.9], ahead)
@@ -159,8 +159,8 @@ def test_forbidden_actions_are_not_successors(learner: Callable[..., Any], name:
     assert not torch.equal(*losses)
 
 
-def test_c51_loss_at_termination_is_cross_entropy_to_the_reward(learner: Callable[..., Any]) -> None:
-    algo = learner("c51", "Chain", **{"net.hidden": []}, **OWN["c51"])
+def test_c51_loss_at_termination_is_cross_entropy_to_the_reward(make_learner: Callable[..., Any]) -> None:
+    algo = make_learner("c51", "Chain", **{"net.hidden": []}, **OWN["c51"])
     batch = transitions(torch.eye(5)[[2]], [1], [0.5], [0.0], torch.eye(5)[[3]])
     logs = algo.q_network.distribution(batch.obs)[0, 1]
     target = categorical_projection(torch.ones(1, 7) / 7, batch.reward, batch.discount, algo.q_network.support)[0]
@@ -168,8 +168,8 @@ def test_c51_loss_at_termination_is_cross_entropy_to_the_reward(learner: Callabl
     torch.testing.assert_close(q_loss(algo, batch)[0], -(target * logs).sum())
 
 
-def test_atoms_in_wrong_order_raise(learner: Callable[..., Any]) -> None:
+def test_atoms_in_wrong_order_raise(make_learner: Callable[..., Any]) -> None:
     from rlplug_core.errors import BadConfig
 
     with pytest.raises(BadConfig, match=r"v_min must be below v_max, and 1\.0 is not below 1\.0"):
-        learner("c51", "Chain", v_min=1.0, v_max=1.0)
+        make_learner("c51", "Chain", v_min=1.0, v_max=1.0)

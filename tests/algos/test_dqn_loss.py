@@ -84,71 +84,71 @@ def gradients(learner: Any, loss: Tensor) -> list[Tensor]:
 
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("double", [False, True])
-def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], double: bool, dueling: bool) -> None:
-    made = learner("dqn", "Chain", double=double, dueling=dueling, **{"net.hidden": [16]})
-    scatter(made)
+def test_loss_and_gradient_equal_the_reference(make_learner: Callable[..., Any], double: bool, dueling: bool) -> None:
+    learner = make_learner("dqn", "Chain", double=double, dueling=dueling, **{"net.hidden": [16]})
+    scatter(learner)
     batch = random_transitions(40, torch.tensor([1.0, 0.0, 0.25, 2.0] * 10))
-    loss, expected = q_loss(made, batch)[0], reference(made, batch)
+    loss, expected = q_loss(learner, batch)[0], reference(learner, batch)
     torch.testing.assert_close(loss, expected)
-    for got, wanted in zip(gradients(made, loss), gradients(made, expected), strict=True):
+    for got, wanted in zip(gradients(learner, loss), gradients(learner, expected), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(("double", "following"), [(False, 5.0), (True, -1.0)])
-def test_double_chooses_by_the_online_network(learner: Callable[..., Any], double: bool, following: float) -> None:
+def test_double_chooses_by_the_online_network(make_learner: Callable[..., Any], double: bool, following: float) -> None:
     """In place 1 the online values prefer action 0, which the target values at -1; its best is 5."""
-    made = learner("dqn", "Chain", double=double, **TABLE)
-    set_table(made.q_network, [[0.0, 0.0], [2.0, 1.0], *[[0.0, 0.0]] * 3])
-    set_table(made.target_network, [[0.0, 0.0], [-1.0, 5.0], *[[0.0, 0.0]] * 3])
+    learner = make_learner("dqn", "Chain", double=double, **TABLE)
+    set_table(learner.q_network, [[0.0, 0.0], [2.0, 1.0], *[[0.0, 0.0]] * 3])
+    set_table(learner.target_network, [[0.0, 0.0], [-1.0, 5.0], *[[0.0, 0.0]] * 3])
     batch = transitions(torch.eye(5)[[0]], [0], [0.5], [0.9], torch.eye(5)[[1]])
-    torch.testing.assert_close(q_loss(made, batch)[0], huber(torch.tensor(0.5 + 0.9 * following)))
+    torch.testing.assert_close(q_loss(learner, batch)[0], huber(torch.tensor(0.5 + 0.9 * following)))
 
 
-def test_dueling_subtracts_the_mean_advantage(learner: Callable[..., Any]) -> None:
-    made = learner("dqn", "Chain", dueling=True, **TABLE)
+def test_dueling_subtracts_the_mean_advantage(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner("dqn", "Chain", dueling=True, **TABLE)
     with torch.no_grad():
-        made.q_network.value.linears[-1].weight.fill_(10.0)
-        made.q_network.value.linears[-1].bias.zero_()
-    set_table(made.q_network, [[1.0, 4.0]] * 5)
-    torch.testing.assert_close(made.q_network(torch.eye(5)[[0]]), torch.tensor([[8.5, 11.5]]))
+        learner.q_network.value.linears[-1].weight.fill_(10.0)
+        learner.q_network.value.linears[-1].bias.zero_()
+    set_table(learner.q_network, [[1.0, 4.0]] * 5)
+    torch.testing.assert_close(learner.q_network(torch.eye(5)[[0]]), torch.tensor([[8.5, 11.5]]))
 
 
-def test_gradient_of_one_transition_by_hand(learner: Callable[..., Any]) -> None:
+def test_gradient_of_one_transition_by_hand(make_learner: Callable[..., Any]) -> None:
     """In the square part of the Huber loss the gradient is Q - target, beyond it its sign; other entries get none."""
     for reward, wanted in ((0.5, -0.5), (7.0, -1.0), (-7.0, 1.0)):
-        made = learner("dqn", "Chain", **TABLE)
-        set_table(made.q_network, [[0.0, 0.0]] * 5)
-        q_loss(made, transitions(torch.eye(5)[[2]], [1], [reward], [0.0], torch.eye(5)[[3]]))[0].backward()
+        learner = make_learner("dqn", "Chain", **TABLE)
+        set_table(learner.q_network, [[0.0, 0.0]] * 5)
+        q_loss(learner, transitions(torch.eye(5)[[2]], [1], [reward], [0.0], torch.eye(5)[[3]]))[0].backward()
         expected = torch.zeros(2, 5)
         expected[1, 2] = wanted
-        torch.testing.assert_close(made.q_network.advantage.linears[-1].weight.grad, expected)
+        torch.testing.assert_close(learner.q_network.advantage.linears[-1].weight.grad, expected)
 
 
 @pytest.mark.parametrize(("loss", "wanted"), [("huber", [0.125, 6.5]), ("mse", [0.25, 49.0])])
-def test_loss_is_huber_or_squared(learner: Callable[..., Any], loss: str, wanted: list[float]) -> None:
+def test_loss_is_huber_or_squared(make_learner: Callable[..., Any], loss: str, wanted: list[float]) -> None:
     """Errors of 0.5 and 7; the priority is the error in both cases."""
-    made = learner("dqn", "Chain", loss=loss, **TABLE)
-    set_table(made.q_network, [[0.0, 0.0]] * 5)
+    learner = make_learner("dqn", "Chain", loss=loss, **TABLE)
+    set_table(learner.q_network, [[0.0, 0.0]] * 5)
     batch = transitions(torch.eye(5)[[2, 3]], [1, 0], [0.5, 7.0], [0.0, 0.0], torch.eye(5)[[3, 4]])
-    losses, error = q_losses(made, batch)
+    losses, error = q_losses(learner, batch)
     torch.testing.assert_close(losses, torch.tensor(wanted))
     torch.testing.assert_close(error, torch.tensor([0.5, 7.0]))
 
 
-def test_no_gradient_reaches_the_target(learner: Callable[..., Any]) -> None:
+def test_no_gradient_reaches_the_target(make_learner: Callable[..., Any]) -> None:
     """Nor, with `double`, the online values of the next observation."""
-    made = learner("dqn", "Chain", double=True, **TABLE)
-    q_loss(made, transitions(torch.eye(5)[[0]], [0], [5.0], [0.9], torch.eye(5)[[1]]))[0].backward()
-    assert all(parameter.grad is None for parameter in made.target_network.parameters())
-    assert made.q_network.advantage.linears[-1].weight.grad[:, 1].abs().sum() == 0
-    assert made.q_network.advantage.linears[-1].weight.grad[0, 0] != 0
+    learner = make_learner("dqn", "Chain", double=True, **TABLE)
+    q_loss(learner, transitions(torch.eye(5)[[0]], [0], [5.0], [0.9], torch.eye(5)[[1]]))[0].backward()
+    assert all(parameter.grad is None for parameter in learner.target_network.parameters())
+    assert learner.q_network.advantage.linears[-1].weight.grad[:, 1].abs().sum() == 0
+    assert learner.q_network.advantage.linears[-1].weight.grad[0, 0] != 0
 
 
 @pytest.mark.parametrize("double", [False, True])
-def test_forbidden_actions_are_not_successors(learner: Callable[..., Any], double: bool) -> None:
+def test_forbidden_actions_are_not_successors(make_learner: Callable[..., Any], double: bool) -> None:
     """The mask in the next observation limits the maximum; it has no effect at the end of an episode."""
-    made = learner("dqn", "Masked", double=double, **TABLE)
-    for network in (made.q_network, made.target_network):
+    learner = make_learner("dqn", "Masked", double=double, **TABLE)
+    for network in (learner.q_network, learner.target_network):
         with torch.no_grad():
             network.advantage.linears[-1].weight.zero_()
             network.advantage.linears[-1].bias.copy_(torch.tensor([1.0, 2.0, 30.0]))
@@ -159,14 +159,14 @@ def test_forbidden_actions_are_not_successors(learner: Callable[..., Any], doubl
     )
     errors = [1.0 - 0.5 * 2.0, 1.0 - 0.5 * 1.0, 1.0 - 0.0]
     expected = torch.stack([huber(torch.tensor(error)) for error in errors]).mean()
-    torch.testing.assert_close(q_loss(made, batch)[0], expected)
+    torch.testing.assert_close(q_loss(learner, batch)[0], expected)
 
 
-def test_only_legal_actions_are_explored_and_preferred(learner: Callable[..., Any]) -> None:
+def test_only_legal_actions_are_explored_and_preferred(make_learner: Callable[..., Any]) -> None:
     """Masked raises at a forbidden action; both legal actions of each row are tried."""
-    made = learner("dqn", "Masked", exploration_initial_eps=1.0, exploration_final_eps=1.0)
+    learner = make_learner("dqn", "Masked", exploration_initial_eps=1.0, exploration_final_eps=1.0)
     env = Masked(8)
-    agent, now, tried = made.agent(), env.reset(1), set()
+    agent, now, tried = learner.agent(), env.reset(1), set()
     agent.initial(8)
     for explore in [True] * 60 + [False] * 20:
         action = agent.act(now.obs, now.is_first, None, Clock(100), explore).action
@@ -179,14 +179,14 @@ def test_only_legal_actions_are_explored_and_preferred(learner: Callable[..., An
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize(("env", "num_envs"), [(Chain, 1), (Chain, 3), (Truncated, 2)])
 def test_batches_contain_n_step_transitions(
-    learner: Callable[..., Any], env: type[Vector], num_envs: int, n_step: int
+    make_learner: Callable[..., Any], env: type[Vector], num_envs: int, n_step: int
 ) -> None:
     """Compare the batches of DQN's buffer after real steps with a walk along the recorded steps of each row.
 
     Termination and truncation both end a window; only termination makes its discount 0.
     """
     gamma = 0.9
-    made = learner(
+    learner = make_learner(
         "dqn",
         env.__name__,
         n_step=n_step,
@@ -196,7 +196,7 @@ def test_batches_contain_n_step_transitions(
         batch_size=64,
         exploration_final_eps=1.0,
     )
-    actor = Actor(env(num_envs), made, made.agent(), made.buffer(), Clock(10**6))
+    actor = Actor(env(num_envs), learner, learner.agent(), learner.buffer(), Clock(10**6))
     actor.reset(0)
     record: list[Any] = []
     for _ in range(60):
@@ -225,10 +225,10 @@ def test_batches_contain_n_step_transitions(
     assert ends == {"going on", "terminated" if env is Chain else "truncated"}
 
 
-def test_rows_of_weight_0_change_no_gradient(learner: Callable[..., Any]) -> None:
+def test_rows_of_weight_0_change_no_gradient(make_learner: Callable[..., Any]) -> None:
     """Neither their content nor their presence matters."""
-    made = learner("dqn", "Chain", double=True, dueling=True)
-    scatter(made)
+    learner = make_learner("dqn", "Chain", double=True, dueling=True)
+    scatter(learner)
     weight = torch.tensor([1.0, 0.0, 1.0, 2.0, 0.0, 0.5])
     batch = random_transitions(6, weight)
     garbage, other = batch.map(lambda tensor: tensor.clone()), random_transitions(6)
@@ -236,41 +236,41 @@ def test_rows_of_weight_0_change_no_gradient(learner: Callable[..., Any]) -> Non
         getattr(garbage, name)[weight == 0] = getattr(other, name)[weight == 0]
     garbage.reward[weight == 0] += 100
     kept = batch.take(torch.tensor([0, 2, 3, 5]))
-    first, second, third = (gradients(made, q_loss(made, b)[0]) for b in (batch, garbage, kept))
+    first, second, third = (gradients(learner, q_loss(learner, b)[0]) for b in (batch, garbage, kept))
     for a, b, c in zip(first, second, third, strict=True):
         assert torch.equal(a, b)
         torch.testing.assert_close(a, c, rtol=1e-4, atol=1e-6)
 
 
-def test_weights_keep_their_scale(learner: Callable[..., Any]) -> None:
+def test_weights_keep_their_scale(make_learner: Callable[..., Any]) -> None:
     """Twice the importance weight is twice the gradient."""
-    made = learner("dqn", "Chain")
+    learner = make_learner("dqn", "Chain")
     once = random_transitions(5, torch.full((5,), 0.25))
     twice = replace(once, weight=once.weight * 2, share=None)
     for single, double in zip(
-        gradients(made, q_loss(made, once)[0]), gradients(made, q_loss(made, twice)[0]), strict=True
+        gradients(learner, q_loss(learner, once)[0]), gradients(learner, q_loss(learner, twice)[0]), strict=True
     ):
         torch.testing.assert_close(double, 2 * single)
 
 
-def test_target_is_copied_at_its_interval(learner: Callable[..., Any]) -> None:
-    made = learner("dqn", "Chain", target_update_interval=3, learning_rate=1e-2, **TABLE)
+def test_target_is_copied_at_its_interval(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner("dqn", "Chain", target_update_interval=3, learning_rate=1e-2, **TABLE)
     clock, copied = Clock(100), []
     for _ in range(7):
-        made.update(random_transitions(8), clock)
+        learner.update(random_transitions(8), clock)
         clock.updates += 1
-        pairs = zip(made.q_network.parameters(), made.target_network.parameters(), strict=True)
+        pairs = zip(learner.q_network.parameters(), learner.target_network.parameters(), strict=True)
         copied.append(all(torch.equal(online, target) for online, target in pairs))
     assert copied == [False, False, True, False, False, True, False]
 
 
-def test_epsilon_falls_and_stays(learner: Callable[..., Any]) -> None:
+def test_epsilon_falls_and_stays(make_learner: Callable[..., Any]) -> None:
     """From 1 to the final value after its share of the run; the greedy action here is 1."""
-    made = learner(
+    learner = make_learner(
         "dqn", "Chain", exploration_initial_eps=1.0, exploration_final_eps=0.1, exploration_fraction=0.5, **TABLE
     )
-    set_table(made.q_network, [[0.0, 1.0]] * 5)
-    agent, rows = made.agent(), 2000
+    set_table(learner.q_network, [[0.0, 1.0]] * 5)
+    agent, rows = learner.agent(), 2000
     agent.initial(rows)
     obs, first = np.zeros((rows, 5), np.float32), np.zeros(rows, bool)
     obs[:, 2] = 1

@@ -51,7 +51,7 @@ STEPS, ROWS, FEATURES = 6, 3, 4
 ACTIONS = {"discrete": spaces.Discrete(3), "box": spaces.Box(-1, 1, (2,), np.float32)}
 
 
-def learner(cls: Any, action: str, config: Any) -> Any:
+def make_learner(cls: Any, action: str, config: Any) -> Any:
     return cls(
         Spec(spaces.Box(-9, 9, (FEATURES,), np.float32), ACTIONS[action], ROWS, "Any-v0"), config, Context(Seeds(3))
     )
@@ -100,12 +100,12 @@ def transitions(seed: int = 0, action_space: str = "discrete") -> Transitions:
     return Transitions(*parts)
 
 
-def plain(made: Any) -> Any:
+def plain(make_learner: Any) -> Any:
     """Return the same learner with autograd: hooks disable the rules."""
-    for module in made.modules():
+    for module in make_learner.modules():
         if not list(module.children()):
             module.register_forward_hook(lambda *_: None)
-    return made
+    return make_learner
 
 
 POLICIES = [
@@ -161,47 +161,51 @@ def gradient_of(optimizer: Any, loss: Any) -> torch.Tensor:
 @for_each("action", ACTIONS)
 @for_each("cls, config", POLICIES)
 def test_policy_losses_equal_autograd(cls: Any, config: Any, action: str) -> None:
-    made, batch = learner(cls, action, config), samples(action)
-    compare(made, made.actor_critic_optimizer, batch, ())
+    learner, batch = make_learner(cls, action, config), samples(action)
+    compare(learner, learner.actor_critic_optimizer, batch, ())
 
 
 @for_each("cls, config", VALUES)
 def test_action_value_losses_equal_autograd(cls: Any, config: Any) -> None:
-    made = learner(cls, "discrete", config)
-    noise = made.q_network.noise(made.generator, 3)
-    compare(made, made.q_optimizer, transitions(), (noise,))
-    compare(made, made.q_optimizer, transitions(), ([None] * 3,))
+    learner = make_learner(cls, "discrete", config)
+    noise = learner.q_network.noise(learner.generator, 3)
+    compare(learner, learner.q_optimizer, transitions(), (noise,))
+    compare(learner, learner.q_optimizer, transitions(), ([None] * 3,))
 
 
 @for_each("net", NETS)
 @for_each("cls, config", [(NStepQ, NStepQConfig), (VQN, VQNConfig), (VSarsa, VSarsaConfig)])
 def test_value_losses_without_memory_equal_autograd(cls: Any, config: Any, net: Net) -> None:
-    made, noisy = (learner(cls, "discrete", config(net=net, noisy=noisy)) for noisy in (None, "factorized"))
-    compare(made, made.q_optimizer, samples("discrete"), (None,))
+    learner, noisy = (make_learner(cls, "discrete", config(net=net, noisy=noisy)) for noisy in (None, "factorized"))
+    compare(learner, learner.q_optimizer, samples("discrete"), (None,))
     (noise,) = noisy.q_network.noise(noisy.generator, 1)
     compare(noisy, noisy.q_optimizer, samples("discrete"), (noise,))
 
 
 @for_each("cls, config", CONTINUOUS)
 def test_critic_and_policy_losses_equal_autograd(cls: Any, config: Any) -> None:
-    made, batch, noise = learner(cls, space(cls), config), transitions(0, space(cls)), torch.from_numpy(numbers(9, 2))
+    learner, batch, noise = (
+        make_learner(cls, space(cls), config),
+        transitions(0, space(cls)),
+        torch.from_numpy(numbers(9, 2)),
+    )
     with torch.no_grad():  # log standard deviations at both bounds and in between
-        next(made.policy.outputs.parameters())[:] *= 1 if cls is IQL else 100
-    for optimizer, loss in ((made.critic_optimizer, "critic_loss"), (made.policy_optimizer, "policy_loss")):
-        check(made, optimizer, loss, (batch, *other_arguments(made, loss, noise)), rtol=1e-3, atol=1e-5)
+        next(learner.policy.outputs.parameters())[:] *= 1 if cls is IQL else 100
+    for optimizer, loss in ((learner.critic_optimizer, "critic_loss"), (learner.policy_optimizer, "policy_loss")):
+        check(learner, optimizer, loss, (batch, *other_arguments(learner, loss, noise)), rtol=1e-3, atol=1e-5)
 
 
 def space(cls: Any) -> str:
     return "discrete" if cls is SACDiscrete else "box"
 
 
-def other_arguments(made: Any, loss: Any, noise: Any) -> tuple[Any, ...]:
+def other_arguments(make_learner: Any, loss: Any, noise: Any) -> tuple[Any, ...]:
     """Return the arguments of a loss besides the batch."""
-    if isinstance(made, IQL | SACDiscrete):
-        return (made.config,)
-    if isinstance(made, SAC | TQC):
-        return noise, made.config
-    of_critics = (made.config,) if isinstance(made, DDPG) else (noise, made.config)
+    if isinstance(make_learner, IQL | SACDiscrete):
+        return (make_learner.config,)
+    if isinstance(make_learner, SAC | TQC):
+        return noise, make_learner.config
+    of_critics = (make_learner.config,) if isinstance(make_learner, DDPG) else (noise, make_learner.config)
     return of_critics if loss == "critic_loss" else ()
 
 
@@ -211,25 +215,25 @@ PLACES = {"one": spaces.Discrete(5, start=2), "several": spaces.MultiDiscrete([3
 @pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
 def test_discrete_observations_use_rules(places: Any) -> None:
     config = DQNConfig(net=Net(hidden=(7, 5)), dueling=True, double=True)
-    made = DQN(Spec(places, ACTIONS["discrete"], ROWS, "Any-v0"), config, Context(Seeds(3)))
+    make_learner = DQN(Spec(places, ACTIONS["discrete"], ROWS, "Any-v0"), config, Context(Seeds(3)))
     obs, following = (torch.from_numpy(np.stack([places.sample() for _ in range(9)])) for _ in range(2))
     batch = replace(transitions(), obs=obs, next_obs=following, share=None)
-    compare(made, made.q_optimizer, batch, ([None, None, None],))
+    compare(make_learner, make_learner.q_optimizer, batch, ([None, None, None],))
 
 
 def parts_of(found: Any) -> Any:
     return found if isinstance(found, tuple) else (found, {})
 
 
-def compare(made: Any, optimizer: Any, batch: Any, further: Any) -> None:
-    check(made, optimizer, "loss", (batch, *further, made.config), rtol=1e-4, atol=1e-6)
+def compare(make_learner: Any, optimizer: Any, batch: Any, further: Any) -> None:
+    check(make_learner, optimizer, "loss", (batch, *further, make_learner.config), rtol=1e-4, atol=1e-6)
 
 
-def check(made: Any, optimizer: Any, name: str, args: Any, **within: float) -> None:
+def check(make_learner: Any, optimizer: Any, name: str, args: Any, **within: float) -> None:
     """Assert that a loss and its gradient equal those of the same method on tensors."""
-    loss, metrics, *rest = parts_of(getattr(type(made), name)(made, *args))
-    fast, found, *error = parts_of(getattr(made, name)(*args))
-    assert isinstance(fast, FastLoss), made.how_gradients_came()
+    loss, metrics, *rest = parts_of(getattr(type(make_learner), name)(make_learner, *args))
+    fast, found, *error = parts_of(getattr(make_learner, name)(*args))
+    assert isinstance(fast, FastLoss), make_learner.how_gradients_came()
     assert fast.item() == pytest.approx(loss.item(), rel=1e-5)
     torch.testing.assert_close(gradient_of(optimizer, fast), gradient_of(optimizer, loss), **within)
     assert found.keys() == metrics.keys()
@@ -242,10 +246,10 @@ def check(made: Any, optimizer: Any, name: str, args: Any, **within: float) -> N
 @for_each("action", ACTIONS)
 @for_each("cls, config", POLICIES)
 def test_updates_equal_autograd_and_repeat_exactly(cls: Any, config: Any, action: str) -> None:
-    fast, again, slow = (learner(cls, action, config) for _ in range(3))
-    for made in (fast, again, plain(slow)):
+    fast, again, slow = (make_learner(cls, action, config) for _ in range(3))
+    for learner in (fast, again, plain(slow)):
         for number in range(3):
-            made.update(rollout(action, number), Clock(100))
+            learner.update(rollout(action, number), Clock(100))
     assert fast.how_gradients_came().startswith("fast")
     assert slow.how_gradients_came() == "autograd: a module has a hook"
     for (name, one), two, other in zip(fast.named_parameters(), again.parameters(), slow.parameters(), strict=True):
@@ -255,9 +259,9 @@ def test_updates_equal_autograd_and_repeat_exactly(cls: Any, config: Any, action
 
 @for_each("cls, config", VALUES)
 def test_action_value_updates_equal_autograd(cls: Any, config: Any) -> None:
-    fast, again, slow = (learner(cls, "discrete", config) for _ in range(3))
-    for made in (fast, again, plain(slow)):
-        priorities = [torch.as_tensor(made.update(transitions(number), Clock(100)).priority) for number in range(3)]
+    fast, again, slow = (make_learner(cls, "discrete", config) for _ in range(3))
+    for learner in (fast, again, plain(slow)):
+        priorities = [torch.as_tensor(learner.update(transitions(number), Clock(100)).priority) for number in range(3)]
         assert all(isinstance(priority, torch.Tensor) for priority in priorities)
     assert fast.how_gradients_came().startswith("fast")
     assert slow.how_gradients_came() == "autograd: a module has a hook"
@@ -267,10 +271,10 @@ def test_action_value_updates_equal_autograd(cls: Any, config: Any) -> None:
 
 
 def check_continuous(cls: Any, config: Any) -> None:
-    fast, again, slow = (learner(cls, space(cls), config) for _ in range(3))
-    for made in (fast, again, plain(slow)):
+    fast, again, slow = (make_learner(cls, space(cls), config) for _ in range(3))
+    for learner in (fast, again, plain(slow)):
         for number in range(4):
-            found = made.update(transitions(number, space(cls)), Clock(100, updates=number)).metrics
+            found = learner.update(transitions(number, space(cls)), Clock(100, updates=number)).metrics
             assert all(np.isfinite(float(value)) for value in found.values())
     assert fast.how_gradients_came().startswith("fast")
     assert slow.how_gradients_came() == "autograd: a module has a hook"
@@ -317,14 +321,14 @@ def test_updates_with_threads_equal_autograd(
 def test_shared_trunk_is_fast_and_equals_autograd() -> None:
     """Its layers are computed one by one: only whole networks are recorded."""
     config = PPOConfig(n_steps=STEPS, batch_size=6, net=Net(shared=True))
-    made = learner(PPO, "discrete", config)
-    compare(made, made.actor_critic_optimizer, samples("discrete"), ())
+    learner = make_learner(PPO, "discrete", config)
+    compare(learner, learner.actor_critic_optimizer, samples("discrete"), ())
 
 
 def test_learners_name_the_function_that_is_not_fast() -> None:
-    made = learner(PPO, "box", PPOConfig(n_steps=STEPS, batch_size=6, net=Net(activation="gelu")))
-    made.update(rollout("box"), Clock(100))
-    assert made.how_gradients_came() == "autograd: gelu has no fast path"
+    learner = make_learner(PPO, "box", PPOConfig(n_steps=STEPS, batch_size=6, net=Net(activation="gelu")))
+    learner.update(rollout("box"), Clock(100))
+    assert learner.how_gradients_came() == "autograd: gelu has no fast path"
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -336,9 +340,9 @@ def test_large_layers_use_rules_on_any_number_of_threads(threads: int, monkeypat
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        fast, slow = (learner(TD3, "box", TD3Config(net=Net(hidden=(64, 64)))) for _ in range(2))
-        for made in (fast, plain(slow)):
-            made.update(transitions(0, "box"), Clock(100))
+        fast, slow = (make_learner(TD3, "box", TD3Config(net=Net(hidden=(64, 64)))) for _ in range(2))
+        for learner in (fast, plain(slow)):
+            learner.update(transitions(0, "box"), Clock(100))
     finally:
         torch.set_num_threads(before)
     assert fast.how_gradients_came().startswith("fast")
@@ -389,50 +393,50 @@ class Foreign(Algorithm[Samples]):
 
 
 def test_third_party_loss_is_fast() -> None:
-    made = learner(Foreign, "discrete", PPOConfig(ent_coef=0.1))
-    compare(made, made.adam, samples("discrete"), ())
+    learner = make_learner(Foreign, "discrete", PPOConfig(ent_coef=0.1))
+    compare(learner, learner.adam, samples("discrete"), ())
 
 
 def test_autograd_handles_other_uses_of_a_loss() -> None:
     """Gradients of gradients, other optimizers, sums of losses: then autograd computes the loss, also after
     a resume."""
-    made, again = (learner(Foreign, "discrete", PPOConfig()) for _ in range(2))
-    batch, parameters = samples("discrete"), made.adam.parameters
-    loss, _ = made.loss(batch, made.config)
+    learner, again = (make_learner(Foreign, "discrete", PPOConfig()) for _ in range(2))
+    batch, parameters = samples("discrete"), learner.adam.parameters
+    loss, _ = learner.loss(batch, learner.config)
     assert isinstance(loss, FastLoss)
     assert loss.requires_grad
     assert loss.shape == ()
-    assert made.how_gradients_came().startswith("fast")
+    assert learner.how_gradients_came().startswith("fast")
     found = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
-    plain, _ = Foreign.loss(made, batch, made.config)  # type: ignore[call-arg,arg-type]
+    plain, _ = Foreign.loss(learner, batch, learner.config)  # type: ignore[call-arg,arg-type]
     for one, other in zip(found, torch.autograd.grad(plain, parameters, allow_unused=True), strict=True):
         torch.testing.assert_close(one, other)
-    assert isinstance(made.loss(batch, made.config)[0], torch.Tensor)
-    assert "the loss is used for more" in made.how_gradients_came()
-    again.load_state_dict(made.state_dict())
-    assert isinstance(again.loss(batch, made.config)[0], torch.Tensor)
+    assert isinstance(learner.loss(batch, learner.config)[0], torch.Tensor)
+    assert "the loss is used for more" in learner.how_gradients_came()
+    again.load_state_dict(learner.state_dict())
+    assert isinstance(again.loss(batch, learner.config)[0], torch.Tensor)
 
 
 def test_backward_fills_gradients_of_torch_optimizers() -> None:
-    made, batch = learner(Foreign, "discrete", PPOConfig()), samples("discrete")
-    plain, _ = Foreign.loss(made, batch, made.config)  # type: ignore[call-arg,arg-type]
-    expected = torch.autograd.grad(plain, made.adam.parameters, allow_unused=True, materialize_grads=True)
-    made.loss(batch, made.config)[0].backward()
-    for parameter, other in zip(made.adam.parameters, expected, strict=True):
+    learner, batch = make_learner(Foreign, "discrete", PPOConfig()), samples("discrete")
+    plain, _ = Foreign.loss(learner, batch, learner.config)  # type: ignore[call-arg,arg-type]
+    expected = torch.autograd.grad(plain, learner.adam.parameters, allow_unused=True, materialize_grads=True)
+    learner.loss(batch, learner.config)[0].backward()
+    for parameter, other in zip(learner.adam.parameters, expected, strict=True):
         assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, other, rtol=1e-4, atol=1e-6)
-    assert made.how_gradients_came().startswith("fast")
+    assert learner.how_gradients_came().startswith("fast")
 
 
 def test_losses_that_are_kept_stay_separate() -> None:
     """A FastLoss is used again only when nothing refers to it."""
-    made, again = (learner(Foreign, "discrete", PPOConfig()) for _ in range(2))
+    learner, again = (make_learner(Foreign, "discrete", PPOConfig()) for _ in range(2))
     batch = samples("discrete")
     batches = [replace(batch, share=None, target=batch.target * factor) for factor in range(5)]
-    losses = [made.loss(each, made.config)[0] for each in batches]
+    losses = [learner.loss(each, learner.config)[0] for each in batches]
     assert len({id(loss) for loss in losses}) == 5
     for each, loss in zip(batches, losses, strict=True):
-        expected, _ = Foreign.loss(made, each, made.config)  # type: ignore[call-arg,arg-type]
+        expected, _ = Foreign.loss(learner, each, learner.config)  # type: ignore[call-arg,arg-type]
         assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
         assert loss.data.item() == loss.item()  # does not read the memory that all losses share
     numbers = []
@@ -444,24 +448,24 @@ def test_losses_that_are_kept_stay_separate() -> None:
 
 def test_second_step_of_a_loss_uses_autograd() -> None:
     """The first step frees the arrays of the loss."""
-    made = learner(Foreign, "discrete", PPOConfig())
+    learner = make_learner(Foreign, "discrete", PPOConfig())
     batch = samples("discrete")
-    expected, _ = Foreign.loss(made, batch, made.config)  # type: ignore[call-arg,arg-type]
-    wanted = gradient_of(made.adam, expected)
-    loss, other = (made.loss(batch, made.config)[0] for _ in range(2))
+    expected, _ = Foreign.loss(learner, batch, learner.config)  # type: ignore[call-arg,arg-type]
+    wanted = gradient_of(learner.adam, expected)
+    loss, other = (learner.loss(batch, learner.config)[0] for _ in range(2))
     for each in (loss, other, loss):
-        torch.testing.assert_close(gradient_of(made.adam, each), wanted, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(gradient_of(learner.adam, each), wanted, rtol=1e-4, atol=1e-6)
     other.backward()
-    torch.testing.assert_close(made.adam.gradient, wanted, rtol=1e-4, atol=1e-6)
-    assert "the loss is used for more" in (made.loss(batch, made.config) and made.how_gradients_came())
+    torch.testing.assert_close(learner.adam.gradient, wanted, rtol=1e-4, atol=1e-6)
+    assert "the loss is used for more" in (learner.loss(batch, learner.config) and learner.how_gradients_came())
 
 
 @for_each("action", ACTIONS)
 def test_metrics_of_arrays_equal_metrics_of_tensors(action: str) -> None:
     """They are read later, so they must not depend on arrays that the next update overwrites."""
-    fast, slow = (learner(PPO, action, PPOConfig(n_epochs=2)) for _ in range(2))
+    fast, slow = (make_learner(PPO, action, PPOConfig(n_epochs=2)) for _ in range(2))
     slow._takes_arrays = False
-    results = [made.update(rollout(action), Clock(100)).metrics for made in (fast, slow)]
+    results = [learner.update(rollout(action), Clock(100)).metrics for learner in (fast, slow)]
     fast.update(rollout(action, 1), Clock(100))
     assert fast.how_gradients_came().startswith("fast")
     assert results[0].keys() == results[1].keys() >= {"loss/kl", "loss/clip_fraction"}

@@ -88,6 +88,8 @@ def learner_state(path: Path) -> dict[str, torch.Tensor]:
         ("trpo", "policy", "TRPO changes policy.* without an optimizer"),
     ],
 )
-def test_unknown_parts_to_freeze_raise(learner: Callable[..., Any], algorithm: str, name: str, message: str) -> None:
+def test_unknown_parts_to_freeze_raise(
+    make_learner: Callable[..., Any], algorithm: str, name: str, message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
-        learner(algorithm, "Bandit", freeze=(name,))
+        make_learner(algorithm, "Bandit", freeze=(name,))

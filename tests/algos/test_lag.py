@@ -30,10 +30,10 @@ def rollout_of(learner: Any, num_envs: int = 3) -> Rollout:
             return rollout  # type: ignore[no-any-return]
 
 
-def test_impala_without_lag_equals_a2c(trained: Callable[..., Any]) -> None:
+def test_impala_without_lag_equals_a2c(train_runner: Callable[..., Any]) -> None:
     """All ratios are 1, except for rounding."""
-    one = trained("a2c", "Chain", runner="sync", **SMALL).snapshot()
-    other = trained("impala", "Chain", runner="sync", **SMALL).snapshot()
+    one = train_runner("a2c", "Chain", runner="sync", **SMALL).snapshot()
+    other = train_runner("impala", "Chain", runner="sync", **SMALL).snapshot()
     for ours, theirs in zip(one.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
@@ -44,36 +44,36 @@ def norm(learner: Any, rollout: Rollout) -> float:
 
 
 @pytest.mark.parametrize(("ratio", "weight"), [(0.5, 0.5), (0.1, 0.1), (3.0, 1.0)])
-def test_policy_gradient_is_weighted_by_rho(learner: Callable[..., Any], ratio: float, weight: float) -> None:
+def test_policy_gradient_is_weighted_by_rho(make_learner: Callable[..., Any], ratio: float, weight: float) -> None:
     """The last step of an episode has no trace after it: the gradient is rho times the one without a lag."""
-    made = learner("impala", "Chain", **{**PLAIN, "learning_rate": 1e-12, "n_steps": 1, "gamma": 0.0})
-    rollout = rollout_of(made)
+    learner = make_learner("impala", "Chain", **{**PLAIN, "learning_rate": 1e-12, "n_steps": 1, "gamma": 0.0})
+    rollout = rollout_of(learner)
     rollout.reward[:] = 1.0
-    plain = norm(made, rollout)
+    plain = norm(learner, rollout)
     rollout.extras["log_prob"] -= np.float32(np.log(ratio))  # the actor gave the actions a lower probability
-    assert norm(made, rollout) == pytest.approx(weight * plain, rel=1e-4)
+    assert norm(learner, rollout) == pytest.approx(weight * plain, rel=1e-4)
     assert plain > 0.01
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-def test_appo_uses_the_target_policy(learner: Callable[..., Any], normalize: bool) -> None:
+def test_appo_uses_the_target_policy(make_learner: Callable[..., Any], normalize: bool) -> None:
     """Advantages and log-probabilities are those of the target policy, not of the actor or learner."""
-    made = learner("appo", "Chain", **PLAIN, normalize_advantage=normalize)
-    rollout = rollout_of(made)
+    learner = make_learner("appo", "Chain", **PLAIN, normalize_advantage=normalize)
+    rollout = rollout_of(learner)
     shape = rollout.reward.shape
     rollout.extras["log_prob"] += np.linspace(-1, 1, rollout.reward.size, dtype=np.float32).reshape(shape)
-    for network, shift in ((made.target_policy, 0.3), (made.policy, -0.4)):
+    for network, shift in ((learner.target_policy, 0.3), (learner.policy, -0.4)):
         with torch.no_grad():
             network.outputs.bias[0] += shift
-    samples = made.advantages(rollout, made.config)
+    samples = learner.advantages(rollout, learner.config)
     with torch.no_grad():
-        outputs = made.target_policy(samples.obs)
-        log_prob = made.policy.head.log_prob(outputs, samples.action)
+        outputs = learner.target_policy(samples.obs)
+        log_prob = learner.policy.head.log_prob(outputs, samples.action)
     torch.testing.assert_close(samples.extras["log_prob"], log_prob, rtol=1e-5, atol=1e-5)
-    value, successor = made.predict_values(rollout)
+    value, successor = learner.predict_values(rollout)
     ratio = np.exp(log_prob.numpy().reshape(rollout.reward.shape) - rollout.extras["log_prob"])
     rows = range(rollout.reward.shape[1])
-    advantage = np.transpose([slow_vtrace(rollout, row, value, successor, ratio, made.config) for row in rows])
+    advantage = np.transpose([slow_vtrace(rollout, row, value, successor, ratio, learner.config) for row in rows])
     if normalize:  # the loss standardizes advantages, so a baseline does not matter
         rho = np.minimum(1, ratio)
         advantage = advantage - rho * advantage.sum() / rho.sum()
@@ -104,15 +104,15 @@ def slow_vtrace(rollout: Rollout, row: int, value: Any, successor: Any, ratio: A
     return found
 
 
-def test_appo_loss_is_the_clipped_surrogate(learner: Callable[..., Any]) -> None:
-    made = learner("appo", "Chain", **{**PLAIN, "vf_coef": 0.5, "ent_coef": 0.1}, normalize_advantage=False)
-    samples = made.advantages(rollout_of(made), made.config)
+def test_appo_loss_is_the_clipped_surrogate(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner("appo", "Chain", **{**PLAIN, "vf_coef": 0.5, "ent_coef": 0.1}, normalize_advantage=False)
+    samples = learner.advantages(rollout_of(learner), learner.config)
     samples.extras["log_prob"] += torch.linspace(-0.6, 0.6, len(samples.weight))
-    loss, _ = made.loss(samples, made.config)
-    outputs = made.policy(samples.obs).detach()
-    entropy, log_prob = made.policy.head.entropy(outputs), made.policy.head.log_prob(outputs, samples.action)
+    loss, _ = learner.loss(samples, learner.config)
+    outputs = learner.policy(samples.obs).detach()
+    entropy, log_prob = learner.policy.head.entropy(outputs), learner.policy.head.log_prob(outputs, samples.action)
     assert float(loss.detach()) == pytest.approx(
-        surrogate(samples, log_prob, made.critic(samples.obs).detach(), entropy), abs=1e-5
+        surrogate(samples, log_prob, learner.critic(samples.obs).detach(), entropy), abs=1e-5
     )
 
 
@@ -127,14 +127,14 @@ def surrogate(samples: Samples, log_prob: Any, value: Any, entropy: Any) -> floa
     return total / len(samples.weight)
 
 
-def test_target_policy_is_constant_between_copies(learner: Callable[..., Any]) -> None:
-    made = learner("appo", "Chain", **PLAIN, target_update_interval=3, learning_rate=0.1, anneal_lr=False)
+def test_target_policy_is_constant_between_copies(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner("appo", "Chain", **PLAIN, target_update_interval=3, learning_rate=0.1, anneal_lr=False)
     clock, seen, policies = Clock(1000), [], []
     for _ in range(7):
-        policies.append(made.policy.outputs.weight.detach().clone())
-        made.update(rollout_of(made), clock)
+        policies.append(learner.policy.outputs.weight.detach().clone())
+        learner.update(rollout_of(learner), clock)
         clock.updates += 1
-        seen.append(made.target_policy.outputs.weight.clone())
+        seen.append(learner.target_policy.outputs.weight.clone())
     for update, copied in enumerate((0, 0, 0, 3, 3, 3, 6)):
         assert torch.equal(seen[update], policies[copied])
     assert not torch.equal(policies[0], policies[3])

@@ -88,28 +88,28 @@ def mean_return(runner: Any, env: type[envs.Vector], episodes: int = 50) -> floa
 
 @algorithms(ACTOR_CRITICS, "a2c", "ppo")
 def test_value_bootstraps_from_the_true_successor_of_a_truncation(
-    trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
+    train_runner: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
     """It is 10 at the end, and less if a truncation counts as an end or bootstraps from the next episode."""
-    learner = trained(algorithm, LATE, **options).snapshot()
+    learner = train_runner(algorithm, LATE, **options).snapshot()
     assert values(learner, np.eye(6, dtype=np.float32)) == pytest.approx(LATE_VALUES, rel=0.03)
 
 
 @pytest.mark.parametrize(
     "variant", [{}, {"n_step": 3}, {"double": True, "dueling": True}], ids=["plain", "3-step", "double-dueling"]
 )
-def test_action_values_bootstrap_through_truncation(trained: Callable[..., Any], variant: dict[str, Any]) -> None:
+def test_action_values_bootstrap_through_truncation(train_runner: Callable[..., Any], variant: dict[str, Any]) -> None:
     """Actions change nothing, so both are worth the value of the state."""
-    learner = trained("dqn", LATE, **{**DQN, **variant}).snapshot()
+    learner = train_runner("dqn", LATE, **{**DQN, **variant}).snapshot()
     with torch.no_grad():
         found = learner.q_network(torch.eye(6)).numpy()
     assert found == pytest.approx(np.stack([LATE_VALUES] * 2, 1), rel=0.02)
 
 
 @algorithms(ACTOR_CRITICS, "a2c", "ppo", "trpo")
-def test_policy_learns_the_chain(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
+def test_policy_learns_the_chain(train_runner: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
     """Always right; from the middle on the value is γ^(4 - place)."""
-    runner = trained(algorithm, "Chain", **options)
+    runner = train_runner(algorithm, "Chain", **options)
     assert mean_return(runner, envs.Chain) == 1
     found = values(runner.snapshot(), np.eye(5, dtype=np.float32)[2:])
     assert found == pytest.approx(GAMMA ** np.array([2, 1, 0]), abs=0.04)
@@ -118,12 +118,12 @@ def test_policy_learns_the_chain(trained: Callable[..., Any], algorithm: str, op
 @pytest.mark.parametrize(
     "variant", [{}, {"n_step": 3}, {"double": True, "dueling": True}], ids=["plain", "3-step", "double-dueling"]
 )
-def test_action_values_of_the_chain(trained: Callable[..., Any], variant: dict[str, Any]) -> None:
+def test_action_values_of_the_chain(train_runner: Callable[..., Any], variant: dict[str, Any]) -> None:
     """Q*(place, right) = γ^(4 - place), Q*(place, left) = γ^(6 - place), and 0 for leaving at the left.
 
     N-step returns that are not corrected for exploration have only the same greedy policy.
     """
-    runner = trained("dqn", "Chain", **{**DQN, **variant})
+    runner = train_runner("dqn", "Chain", **{**DQN, **variant})
     assert mean_return(runner, envs.Chain) == 1
     if "n_step" in variant:
         return
@@ -137,10 +137,10 @@ def test_action_values_of_the_chain(trained: Callable[..., Any], variant: dict[s
 
 @algorithms(ACTOR_CRITICS, "ppo", "acktr")
 def test_gaussian_policy_finds_the_best_action(
-    trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
+    train_runner: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
     """The best action is x / 2 for the observation x; the spread falls, because no reward needs it."""
-    learner = trained(algorithm, "Continuous", **{**options, "total_timesteps": 20_000}).snapshot()
+    learner = train_runner(algorithm, "Continuous", **{**options, "total_timesteps": 20_000}).snapshot()
     seen = torch.linspace(-0.9, 0.9, 7).reshape(-1, 1)
     with torch.no_grad():
         mean, log_std = learner.policy(seen).chunk(2, -1)
@@ -149,9 +149,11 @@ def test_gaussian_policy_finds_the_best_action(
 
 
 @pytest.mark.parametrize(("algorithm", "options"), EVERY, ids=[name for name, _ in EVERY])
-def test_finds_the_better_arm_of_a_bandit(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
+def test_finds_the_better_arm_of_a_bandit(
+    train_runner: Callable[..., Any], algorithm: str, options: dict[str, Any]
+) -> None:
     """Arm 1, with its value 0.9 within the noise of the last pulls."""
-    runner = trained(algorithm, "Bandit", **{**options, "total_timesteps": 4_000})
+    runner = train_runner(algorithm, "Bandit", **{**options, "total_timesteps": 4_000})
     learner, one = runner.snapshot(), torch.ones(1, 1)
     with torch.no_grad():
         if algorithm == "dqn":
@@ -165,9 +167,11 @@ def test_finds_the_better_arm_of_a_bandit(trained: Callable[..., Any], algorithm
 
 
 @algorithms(EVERY, "ppo", "dqn", "acer")
-def test_learns_the_best_legal_action(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
+def test_learns_the_best_legal_action(
+    train_runner: Callable[..., Any], algorithm: str, options: dict[str, Any]
+) -> None:
     """A forbidden action raises in the environment; the best return is 4."""
-    runner = trained(algorithm, "Masked", **{**options, "total_timesteps": 4_000})
+    runner = train_runner(algorithm, "Masked", **{**options, "total_timesteps": 4_000})
     assert mean_return(runner, envs.Masked) == 4
 
 
@@ -178,28 +182,28 @@ def test_learns_the_best_legal_action(trained: Callable[..., Any], algorithm: st
 )
 @algorithms([("a2c", A2C), ("ppo", PPO)], "a2c")
 def test_learns_actions_of_several_choices(
-    trained: Callable[..., Any], algorithm: str, options: dict[str, Any], env: type[envs.Vector]
+    train_runner: Callable[..., Any], algorithm: str, options: dict[str, Any], env: type[envs.Vector]
 ) -> None:
     """All choices must be right; a forbidden one raises in the environment."""
-    runner = trained(algorithm, f"{PANELS}:{env.__name__}", **{**options, "total_timesteps": 8_000})
+    runner = train_runner(algorithm, f"{PANELS}:{env.__name__}", **{**options, "total_timesteps": 8_000})
     assert mean_return(runner, env) == (4 if env is multi_part_actions.MaskedDials else 1)
 
 
 @algorithms([("a2c", A2C), ("ppo", PPO), ("trpo", TRPO), ("acktr", ACKTR)], "ppo")
 def test_learns_actions_with_parts_of_all_kinds(
-    trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
+    train_runner: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
     """One point for each of three parts, minus a little for levers."""
-    runner = trained(algorithm, f"{PANELS}:Panel", **{**options, "total_timesteps": 12_000})
+    runner = train_runner(algorithm, f"{PANELS}:Panel", **{**options, "total_timesteps": 12_000})
     assert mean_return(runner, multi_part_actions.Panel) > 2.8
 
 
 @algorithms([("a2c", A2C), ("ppo", {**PPO, "learning_rate": 2e-3})], "a2c")
 def test_learns_a_std_that_depends_on_the_state(
-    trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
+    train_runner: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
     options = {**options, "net.std": "state", "total_timesteps": 20_000}
-    learner = trained(algorithm, "Continuous", **options).snapshot()
+    learner = train_runner(algorithm, "Continuous", **options).snapshot()
     seen = torch.linspace(-0.9, 0.9, 7).reshape(-1, 1)
     with torch.no_grad():
         mean, log_std = learner.policy(seen).chunk(2, -1)
@@ -208,13 +212,13 @@ def test_learns_a_std_that_depends_on_the_state(
     assert float(log_std.std()) > 0
 
 
-def test_hindsight_learns_goals_that_random_actions_miss(trained: Callable[..., Any]) -> None:
+def test_hindsight_learns_goals_that_random_actions_miss(train_runner: Callable[..., Any]) -> None:
     options = {
         "num_envs": 8, "learning_starts": 500, "train_freq": 8, "gradient_steps": 4, "learning_rate": 1e-3,
         "target_update_interval": 50, "exploration_fraction": 0.5, "net.hidden": [64], "gamma": 0.9,
     }  # fmt: skip
     word = f"{goals.__name__}:Bits"
-    found = [trained("dqn", word, **options, her=her, total_timesteps=6_000).snapshot() for her in (4, 0)]
+    found = [train_runner("dqn", word, **options, her=her, total_timesteps=6_000).snapshot() for her in (4, 0)]
     assert share_reached(found[0]) > 0.9
     assert share_reached(found[1]) < 0.1
 
@@ -232,6 +236,6 @@ def share_reached(learner: Any) -> float:
 
 
 @pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("dqn", DQN)], ids=["ppo", "dqn"])
-def test_learns_from_images(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
-    runner = trained(algorithm, "Pixels", **{**options, "total_timesteps": 2_000, "learning_rate": 1e-3})
+def test_learns_from_images(train_runner: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
+    runner = train_runner(algorithm, "Pixels", **{**options, "total_timesteps": 2_000, "learning_rate": 1e-3})
     assert mean_return(runner, envs.Pixels) == 1

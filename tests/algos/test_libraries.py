@@ -16,10 +16,10 @@ REPLAYED = ("c51", "iqn", "noisy-dqn", "qrdqn")
 
 @pytest.mark.parametrize("algorithm", [*REPLAYED, *FOLLOWING])
 def test_weights_do_not_depend_on_the_library(
-    trained: Callable[..., Any], algorithm: str, monkeypatch: pytest.MonkeyPatch
+    train_runner: Callable[..., Any], algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {**options_of(algorithm), **(OFF if algorithm in REPLAYED else {}), "total_timesteps": 40}
-    other = trained(algorithm, env_of(algorithm), **options).snapshot().state_dict()
+    other = train_runner(algorithm, env_of(algorithm), **options).snapshot().state_dict()
     calls, product = list[int](), matmul._product
 
     def count(*factors: Any) -> torch.Tensor:
@@ -30,7 +30,7 @@ def test_weights_do_not_depend_on_the_library(
     monkeypatch.setattr(matmul, "WORTH", 0)
     monkeypatch.setattr(layer_ops, "WORTH", 0)
     monkeypatch.setattr(matmul, "_product", count)
-    found = trained(algorithm, env_of(algorithm), **options).snapshot().state_dict()
+    found = train_runner(algorithm, env_of(algorithm), **options).snapshot().state_dict()
     assert calls
     for name, tensor in other.items():
         if isinstance(tensor, torch.Tensor):

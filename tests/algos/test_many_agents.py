@@ -62,9 +62,9 @@ ALIKE = Spec(BOX, spaces.Discrete(2), 6, "Field", agents=NAMES * 2)
     ],
 )  # fmt: skip
 def test_each_agent_has_the_first_algorithm_that_matches(spec: Any, words: Any, separate: bool, found: Any) -> None:
-    made = groups(spec, words, separate)
-    assert {one.name: (one.algorithm, one.places) for one in made} == found
-    for group in made:
+    learner = groups(spec, words, separate)
+    assert {one.name: (one.algorithm, one.places) for one in learner} == found
+    for group in learner:
         assert group.spec.num_envs == 2 * len(group.places)
         assert group.spec.agents == tuple(spec.agents[place] for place in group.places) * 2
 
@@ -119,9 +119,9 @@ def test_central_critic_requires_simultaneous_agents() -> None:
 
 def test_each_group_sees_only_the_rows_of_its_agents() -> None:
     """Compare with a walk through the rows, one by one."""
-    made = groups(MIXED, ("*=ppo",), False)
-    agents: Any = {one.name: Numbered(n, one.spec.action) for n, one in enumerate(made)}
-    agent = GroupsAgent(made, agents, {one.name: 0.5 for one in made})
+    learner = groups(MIXED, ("*=ppo",), False)
+    agents: Any = {one.name: Numbered(n, one.spec.action) for n, one in enumerate(learner)}
+    agent = GroupsAgent(learner, agents, {one.name: 0.5 for one in learner})
     obs = {"wolf_0": np.arange(12, dtype=np.float32).reshape(6, 2), "sheep_0": np.arange(6)}
     first, memory = np.array([1, 0, 0, 0, 1, 0], np.bool_), agent.initial(6)
     act = agent.act(obs, first, memory, Clock(1))
@@ -132,7 +132,7 @@ def test_each_group_sees_only_the_rows_of_its_agents() -> None:
         truncated=np.zeros(6, np.bool_), is_first=first, valid=np.array([1, 1, 1, 0, 1, 1], np.bool_), ended=True,
         extras=act.extras, recurrent_state=act.recurrent_state,
     )  # fmt: skip
-    wolves, sheep = (part_of(step, one) for one in made)
+    wolves, sheep = (part_of(step, one) for one in learner)
     for at, row in enumerate((0, 1, 3, 4)):
         assert wolves.obs[at].tolist() == obs["wolf_0"][row].tolist()
         assert wolves.action[at].tolist() == [at, -at]

@@ -40,10 +40,10 @@ ROLLOUTS: dict[str, dict[str, Any]] = {
 REPLAY = {"a2c": {"replay_ratio": 1.0}}
 
 
-def rollouts(made: Any, count: int) -> Iterator[tuple[Rollout, Clock]]:
+def rollouts(learner: Any, count: int) -> Iterator[tuple[Rollout, Clock]]:
     """Yield `count` rollouts of three rows with ends, truncations and absent rows."""
-    buffer = made.buffer()
-    actor = Actor(Random(3), made, made.agent(), buffer, Clock(10**6))
+    buffer = learner.buffer()
+    actor = Actor(Random(3), learner, learner.agent(), buffer, Clock(10**6))
     actor.reset(3)
     while count > 0:
         step = actor.step()
@@ -54,26 +54,26 @@ def rollouts(made: Any, count: int) -> Iterator[tuple[Rollout, Clock]]:
 
 
 @pytest.mark.parametrize("algorithm", ROLLOUTS)
-def test_updates_equal_a_memory_in_loops(learner: Callable[..., Any], algorithm: str) -> None:
+def test_updates_equal_a_memory_in_loops(make_learner: Callable[..., Any], algorithm: str) -> None:
     """Weights are equal up to rounding after four updates on rollouts that start within episodes."""
     options = {"n_steps": 8, "net.hidden": [6], **ROLLOUTS[algorithm], **REPLAY.get(algorithm, {})}
-    made, slow = (learner(algorithm, RANDOM, memory=words, **options) for words in ("gru:units=5", SLOW))
-    before = [parameter.clone() for parameter in made.parameters()]
-    for rollout, clock in rollouts(made, 4):
-        made.update(rollout, clock)
+    learner, slow = (make_learner(algorithm, RANDOM, memory=words, **options) for words in ("gru:units=5", SLOW))
+    before = [parameter.clone() for parameter in learner.parameters()]
+    for rollout, clock in rollouts(learner, 4):
+        learner.update(rollout, clock)
         slow.update(rollout, clock)
-    for old, ours, theirs in zip(before, made.parameters(), slow.parameters(), strict=True):
+    for old, ours, theirs in zip(before, learner.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
         assert not torch.equal(old, ours), "it was never trained"
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "appo"])
-def test_unchanged_policy_gives_the_log_probs_of_its_actions(learner: Callable[..., Any], algorithm: str) -> None:
+def test_unchanged_policy_gives_the_log_probs_of_its_actions(make_learner: Callable[..., Any], algorithm: str) -> None:
     """A rollout starts with the memory of its actor; otherwise V-trace would weigh on-policy samples."""
     options = {"n_steps": 8, "net.hidden": [6], **ROLLOUTS[algorithm], **REPLAY.get(algorithm, {})}
-    made = learner(algorithm, RANDOM, memory="gru:units=5", **options)
-    for rollout, _ in rollouts(made, 4):
-        found = rl.log_probs(rollout, made.policy, None)  # type: ignore[arg-type]
+    learner = make_learner(algorithm, RANDOM, memory="gru:units=5", **options)
+    for rollout, _ in rollouts(learner, 4):
+        found = rl.log_probs(rollout, learner.policy, None)  # type: ignore[arg-type]
         valid = rollout.weight > 0
         np.testing.assert_allclose(found[valid], rollout.extras["log_prob"][valid], atol=1e-5)
 
@@ -106,17 +106,17 @@ OWN = {"critic_net.hidden": [7, 5]}
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "td3", "sac-own", "td3-own", *VALUES])
-def test_replay_updates_equal_a_memory_in_loops(learner: Callable[..., Any], algorithm: str) -> None:
+def test_replay_updates_equal_a_memory_in_loops(make_learner: Callable[..., Any], algorithm: str) -> None:
     """Sequences of two rows with truncations; the policy's loss does not train the memory of the critics."""
     env, kind, options = STEERED, Steered, SEQUENCES
     if algorithm.endswith("-own"):
         algorithm, options = algorithm.removesuffix("-own"), {**SEQUENCES, **OWN}
     if algorithm in VALUES:
         env, kind, options = RANDOM, Random, {**OF_VALUES, **VALUES[algorithm]}
-    made, slow = (learner(algorithm, env, memory=words, **options) for words in ("gru:units=5", SLOW))
-    before = [parameter.clone() for parameter in made.parameters()]
-    buffer = made.buffer()
-    actor = Actor(kind(2), made, made.agent(), buffer, Clock(10**6))
+    learner, slow = (make_learner(algorithm, env, memory=words, **options) for words in ("gru:units=5", SLOW))
+    before = [parameter.clone() for parameter in learner.parameters()]
+    buffer = learner.buffer()
+    actor = Actor(kind(2), learner, learner.agent(), buffer, Clock(10**6))
     actor.reset(3)
     updates = 0
     while updates < 5:
@@ -124,20 +124,20 @@ def test_replay_updates_equal_a_memory_in_loops(learner: Callable[..., Any], alg
         for batch in buffer.batches(actor.clock):
             assert torch.equal(batch.weight.view(7, 4)[2:6] > 0, batch.extras["valid"].view(7, 4)[2:6])
             assert not batch.weight.view(7, 4)[[0, 1, 6]].any()
-            made.update(batch, actor.clock)
+            learner.update(batch, actor.clock)
             slow.update(batch, actor.clock)
             actor.clock.updates += 1
             updates += 1
-    for old, ours, theirs in zip(before, made.parameters(), slow.parameters(), strict=True):
+    for old, ours, theirs in zip(before, learner.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
         assert not torch.equal(old, ours), "it was never trained"
 
 
-def test_dqn_with_memory_equals_r2d2_without_extras(learner: Callable[..., Any]) -> None:
+def test_dqn_with_memory_equals_r2d2_without_extras(make_learner: Callable[..., Any]) -> None:
     """The same network, sequences and priorities; its squared error is twice R2D2's."""
     shared = {**OF_VALUES, "dueling": True, "priority.alpha": 0.6}
-    dqn = learner("dqn", RANDOM, memory="gru:units=5", loss="mse", **shared)
-    r2d2 = learner("r2d2", RANDOM, memory="gru:units=5", rescale_values=False, **{**shared, "batch_size": 4})
+    dqn = make_learner("dqn", RANDOM, memory="gru:units=5", loss="mse", **shared)
+    r2d2 = make_learner("r2d2", RANDOM, memory="gru:units=5", rescale_values=False, **{**shared, "batch_size": 4})
     dqn.load_state_dict(r2d2.state_dict(), strict=True)
     buffer = dqn.buffer()
     actor = Actor(Random(2), dqn, dqn.agent(), buffer, Clock(10**6))
@@ -151,7 +151,7 @@ def test_dqn_with_memory_equals_r2d2_without_extras(learner: Callable[..., Any])
             theirs, _, others = r2d2.loss(batch, r2d2.td_target(batch, r2d2.config), r2d2.config)
             torch.testing.assert_close(ours, 2 * theirs)
             torch.testing.assert_close(errors, others.abs())
-            priorities = [made.update(batch, actor.clock).priority for made in (dqn, r2d2)]
+            priorities = [learner.update(batch, actor.clock).priority for learner in (dqn, r2d2)]
             assert priorities[0].shape == (4,)
             torch.testing.assert_close(*priorities)
             dqn.load_state_dict(r2d2.state_dict())
@@ -161,33 +161,33 @@ def test_dqn_with_memory_equals_r2d2_without_extras(learner: Callable[..., Any])
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("algorithm", VALUES)
 def test_sequence_loss_equals_the_loss_of_transitions_between_memories(
-    learner: Callable[..., Any], algorithm: str, double: bool
+    make_learner: Callable[..., Any], algorithm: str, double: bool
 ) -> None:
     """The network's observation is the output of the memory; with ends and windows of two steps."""
     options = {**OF_VALUES, **VALUES[algorithm], "double": double, "priority.alpha": 0.6}
-    made = learner(algorithm, RANDOM, memory="gru:units=5", **options)
+    learner = make_learner(algorithm, RANDOM, memory="gru:units=5", **options)
     generator = torch.Generator().manual_seed(1)
-    for parameter in made.target_network.parameters():
+    for parameter in learner.target_network.parameters():
         parameter.data.add_(torch.randn(parameter.shape, generator=generator))
-    made.target_network.memory.load_state_dict(made.q_network.memory.state_dict())  # one memory, so one next_obs
-    made.target_network.encoder.load_state_dict(made.q_network.encoder.state_dict())
-    plain = copy.deepcopy(made)
+    learner.target_network.memory.load_state_dict(learner.q_network.memory.state_dict())  # one memory, so one next_obs
+    learner.target_network.encoder.load_state_dict(learner.q_network.encoder.state_dict())
+    plain = copy.deepcopy(learner)
     plain.q_network, plain.target_network = plain.q_network.q_network, plain.target_network.q_network
-    buffer = made.buffer()
-    actor = Actor(Random(2), made, made.agent(), buffer, Clock(10**6))
+    buffer = learner.buffer()
+    actor = Actor(Random(2), learner, learner.agent(), buffer, Clock(10**6))
     actor.reset(3)
     batches = 0
     while batches < 3:
         buffer.add(actor.step())
         for batch in buffer.batches(actor.clock):
             batches += 1
-            along = made.q_network.along(batch, 0)
-            features = along["h"].detach(), made.q_network.following(batch, along)["h"].detach()
+            along = learner.q_network.along(batch, 0)
+            features = along["h"].detach(), learner.q_network.following(batch, along)["h"].detach()
             flat = replace(batch, obs=features[0], next_obs=features[1], share=batch.counts)
-            noise = made.q_network.noise(np.random.default_rng(batches), 3)
+            noise = learner.q_network.noise(np.random.default_rng(batches), 3)
             fractions = torch.rand(len(batch.weight), 7, generator=generator).split([3, 4], 1)
-            arguments = (noise, *([fractions] if algorithm == "iqn" else []), made.config)
-            ours = made.loss(batch, *arguments)
+            arguments = (noise, *([fractions] if algorithm == "iqn" else []), learner.config)
+            ours = learner.loss(batch, *arguments)
             torch.testing.assert_close(ours, plain.loss(flat, *arguments))
             buffer.feedback(batch, rl.Result({}, priority=rl.replay_priority(batch, ours[2])))
 
@@ -200,22 +200,22 @@ def test_sequence_loss_equals_the_loss_of_transitions_between_memories(
     ],
 )
 def test_options_that_conflict_with_memory_raise(
-    learner: Callable[..., Any], options: dict[str, Any], message: str
+    make_learner: Callable[..., Any], options: dict[str, Any], message: str
 ) -> None:
     def parts() -> None:
-        made = learner("dqn", RANDOM, memory="gru", **options)
-        made.agent()
-        made.buffer()
+        learner = make_learner("dqn", RANDOM, memory="gru", **options)
+        learner.agent()
+        learner.buffer()
 
     with pytest.raises(rl.UsageError, match=message):
         parts()
 
 
-def test_features_of_sequences_equal_those_of_the_actor(learner: Callable[..., Any]) -> None:
+def test_features_of_sequences_equal_those_of_the_actor(make_learner: Callable[..., Any]) -> None:
     """From the stored state on, at every step and after every n-step window, with constant weights."""
-    made = learner("sac", STEERED, memory="gru:units=5", **SEQUENCES)
-    buffer = made.buffer()
-    actor = Actor(Steered(2), made, made.agent(), buffer, Clock(10**6))
+    learner = make_learner("sac", STEERED, memory="gru:units=5", **SEQUENCES)
+    buffer = learner.buffer()
+    actor = Actor(Steered(2), learner, learner.agent(), buffer, Clock(10**6))
     actor.reset(3)
     seen = []
     for _ in range(60):
@@ -224,7 +224,7 @@ def test_features_of_sequences_equal_those_of_the_actor(learner: Callable[..., A
         seen.append((actor.recurrent_state["h"].copy(), step.truncated | step.terminated, step.valid.copy()))
     starts = [(time, row) for time in range(0, 40, 2) for row in range(2)]
     batch = buffer.gather(np.array([2 * time + row for time, row in starts]))
-    trunk = made.critics.trunk
+    trunk = learner.critics.trunk
     found = trunk.obs(batch).detach().unflatten(0, (7, 40))
     following = trunk.next_obs(batch).unflatten(0, (7, 40))
     compared = 0
@@ -264,15 +264,15 @@ SEEN = f"{__file__}:RecordsObs"
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "td3"])
-def test_critics_have_their_own_keys_layers_and_memory(learner: Callable[..., Any], algorithm: str) -> None:
+def test_critics_have_their_own_keys_layers_and_memory(make_learner: Callable[..., Any], algorithm: str) -> None:
     """Each loss trains its own memory. The memory of the critics starts empty, that of the policy with the actor's."""
     keys = {**OWN, "net.obs": ["part"], "critic_net.obs": ["all"]}
-    made = learner(algorithm, SEEN, memory="gru:units=5", **{**SEQUENCES, **keys})
-    critic, policy = made.critics.trunk, made.policy.trunk
+    learner = make_learner(algorithm, SEEN, memory="gru:units=5", **{**SEQUENCES, **keys})
+    critic, policy = learner.critics.trunk, learner.policy.trunk
     assert critic.encoder.encoder.features == 7
-    assert set(made.agent().weights()) >= {f"trunk.{name}" for name in policy.state_dict()}
-    buffer, agent = made.buffer(), made.agent()
-    actor = Actor(RecordsObs(2), made, agent, buffer, Clock(10**6))
+    assert set(learner.agent().weights()) >= {f"trunk.{name}" for name in policy.state_dict()}
+    buffer, agent = learner.buffer(), learner.agent()
+    actor = Actor(RecordsObs(2), learner, agent, buffer, Clock(10**6))
     actor.reset(3)
     while buffer.count < 40:
         buffer.add(actor.step())
@@ -286,24 +286,24 @@ def test_critics_have_their_own_keys_layers_and_memory(learner: Callable[..., An
             after = trunk.memory.step(features, {"h": before})["h"]
             before = after.where(valid[step][:, None], before)
             torch.testing.assert_close(trunk.obs(batch).view(steps, rows, 5)[step], before)
-    now = made.config
+    now = learner.config
     noise = torch.zeros(len(batch.action), 2)
-    losses = [made.critic_loss(batch, noise, now)[0]]
-    with made.fixed_critics:
-        losses.append(made.policy_loss(batch, noise, now)[0] if algorithm == "sac" else made.policy_loss(batch))
+    losses = [learner.critic_loss(batch, noise, now)[0]]
+    with learner.fixed_critics:
+        losses.append(learner.policy_loss(batch, noise, now)[0] if algorithm == "sac" else learner.policy_loss(batch))
     trained = []
     for loss in losses:
-        made.zero_grad()
+        learner.zero_grad()
         loss.backward()
         trained.append([parameter.grad is not None and bool(parameter.grad.any()) for parameter in (
             critic.memory.cell.weight_ih, policy.memory.cell.weight_ih)])  # fmt: skip
     assert trained == [[True, False], [False, True]]
 
 
-def test_export_of_a_trunk_acts_as_its_agent(learner: Callable[..., Any]) -> None:
+def test_export_of_a_trunk_acts_as_its_agent(make_learner: Callable[..., Any]) -> None:
     """The memory is an input and an output of the program."""
-    made = learner("sac", STEERED, memory="gru:units=5", **SEQUENCES)
-    agent, flat = made.agent(), Flat(greedy(made.agent()), made.spec.obs)
+    learner = make_learner("sac", STEERED, memory="gru:units=5", **SEQUENCES)
+    agent, flat = learner.agent(), Flat(greedy(learner.agent()), learner.spec.obs)
     exported = ProgramAgent(Program(*trace(flat, flat.example(), flat.names)), flat.memory)
     ours, theirs = agent.initial(3), exported.initial(3)
     generator = np.random.default_rng(0)
@@ -338,9 +338,9 @@ class Echo(Vector):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("own", [{}, {"critic_net.hidden": [32, 32]}], ids=["shared", "own"])
-def test_sac_learns_to_repeat_the_previous_observation(trained: Callable[..., Any], own: dict[str, Any]) -> None:
+def test_sac_learns_to_repeat_the_previous_observation(train_runner: Callable[..., Any], own: dict[str, Any]) -> None:
     """With one memory for policy and critics, and with two."""
-    runner = trained(
+    runner = train_runner(
         "sac", f"{__file__}:Echo", memory="gru:units=32", sequence_length=8, burn_in=2, batch_size=128, gamma=0.5,
         num_envs=8, learning_starts=400, random_steps=400, train_freq=8, learning_rate=3e-3, critic_learning_rate=3e-3,
         total_timesteps=8_000, **{"net.hidden": [32, 32], **own},

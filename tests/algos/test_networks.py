@@ -40,50 +40,50 @@ def env(algorithm: str) -> str:
     return "Continuous" if algorithm in CONTINUOUS else "Chain"
 
 
-def test_initial_weights_apply_to_all_layers(learner: Callable[..., Any]) -> None:
+def test_initial_weights_apply_to_all_layers(make_learner: Callable[..., Any]) -> None:
     """Torch's layers start with biases, all others without."""
     faults = []
     for algorithm in ALGORITHMS:
         for init, biased in (("torch", True), ("orthogonal", False)):
-            made = learner(algorithm, env(algorithm), **net_options(algorithm, init=init))
-            layers = [part for part in made.modules() if isinstance(part, nn.Linear)]
+            learner = make_learner(algorithm, env(algorithm), **net_options(algorithm, init=init))
+            layers = [part for part in learner.modules() if isinstance(part, nn.Linear)]
             if len(layers) < 3 or {bool(layer.bias.any()) for layer in layers} != {biased}:
                 faults.append(f"{algorithm} with {init}")
     assert not faults, faults
 
 
-def test_activation_and_norm_apply_to_all_networks(learner: Callable[..., Any]) -> None:
+def test_activation_and_norm_apply_to_all_networks(make_learner: Callable[..., Any]) -> None:
     faults = []
     for algorithm in ALGORITHMS:
         norm = algorithm != "crossq"
-        made = learner(algorithm, env(algorithm), **net_options(algorithm, activation="elu", layer_norm=norm))
-        found = {part.activation for part in made.modules() if hasattr(part, "activation")}
-        found |= {each for part in made.modules() for each in getattr(part, "activations", ())}
+        learner = make_learner(algorithm, env(algorithm), **net_options(algorithm, activation="elu", layer_norm=norm))
+        found = {part.activation for part in learner.modules() if hasattr(part, "activation")}
+        found |= {each for part in learner.modules() for each in getattr(part, "activations", ())}
         if found != {ACTIVATIONS["elu"]}:
             faults.append(f"{algorithm}: activation")
-        for part in made.modules() if norm else ():
+        for part in learner.modules() if norm else ():
             linears, norms = getattr(part, "linears", ()), getattr(part, "norms", ())
             if len(norms) != len(linears) - isinstance(part, Stream):
                 faults.append(f"{algorithm}: norms of {type(part).__name__}")
     assert not faults, faults
 
 
-def test_initial_weights_and_activation_apply_to_convolutions(learner: Callable[..., Any]) -> None:
+def test_initial_weights_and_activation_apply_to_convolutions(make_learner: Callable[..., Any]) -> None:
     faults = []
     for algorithm in sorted({*ALGORITHMS} - {*CONTINUOUS}):
         for init, biased in (("torch", True), ("orthogonal", False)):
-            made = learner(algorithm, "Pixels", **{"net.init": init, "net.activation": "elu"})
-            layers = [part for part in made.modules() if isinstance(part, nn.Conv2d)]
+            learner = make_learner(algorithm, "Pixels", **{"net.init": init, "net.activation": "elu"})
+            layers = [part for part in learner.modules() if isinstance(part, nn.Conv2d)]
             if len(layers) < 2 or {bool(layer.bias.any()) for layer in layers} != {biased}:
                 faults.append(f"{algorithm} with {init}")
-            if {part.activation for part in made.modules() if isinstance(part, Image)} != {ACTIVATIONS["elu"]}:
+            if {part.activation for part in learner.modules() if isinstance(part, Image)} != {ACTIVATIONS["elu"]}:
                 faults.append(f"{algorithm}: activation")
     assert not faults, faults
 
 
 @for_each("algorithm", ALGORITHMS)
 def test_every_algorithm_trains_a_custom_network(
-    learner: Callable[..., Any], trained: Callable[..., Any], algorithm: str
+    make_learner: Callable[..., Any], train_runner: Callable[..., Any], algorithm: str
 ) -> None:
     """Some updates change all its weights, in the policy and in the critics."""
     options: dict[str, Any] = {**net_options(algorithm, factory=OWN, hidden=[8]), "total_timesteps": 200, "num_envs": 4}
@@ -97,10 +97,10 @@ def test_every_algorithm_trains_a_custom_network(
         options |= {"learning_starts": 64, "sequence_length": 6, "burn_in": 2, "n_step": 3, "batch_size": 4}
     if algorithm in ("appo", "impala", "ppo", "ppo-recurrent", "trpo"):
         options |= {"n_steps": 8}
-    before = learner(algorithm, env(algorithm), **options)
+    before = make_learner(algorithm, env(algorithm), **options)
     owns = [name for name, part in before.named_modules() if type(part).__name__ == "Own"]
     assert owns
-    after = trained(algorithm, env(algorithm), **options).snapshot().state_dict()
+    after = train_runner(algorithm, env(algorithm), **options).snapshot().state_dict()
     weights = {name: one for name, one in before.named_parameters() if one.requires_grad}
     moved = {name: not torch.equal(weights[name], after[name]) for name in weights if name.startswith(tuple(owns))}
     assert moved
@@ -111,57 +111,61 @@ def test_every_algorithm_trains_a_custom_network(
 GAUSSIAN = ("a2c", "a3c", "appo", "impala", "acer-continuous", "acktr", "ppo", "ppo-recurrent", "trpo", "vac", "vpg")
 
 
-def test_state_dependent_std_is_used_or_refused(learner: Callable[..., Any]) -> None:
+def test_state_dependent_std_is_used_or_refused(make_learner: Callable[..., Any]) -> None:
     for algorithm in ALGORITHMS:
         if algorithm not in GAUSSIAN:
             with pytest.raises(UsageError, match=r"net\.std .* leave net\.std at its default"):
-                learner(algorithm, env(algorithm), **{"net.std": "state"})
+                make_learner(algorithm, env(algorithm), **{"net.std": "state"})
             continue
         counts = []
         for std in ("free", "state"):
-            policy = learner(algorithm, "Continuous", **{"net.std": std}).policy
+            policy = make_learner(algorithm, "Continuous", **{"net.std": std}).policy
             counts.append(len([name for name, _ in policy.named_parameters() if "log_std" in name]))
         assert counts == [1, 0], algorithm
 
 
 @pytest.mark.parametrize(("option", "value"), [("std", "state"), ("squash", True), ("log_std_init", -1.0)])
-def test_gaussian_options_raise_for_discrete_actions(learner: Callable[..., Any], option: str, value: object) -> None:
+def test_gaussian_options_raise_for_discrete_actions(
+    make_learner: Callable[..., Any], option: str, value: object
+) -> None:
     with pytest.raises(UsageError, match=rf"net.{option} .* leave net.{option} at its default"):
-        learner("ppo", "Chain", **{f"net.{option}": value})
+        make_learner("ppo", "Chain", **{f"net.{option}": value})
 
 
-def test_log_std_starts_at_its_option(learner: Callable[..., Any]) -> None:
+def test_log_std_starts_at_its_option(make_learner: Callable[..., Any]) -> None:
     """A policy without this parameter refuses the option."""
-    policy = learner("ppo", "Continuous", **{"net.log_std_init": -1.5}).policy
+    policy = make_learner("ppo", "Continuous", **{"net.log_std_init": -1.5}).policy
     (log_std,) = [one for name, one in policy.named_parameters() if "log_std" in name]
     assert log_std.tolist() == [-1.5] * len(log_std)
     with pytest.raises(UsageError, match="a parameter that std state does not have; leave it at 0"):
-        learner("ppo", "Continuous", **{"net.log_std_init": -1.0, "net.std": "state"})
+        make_learner("ppo", "Continuous", **{"net.log_std_init": -1.0, "net.std": "state"})
 
 
-def test_squash_is_used_or_refused(learner: Callable[..., Any]) -> None:
+def test_squash_is_used_or_refused(make_learner: Callable[..., Any]) -> None:
     """A squashed policy keeps the parameter of `net.std`."""
     for algorithm in ALGORITHMS:
         if algorithm in GAUSSIAN and algorithm != "acer-continuous":
-            policy = learner(algorithm, "Continuous", **{"net.squash": True}).policy
+            policy = make_learner(algorithm, "Continuous", **{"net.squash": True}).policy
             assert isinstance(policy.head, SquashedGaussian), algorithm
             assert [name for name, _ in policy.named_parameters() if "log_std" in name], algorithm
         else:
             with pytest.raises(UsageError, match=r"leave net\.squash at"):
-                learner(algorithm, "Continuous" if algorithm in GAUSSIAN else env(algorithm), **{"net.squash": True})
+                make_learner(
+                    algorithm, "Continuous" if algorithm in GAUSSIAN else env(algorithm), **{"net.squash": True}
+                )
 
 
-def test_squashed_actions_have_the_density_of_the_tanh(learner: Callable[..., Any]) -> None:
+def test_squashed_actions_have_the_density_of_the_tanh(make_learner: Callable[..., Any]) -> None:
     """PPO's first ratio is 1; the greedy action is the tanh of the mean."""
-    made = learner("ppo", "Continuous", **{"net.squash": True})
-    made.policy.outputs[0].bias.data.fill_(1.5)
-    agent, obs, first = made.agent(), np.random.default_rng(0).random((64, 1), np.float32), np.zeros(64, bool)
+    learner = make_learner("ppo", "Continuous", **{"net.squash": True})
+    learner.policy.outputs[0].bias.data.fill_(1.5)
+    agent, obs, first = learner.agent(), np.random.default_rng(0).random((64, 1), np.float32), np.zeros(64, bool)
     agent.initial(64)
     drawn, greedy = (agent.act(obs, first, None, Clock(1), explore) for explore in (True, False))
     assert (np.abs(drawn.action) < 1).all()
     with torch.no_grad():
-        outputs = made.policy(torch.from_numpy(obs))
-        density = made.policy.head.log_prob(outputs, torch.from_numpy(drawn.action))
+        outputs = learner.policy(torch.from_numpy(obs))
+        density = learner.policy.head.log_prob(outputs, torch.from_numpy(drawn.action))
     np.testing.assert_allclose(drawn.extras["log_prob"], density, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(greedy.action, outputs[:, :1].tanh(), rtol=1e-5)
     assert greedy.action.min() > 0.85
@@ -169,14 +173,14 @@ def test_squashed_actions_have_the_density_of_the_tanh(learner: Callable[..., An
 
 @for_each("algorithm", ALGORITHMS)
 def test_frozen_and_unused_layers_of_a_custom_network_stay(
-    trained: Callable[..., Any], learner: Callable[..., Any], algorithm: str
+    train_runner: Callable[..., Any], make_learner: Callable[..., Any], algorithm: str
 ) -> None:
     replay = OFF if algorithm in ("c51", "dqn", "dueling-dqn", "iqn", "qrdqn") else {}
     own = net_options(algorithm, factory=OWN.replace(":make", ":partly"))
     rows = {"n_steps": 16, "batch_size": 16} if algorithm == "ppo-recurrent" else {}
     options = {**options_of(algorithm), **replay, **rows, **own, "total_timesteps": 60}
-    before = weights(learner(algorithm, env(algorithm), **options))
-    after = weights(trained(algorithm, env(algorithm), **options).snapshot())
+    before = weights(make_learner(algorithm, env(algorithm), **options))
+    after = weights(train_runner(algorithm, env(algorithm), **options).snapshot())
     assert {layer: before[layer] == after[layer] for layer in before} == {"frozen": True, "unused": True, "each": False}
 
 

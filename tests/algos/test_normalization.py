@@ -71,11 +71,11 @@ def mean_return(runner: Any, env: str) -> float:
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_observations_far_from_zero_need_normalizing(trained: Callable[..., Any], seed: int) -> None:
+def test_observations_far_from_zero_need_normalizing(train_runner: Callable[..., Any], seed: int) -> None:
     """Random answers are right half of the time."""
     options = {**PPO, "seed": seed, "total_timesteps": 4_000}
-    assert mean_return(trained("ppo", FAR, **options), FAR) < 0.7
-    assert mean_return(trained("ppo", FAR, **options, **{"net.normalize_obs": True}), FAR) > 0.95
+    assert mean_return(train_runner("ppo", FAR, **options), FAR) < 0.7
+    assert mean_return(train_runner("ppo", FAR, **options, **{"net.normalize_obs": True}), FAR) > 0.95
 
 
 @pytest.mark.parametrize(
@@ -87,11 +87,13 @@ def test_observations_far_from_zero_need_normalizing(trained: Callable[..., Any]
         pytest.param("trpo", TRPO, marks=pytest.mark.slow),
     ],
 )
-def test_popart_learns_values_of_any_size(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
+def test_popart_learns_values_of_any_size(
+    train_runner: Callable[..., Any], algorithm: str, options: dict[str, Any]
+) -> None:
     """10,000 at the end, with learning rates for values of 1."""
     found = []
     for popart in (True, False):
-        learner = trained(algorithm, RICH, **options, popart=popart).snapshot()
+        learner = train_runner(algorithm, RICH, **options, popart=popart).snapshot()
         with torch.no_grad():
             found.append(learner.critic(torch.eye(6)).numpy() / 1000)
     assert found[0] == pytest.approx(LATE, rel=0.05)
@@ -100,9 +102,9 @@ def test_popart_learns_values_of_any_size(trained: Callable[..., Any], algorithm
 
 @pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("a2c", A2C), ("trpo", TRPO)])
 def test_scaled_rewards_are_learned_and_true_ones_reported(
-    trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
+    train_runner: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
-    runner = trained(algorithm, RICH, **options, normalize_reward=True)
+    runner = train_runner(algorithm, RICH, **options, normalize_reward=True)
     learner = runner.snapshot()
     with torch.no_grad():
         values = learner.critic(torch.eye(6)).numpy()
@@ -110,31 +112,31 @@ def test_scaled_rewards_are_learned_and_true_ones_reported(
     assert {episode.total for _, _, episode in runner.episodes()} == {5000.0}
 
 
-def test_popart_loss_does_not_depend_on_the_scale_of_rewards(learner: Callable[..., Any]) -> None:
+def test_popart_loss_does_not_depend_on_the_scale_of_rewards(make_learner: Callable[..., Any]) -> None:
     """The balance of policy, values and entropy in A2C's gradient stays the same."""
     from tests.algos.test_policy_losses import gradients, random_samples
 
     found = []
     for size in (1.0, 1000.0):
-        made = learner("a2c", "Chain", popart=True, ent_coef=0.1)
+        learner = make_learner("a2c", "Chain", popart=True, ent_coef=0.1)
         torch.manual_seed(3)
         batch = random_samples("Chain", 9)
         batch.target, batch.advantage = batch.target * size, batch.advantage * size
-        made.critic.update_stats(batch)
+        learner.critic.update_stats(batch)
         with torch.no_grad():
-            made.critic.output.linear.bias.fill_(0.5)
-            made.critic.output.linear.weight.fill_(0.1)
-        loss, _ = made.loss(made.critic.normalize(batch), made.config)
-        found.append(torch.cat([part.reshape(-1) for part in gradients(made, loss)]))
+            learner.critic.output.linear.bias.fill_(0.5)
+            learner.critic.output.linear.weight.fill_(0.1)
+        loss, _ = learner.loss(learner.critic.normalize(batch), learner.config)
+        found.append(torch.cat([part.reshape(-1) for part in gradients(learner, loss)]))
     torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
 
 
-def test_trpo_fits_values_of_any_size_by_the_same_steps(trained: Callable[..., Any]) -> None:
+def test_trpo_fits_values_of_any_size_by_the_same_steps(train_runner: Callable[..., Any]) -> None:
     """With plain gradient descent, which depends on the scale of the gradient."""
     options = {**TRPO, "total_timesteps": 2_000, "optimizer": "sgd", "critic_learning_rate": 0.05, "popart": True}
     found = []
     for env in (f"{HERE}:Late", RICH):
-        learner = trained("trpo", env, **options).snapshot()
+        learner = train_runner("trpo", env, **options).snapshot()
         with torch.no_grad():
             found.append(learner.critic(torch.eye(6)).numpy())
     assert found[1] / 1000 == pytest.approx(found[0], rel=0.05)
@@ -151,11 +153,11 @@ def test_popart_raises_if_workers_share_weights(tmp_path: Path, algorithm: str) 
 
 
 @pytest.mark.parametrize("algorithm", ["td3", "acer-continuous", "sac"])
-def test_targets_use_the_same_norm(learner: Callable[..., Any], algorithm: str) -> None:
-    made = learner(algorithm, FAR_CONTINUOUS, **{"net.normalize_obs": True})
-    networks = [part for part in made.children() if any(isinstance(one, ObservationNorm) for one in part.modules())]
+def test_targets_use_the_same_norm(make_learner: Callable[..., Any], algorithm: str) -> None:
+    learner = make_learner(algorithm, FAR_CONTINUOUS, **{"net.normalize_obs": True})
+    networks = [part for part in learner.children() if any(isinstance(one, ObservationNorm) for one in part.modules())]
     assert len(networks) > 1
-    assert len([part for part in made.modules() if isinstance(part, ObservationNorm)]) == 1
+    assert len([part for part in learner.modules() if isinstance(part, ObservationNorm)]) == 1
 
 
 def test_loaded_policy_normalizes_as_in_training(tmp_path: Path) -> None:

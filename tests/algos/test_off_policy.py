@@ -101,49 +101,49 @@ def reference(name: str, learner: Any, batch: Transitions) -> tuple[Tensor, Tens
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_losses_and_gradients_equal_the_reference(learner: Callable[..., Any], name: str) -> None:
-    made = learner(name, "Continuous", **SMALL)
-    scatter(made)
-    batch = with_draws(made, transitions(24, torch.tensor([1.0, 0.0, 0.25, 2.0] * 6)))
-    loss, expected = critic_loss(made, batch)[0], reference(name, made, batch)
+def test_losses_and_gradients_equal_the_reference(make_learner: Callable[..., Any], name: str) -> None:
+    learner = make_learner(name, "Continuous", **SMALL)
+    scatter(learner)
+    batch = with_draws(learner, transitions(24, torch.tensor([1.0, 0.0, 0.25, 2.0] * 6)))
+    loss, expected = critic_loss(learner, batch)[0], reference(name, learner, batch)
     torch.testing.assert_close(loss, expected[0], rtol=1e-4, atol=1e-5)
-    policy = policy_loss(made, batch)[0]
-    for ours, theirs, module in ((loss, expected[0], made.critics), (policy, expected[1], made.policy)):
+    policy = policy_loss(learner, batch)[0]
+    for ours, theirs, module in ((loss, expected[0], learner.critics), (policy, expected[1], learner.policy)):
         for got, wanted in zip(gradients(ours, module), gradients(theirs, module), strict=True):
             torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_of_weight_0_change_nothing(learner: Callable[..., Any], name: str) -> None:
-    made = learner(name, "Continuous", **SMALL)
-    scatter(made)
+def test_rows_of_weight_0_change_nothing(make_learner: Callable[..., Any], name: str) -> None:
+    learner = make_learner(name, "Continuous", **SMALL)
+    scatter(learner)
     weight = torch.tensor([1.0, 0.0, 2.0, 0.0, 0.5])
-    batch = with_draws(made, transitions(5, weight))
+    batch = with_draws(learner, transitions(5, weight))
     garbage = batch.map(torch.clone)
     for part in (garbage.obs, garbage.action, garbage.reward, garbage.next_obs):
         part[weight == 0] = 7.0
     kept = batch.take(torch.tensor([0, 2, 4]))
-    for loss, module in ((critic_loss, made.critics), (policy_loss, made.policy)):
-        first, second, third = (gradients(loss(made, part)[0], module) for part in (batch, garbage, kept))
+    for loss, module in ((critic_loss, learner.critics), (policy_loss, learner.policy)):
+        first, second, third = (gradients(loss(learner, part)[0], module) for part in (batch, garbage, kept))
         for a, b, c in zip(first, second, third, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
             torch.testing.assert_close(a, c, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_loss_trains_its_own_networks(learner: Callable[..., Any], name: str) -> None:
+def test_each_loss_trains_its_own_networks(make_learner: Callable[..., Any], name: str) -> None:
     """The policy's loss passes the critics without training them; no gradient is left over, targets get none."""
-    made = learner(name, "Continuous", policy_delay=2, **SMALL)
-    scatter(made)
-    before, clock = copies(made), Clock(100)
-    made.update(transitions(8), clock)
-    assert changed_networks(made, before) == {"critics"}
+    learner = make_learner(name, "Continuous", policy_delay=2, **SMALL)
+    scatter(learner)
+    before, clock = copies(learner), Clock(100)
+    learner.update(transitions(8), clock)
+    assert changed_networks(learner, before) == {"critics"}
     clock.updates = 1
-    made.update(transitions(8), clock)
+    learner.update(transitions(8), clock)
     wanted = {"critics", "policy", "target_critics", "target_policy", "temperature"}
-    assert changed_networks(made, before) == wanted & set(dict(made.named_children()))
-    assert all(float(one.gradient.abs().max()) == 0 for one in made.optimizers)
-    assert all(parameter.grad is None for target, _ in pairs(made) for parameter in target.parameters())
+    assert changed_networks(learner, before) == wanted & set(dict(learner.named_children()))
+    assert all(float(one.gradient.abs().max()) == 0 for one in learner.optimizers)
+    assert all(parameter.grad is None for target, _ in pairs(learner) for parameter in target.parameters())
 
 
 def copies(learner: Any) -> dict[str, list[Tensor]]:
@@ -158,59 +158,63 @@ def changed_networks(learner: Any, before: dict[str, list[Tensor]]) -> set[str]:
     }  # fmt: skip
 
 
-def test_td3_moves_policy_and_targets_every_second_time(learner: Callable[..., Any]) -> None:
-    made, clock, found = learner("td3", "Continuous", **SMALL), Clock(100), []
+def test_td3_moves_policy_and_targets_every_second_time(make_learner: Callable[..., Any]) -> None:
+    learner, clock, found = make_learner("td3", "Continuous", **SMALL), Clock(100), []
     for _ in range(6):
-        before = copies(made)
-        result = made.update(transitions(8), clock)
+        before = copies(learner)
+        result = learner.update(transitions(8), clock)
         clock.updates += 1
-        found.append((len(changed_networks(made, before)), "loss/policy" in result.metrics))
+        found.append((len(changed_networks(learner, before)), "loss/policy" in result.metrics))
     assert found == [(1, False), (4, True)] * 3
 
 
-def test_td3_smooths_the_target_by_clipped_noise(learner: Callable[..., Any]) -> None:
+def test_td3_smooths_the_target_by_clipped_noise(make_learner: Callable[..., Any]) -> None:
     """All noise beyond the clip is the same; an action at the bound stays there."""
-    made = learner("td3", "Continuous", target_policy_noise=0.2, target_noise_clip=0.5, **SMALL)
+    learner = make_learner("td3", "Continuous", target_policy_noise=0.2, target_noise_clip=0.5, **SMALL)
     noise = torch.tensor([[-9.0], [-2.5], [-1.0], [0.0], [2.0], [2.5], [9.0]])
     batch = replace(transitions(7), share=None, extras={"smoothing": noise})
     with torch.no_grad():
-        made.target_policy.outputs.weight.zero_()
+        learner.target_policy.outputs.weight.zero_()
         for center in (0.0, 0.9):
-            made.target_policy.outputs.bias.fill_(math.atanh(center))
+            learner.target_policy.outputs.bias.fill_(math.atanh(center))
             wanted = [min(1.0, center + shift) for shift in (-0.5, -0.5, -0.2, 0.0, 0.4, 0.5, 0.5)]
             reached: list[Tensor] = []
-            hook = made.target_critics.register_forward_pre_hook(lambda module, given, to=reached: to.append(given[1]))
-            critic_loss(made, batch)
+            hook = learner.target_critics.register_forward_pre_hook(
+                lambda module, given, to=reached: to.append(given[1])
+            )
+            critic_loss(learner, batch)
             hook.remove()
             assert reached[-1].ravel().tolist() == pytest.approx(wanted, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_targets_follow_by_polyak_averaging(learner: Callable[..., Any], name: str) -> None:
+def test_targets_follow_by_polyak_averaging(make_learner: Callable[..., Any], name: str) -> None:
     """target <- (1 - tau) target + tau online, with the online weights after the step."""
-    made = learner(name, "Continuous", tau=0.25, policy_delay=1, **SMALL)
-    scatter(made)
-    before = [[p.clone() for p in target.parameters()] for target, _ in pairs(made)]
-    places = [[p.data_ptr() for p in target.parameters()] for target, _ in pairs(made)]
-    made.update(transitions(8), Clock(100))
-    for (target, online), olds in zip(pairs(made), before, strict=True):
+    learner = make_learner(name, "Continuous", tau=0.25, policy_delay=1, **SMALL)
+    scatter(learner)
+    before = [[p.clone() for p in target.parameters()] for target, _ in pairs(learner)]
+    places = [[p.data_ptr() for p in target.parameters()] for target, _ in pairs(learner)]
+    learner.update(transitions(8), Clock(100))
+    for (target, online), olds in zip(pairs(learner), before, strict=True):
         for now, fast, old in zip(target.parameters(), online.parameters(), olds, strict=True):
             torch.testing.assert_close(now, 0.75 * old + 0.25 * fast)
-    assert places == [[p.data_ptr() for p in target.parameters()] for target, _ in pairs(made)]
+    assert places == [[p.data_ptr() for p in target.parameters()] for target, _ in pairs(learner)]
 
 
 @pytest.mark.parametrize(("aim", "direction"), [(5.0, 1), (-50.0, -1)])
-def test_temperature_moves_the_entropy_to_its_target(learner: Callable[..., Any], aim: float, direction: int) -> None:
+def test_temperature_moves_the_entropy_to_its_target(
+    make_learner: Callable[..., Any], aim: float, direction: int
+) -> None:
     """It rises while the entropy is below the target, and falls above it."""
-    made = learner("sac", "Continuous", target_entropy=aim, learning_rate=0.1, **SMALL)
-    made.update(transitions(8), Clock(100))
-    assert float(made.temperature.log.detach()) * direction == pytest.approx(0.1, rel=0.01)
+    learner = make_learner("sac", "Continuous", target_entropy=aim, learning_rate=0.1, **SMALL)
+    learner.update(transitions(8), Clock(100))
+    assert float(learner.temperature.log.detach()) * direction == pytest.approx(0.1, rel=0.01)
 
 
-def test_temperature_can_be_fixed_and_its_target_depends_on_the_dimensions(learner: Callable[..., Any]) -> None:
-    made = learner("sac", "Continuous", autotune=False, ent_coef=0.3, **SMALL)
-    made.update(transitions(8), Clock(100))
-    assert float(made.temperature(made.config.ent_coef)) == pytest.approx(0.3)
+def test_temperature_can_be_fixed_and_its_target_depends_on_the_dimensions(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner("sac", "Continuous", autotune=False, ent_coef=0.3, **SMALL)
+    learner.update(transitions(8), Clock(100))
+    assert float(learner.temperature(learner.config.ent_coef)) == pytest.approx(0.3)
     box = spaces.Box(-1, 1, (2, 3), np.float32)
     sac = SAC(Spec(box, box, 1, "here"), SAC.Config(), Context(Seeds(0)))
     assert sac.head.dims == 6  # the target entropy is the negative of it

@@ -77,28 +77,30 @@ def iql_reference(learner: Any, batch: Any) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize(("expectile", "beta", "max_weight"), [(0.7, 3.0, 100.0), (0.9, 10.0, 2.0), (0.5, 0.0, 100.0)])
 def test_iql_losses_equal_the_reference(
-    learner: Callable[..., Any], expectile: float, beta: float, max_weight: float
+    make_learner: Callable[..., Any], expectile: float, beta: float, max_weight: float
 ) -> None:
-    made = learner("iql", "Continuous", expectile=expectile, beta=beta, max_weight=max_weight, **SMALL)
-    scatter(made)
+    learner = make_learner("iql", "Continuous", expectile=expectile, beta=beta, max_weight=max_weight, **SMALL)
+    scatter(learner)
     batch = continuous(8, WEIGHTS.repeat(2))
-    critics, policy = made.critic_loss(batch, made.config)[0], made.policy_loss(batch, made.config)[0]
-    wanted_critics, wanted_policy = iql_reference(made, batch)
+    critics, policy = learner.critic_loss(batch, learner.config)[0], learner.policy_loss(batch, learner.config)[0]
+    wanted_critics, wanted_policy = iql_reference(learner, batch)
     torch.testing.assert_close(critics, wanted_critics, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(policy, wanted_policy, rtol=1e-4, atol=1e-5)
     for got, wanted, part in ((critics, wanted_critics, "critics"), (critics, wanted_critics, "value"),
                               (policy, wanted_policy, "policy")):  # fmt: skip
-        for one, other in zip(gradients(got, getattr(made, part)), gradients(wanted, getattr(made, part)), strict=True):
+        for one, other in zip(
+            gradients(got, getattr(learner, part)), gradients(wanted, getattr(learner, part)), strict=True
+        ):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(("start", "bound"), [(-9.0, -5.0), (3.0, 2.0)])
-def test_iql_std_stays_within_bounds(learner: Callable[..., Any], start: float, bound: float) -> None:
+def test_iql_std_stays_within_bounds(make_learner: Callable[..., Any], start: float, bound: float) -> None:
     """An action that is always the same would let it fall forever."""
-    made = learner("iql", "Continuous", **SMALL)
-    (log_std,) = [parameter for name, parameter in made.policy.named_parameters() if "log_std" in name]
+    learner = make_learner("iql", "Continuous", **SMALL)
+    (log_std,) = [parameter for name, parameter in learner.policy.named_parameters() if "log_std" in name]
     log_std.data.fill_(start)
-    made.update(continuous(8, torch.ones(8)), Clock(10))
+    learner.update(continuous(8, torch.ones(8)), Clock(10))
     assert log_std.tolist() == [bound]
 
 
@@ -122,21 +124,23 @@ def cql_reference(learner: Any, batch: Any, noise: Tensor, others: Tensor, unifo
 
 
 @pytest.mark.parametrize(("weight", "soft"), [(5.0, False), (0.5, True), (0.0, False)])
-def test_cql_critic_loss_equals_the_reference(learner: Callable[..., Any], weight: float, soft: bool) -> None:
-    made = learner("cql", "Continuous", conservative_weight=weight, soft_q_backup=soft, n_action_samples=4, **SMALL)
-    scatter(made)
+def test_cql_critic_loss_equals_the_reference(make_learner: Callable[..., Any], weight: float, soft: bool) -> None:
+    learner = make_learner(
+        "cql", "Continuous", conservative_weight=weight, soft_q_backup=soft, n_action_samples=4, **SMALL
+    )
+    scatter(learner)
     batch = continuous(8, WEIGHTS.repeat(2))
     noise, others, uniform = torch.randn(8, 1), torch.randn(8, 4, 1), torch.rand(8, 4, 1) * 2 - 1
-    loss = made.critic_loss(batch, noise, others, uniform, made.config)[0]
-    expected = cql_reference(made, batch, noise, others, uniform)
+    loss = learner.critic_loss(batch, noise, others, uniform, learner.config)[0]
+    expected = cql_reference(learner, batch, noise, others, uniform)
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
-    for got, wanted in zip(gradients(loss, made.critics), gradients(expected, made.critics), strict=True):
+    for got, wanted in zip(gradients(loss, learner.critics), gradients(expected, learner.critics), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
-    assert all(parameter.grad is None or not parameter.grad.any() for parameter in made.policy.parameters())
+    assert all(parameter.grad is None or not parameter.grad.any() for parameter in learner.policy.parameters())
 
 
-def test_cql_policy_loss_equals_sac(learner: Callable[..., Any]) -> None:
-    cql, sac = learner("cql", "Continuous", **SMALL), learner("sac", "Continuous", **SMALL)
+def test_cql_policy_loss_equals_sac(make_learner: Callable[..., Any]) -> None:
+    cql, sac = make_learner("cql", "Continuous", **SMALL), make_learner("sac", "Continuous", **SMALL)
     scatter(cql)
     for part in ("policy", "critics", "temperature"):
         getattr(sac, part).load_state_dict(getattr(cql, part).state_dict())
@@ -145,19 +149,19 @@ def test_cql_policy_loss_equals_sac(learner: Callable[..., Any]) -> None:
     torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-def test_cql_policy_imitates_at_first(learner: Callable[..., Any]) -> None:
-    made = learner("cql", "Continuous", bc_steps=2, ent_coef=1e-12, autotune=False, **SMALL)
-    scatter(made)
-    made.temperature.log.zero_()
+def test_cql_policy_imitates_at_first(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner("cql", "Continuous", bc_steps=2, ent_coef=1e-12, autotune=False, **SMALL)
+    scatter(learner)
+    learner.temperature.log.zero_()
     batch, noise = continuous(8), torch.randn(8, 1)
-    loss = made.policy_loss(batch, noise, made.config, imitates=True)[0]
-    torch.testing.assert_close(loss, -batch.mean(made.head.log_prob(made.policy(batch.obs), batch.action)))
+    loss = learner.policy_loss(batch, noise, learner.config, imitates=True)[0]
+    torch.testing.assert_close(loss, -batch.mean(learner.head.log_prob(learner.policy(batch.obs), batch.action)))
     with pytest.MonkeyPatch.context() as patch:
         asked: list[bool] = []
-        policy_loss = made.policy_loss
-        patch.setattr(made, "policy_loss", lambda *a, imitates: asked.append(imitates) or policy_loss(*a, imitates))
+        policy_loss = learner.policy_loss
+        patch.setattr(learner, "policy_loss", lambda *a, imitates: asked.append(imitates) or policy_loss(*a, imitates))
         for number in range(4):
-            made.update(batch, Clock(100, updates=number))
+            learner.update(batch, Clock(100, updates=number))
     assert asked == [True, True, False, False]
 
 
@@ -258,14 +262,14 @@ def test_runs_of_a_data_set_are_a_group_at_any_path(tmp_path: Path, data: Path) 
 def test_recording_is_a_data_set(tmp_path: Path) -> None:
     """The steps of each row are consecutive; rewards follow from the actions as the file has them."""
     run = train("iql", CONTINUOUS, {**QUICK, "learning_starts": 32}, out=tmp_path, hooks=False)
-    made = run.record(tmp_path / "new.npz", 31, num_envs=3, stochastic=True)
+    learner = run.record(tmp_path / "new.npz", 31, num_envs=3, stochastic=True)
     found = read(str(tmp_path / "new.npz"))
-    assert len(found) == len(made.dataset) == 33
-    assert found.sha256 == made.dataset.sha256
+    assert len(found) == len(learner.dataset) == 33
+    assert found.sha256 == learner.dataset.sha256
     assert found.env == CONTINUOUS
     taken, seen = found.arrays["actions"][:, 0], found.arrays["observations"][:, 0]
     np.testing.assert_allclose(found.arrays["rewards"], -np.square(taken.clip(-1, 1) - seen / 2), atol=1e-5)
-    assert len(made.returns) == 33
+    assert len(learner.returns) == 33
     with pytest.raises(UsageError, match="exists already"):
         run.record(tmp_path / "new.npz", 3)
     with pytest.raises(UsageError, match=r"ends with .npz"):

@@ -42,10 +42,10 @@ GAMMAS = st.sampled_from([0.0, 0.5, 0.9, 1.0])
 NOISES: st.SearchStrategy[tuple[int, ...]] = st.sampled_from([(), (111, 222, 333)])
 
 
-def targets_of(made: Any, rollout: Rollout, clock: Clock, noise: Any = (None, None, None)) -> Any:
+def targets_of(learner: Any, rollout: Rollout, clock: Clock, noise: Any = (None, None, None)) -> Any:
     """Return the targets of an online learner at a time of the clock."""
-    extra = (clock,) if type(made).__name__ == "VSarsa" else ()
-    return made.td_target(rollout, [*noise, None, None, None][:3], made.config, *extra)
+    extra = (clock,) if type(learner).__name__ == "VSarsa" else ()
+    return learner.td_target(rollout, [*noise, None, None, None][:3], learner.config, *extra)
 
 
 def noisy(values: Any) -> Any:
@@ -64,16 +64,18 @@ def row(obs: int, shift: int = 0) -> list[float]:
     return found
 
 
-def rollouts_of(made: Any, story: Story, noise: tuple[int, ...] = ()) -> list[tuple[Array, Array, Array]]:
+def rollouts_of(learner: Any, story: Story, noise: tuple[int, ...] = ()) -> list[tuple[Array, Array, Array]]:
     """Return observations, weights and targets of the rollouts of a learner's buffer for a story.
 
     `noise` stands for noise on the weights: it shifts the table.
     """
-    made.predict_q, buffer, found = noisy(table), made.buffer(), []
+    learner.predict_q, buffer, found = noisy(table), learner.buffer(), []
     for step in story.steps():
         buffer.add(step)
         for rollout in buffer.batches(Clock(100)):
-            found.append((rollout.obs.copy(), rollout.weight.copy(), targets_of(made, rollout, Clock(100, 50), noise)))
+            found.append(
+                (rollout.obs.copy(), rollout.weight.copy(), targets_of(learner, rollout, Clock(100, 50), noise))
+            )
     return found
 
 
@@ -97,15 +99,15 @@ def test_nstep_q_sums_rewards_and_bootstraps_from_the_target_network(
     story: Story, gamma: float, steps: int, double: bool, noise: tuple[int, ...]
 ) -> None:
     """The rewards to the end of the rollout or episode, then the target network's value of the best action."""
-    made = make_learner("nstep-q", "Bandit", {"gamma": gamma, "n_steps": steps, "double": double})
-    made.predict_target_q = noisy(lambda obs, shift=0: table(obs, 1000 + shift))
+    learner = make_learner("nstep-q", "Bandit", {"gamma": gamma, "n_steps": steps, "double": double})
+    learner.predict_target_q = noisy(lambda obs, shift=0: table(obs, 1000 + shift))
     shift, choice = (1000 + noise[1], noise[2]) if noise else (1000, 0)
 
     def best(obs: int) -> float:
         chooser = row(obs, choice if double else shift)
         return row(obs, shift)[chooser.index(max(chooser))]
 
-    found = rollouts_of(made, story, noise)
+    found = rollouts_of(learner, story, noise)
     assert len(found) == len(story) // steps
     for number, (_, _, targets) in enumerate(found):
         for which, moments in enumerate(story.moments):
@@ -119,19 +121,19 @@ def test_nstep_q_sums_rewards_and_bootstraps_from_the_target_network(
 def test_replayed_rollouts_get_targets_of_the_current_networks(story: Story, gamma: float, steps: int) -> None:
     """Compare new and old batches with their steps and the values at the time of the batch."""
     options = {"gamma": gamma, "n_steps": steps, "replay_ratio": 2.0, "buffer_size": 3 * steps * story.num_envs}
-    made = make_learner("nstep-q", "Bandit", options)
-    made.spec = replace(made.spec, num_envs=story.num_envs)
-    buffer, handed = made.buffer(), 0
+    learner = make_learner("nstep-q", "Bandit", options)
+    learner.spec = replace(learner.spec, num_envs=story.num_envs)
+    buffer, handed = learner.buffer(), 0
     windows = [
         [moments[begin : begin + steps] for moments in story.moments] for begin in range(0, len(story), steps)
     ]  # fmt: skip
     for step in story.steps():
         buffer.add(step)
         for rollout in buffer.batches(Clock(100)):
-            made.predict_target_q, now = noisy(partial(table, shift=handed)), handed
+            learner.predict_target_q, now = noisy(partial(table, shift=handed)), handed
             handed += 1
             (window,) = (each for each in windows if each[0][0].obs == rollout.obs[0, 0, 0])
-            found = targets_of(made, rollout, Clock(100))
+            found = targets_of(learner, rollout, Clock(100))
             for which, moments in enumerate(window):
                 for time, target in returns.n_step(moments, lambda obs: max(row(obs, now)), gamma).items():  # noqa: B023
                     assert found[time, which] == pytest.approx(target, rel=1e-4, abs=1e-4)
@@ -139,12 +141,12 @@ def test_replayed_rollouts_get_targets_of_the_current_networks(story: Story, gam
     assert handed >= len(story) // steps
 
 
-def test_absent_rows_of_a_replayed_rollout_change_nothing(learner: Callable[..., Any]) -> None:
+def test_absent_rows_of_a_replayed_rollout_change_nothing(make_learner: Callable[..., Any]) -> None:
     """The gradient does not depend on their content."""
-    made = learner("nstep-q", "Bandit", n_steps=4, replay_ratio=3.0, **{"net.hidden": [8]})
+    learner = make_learner("nstep-q", "Bandit", n_steps=4, replay_ratio=3.0, **{"net.hidden": [8]})
 
     def gradients(garbage: float) -> list[torch.Tensor]:
-        buffer, found = made.buffer(), []
+        buffer, found = learner.buffer(), []
         for time in range(24):
             absent, never = np.array([time % 3 == 1, False]), np.zeros(2, bool)
             obs, reward = np.ones((2, 1), np.float32), np.array([time, 1], np.float32)
@@ -152,10 +154,10 @@ def test_absent_rows_of_a_replayed_rollout_change_nothing(learner: Callable[...,
             action, after = never.astype(np.int64), np.ones((2, 1), np.float32)
             buffer.add(Step(obs, action, reward, after, never, never, never, ~absent, False, {}, None))
             for rollout in buffer.batches(Clock(100)):
-                target = targets_of(made, rollout, Clock(100))
-                loss = made.loss(rollout.samples(target, target, made.device), None, made.config)[0]
+                target = targets_of(learner, rollout, Clock(100))
+                loss = learner.loss(rollout.samples(target, target, learner.device), None, learner.config)[0]
                 found.append(
-                    torch.cat([part.ravel() for part in torch.autograd.grad(loss, made.optimizers[0].parameters)])
+                    torch.cat([part.ravel() for part in torch.autograd.grad(loss, learner.optimizers[0].parameters)])
                 )
         return found
 
@@ -167,24 +169,26 @@ def test_absent_rows_of_a_replayed_rollout_change_nothing(learner: Callable[...,
 
 
 @pytest.mark.parametrize("options", [{"runner": "sync"}, {"inline": True, "workers": 2}], ids=["sync", "async"])
-def test_replay_adds_updates_and_changes_no_others(trained: Callable[..., Any], options: dict[str, Any]) -> None:
+def test_replay_adds_updates_and_changes_no_others(train_runner: Callable[..., Any], options: dict[str, Any]) -> None:
     """A tiny ratio never replays and gives the bits of none; a ratio of 2 makes about three updates per rollout."""
     common = {"num_envs": 2, "n_steps": 5, "total_timesteps": 2_000, **options}
-    plain, never, often = (trained("nstep-q", "Chain", replay_ratio=ratio, **common) for ratio in (0.0, 1e-12, 2.0))
+    plain, never, often = (
+        train_runner("nstep-q", "Chain", replay_ratio=ratio, **common) for ratio in (0.0, 1e-12, 2.0)
+    )
     assert torch.equal(plain.snapshot().optimizers[0].flat, never.snapshot().optimizers[0].flat)
     assert plain.clock.updates == never.clock.updates == 200
     assert often.clock.updates == pytest.approx(600, abs=4 * (2 * 200) ** 0.5)
 
 
-def test_workers_replay_independently(learner: Callable[..., Any]) -> None:
+def test_workers_replay_independently(make_learner: Callable[..., Any]) -> None:
     """Each has its own generator, and stores whole rollouts, at least one."""
-    made = learner("nstep-q", "Chain", n_steps=10, replay_ratio=1.0, buffer_size=39)
-    first = made.buffer()
-    made.context = replace(made.context, rank=1)
-    second = made.buffer()
+    learner = make_learner("nstep-q", "Chain", n_steps=10, replay_ratio=1.0, buffer_size=39)
+    first = learner.buffer()
+    learner.context = replace(learner.context, rank=1)
+    second = learner.buffer()
     assert first.capacity == 3
     assert first.generator.integers(1 << 60) != second.generator.integers(1 << 60)
-    assert learner("nstep-q", "Chain", n_steps=10, replay_ratio=1.0, buffer_size=1).buffer().capacity == 1
+    assert make_learner("nstep-q", "Chain", n_steps=10, replay_ratio=1.0, buffer_size=1).buffer().capacity == 1
 
 
 def epsilon_greedy(by: list[float]) -> list[float]:
@@ -269,19 +273,19 @@ ERRORS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"mse": lambda error
 
 @pytest.mark.parametrize("loss", ERRORS)
 @pytest.mark.parametrize("name", ONLINE)
-def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], name: str, loss: str) -> None:
+def test_loss_and_gradient_equal_the_reference(make_learner: Callable[..., Any], name: str, loss: str) -> None:
     """The weighted error row by row, squared by default; the targets are plain numbers."""
     said = {"loss": loss} if loss == "huber" else {}
-    made = learner(name, "Chain", **{"net.hidden": [16], "dueling": True}, **said)
+    learner = make_learner(name, "Chain", **{"net.hidden": [16], "dueling": True}, **said)
     rows = 6
     weight = torch.tensor([1.0, 0.0, 0.25, 2.0, 1.0, 0.0])
     obs, action, target = torch.eye(5)[torch.arange(rows) % 5], torch.arange(rows) % 2, 3 * torch.randn(rows)
     batch = samples(obs, action, target, weight)
-    found = made.loss(batch, None, made.config)[0]
-    errors = [ERRORS[loss](made.q_network(obs[i : i + 1])[0, action[i]] - float(target[i])) for i in range(rows)]
+    found = learner.loss(batch, None, learner.config)[0]
+    errors = [ERRORS[loss](learner.q_network(obs[i : i + 1])[0, action[i]] - float(target[i])) for i in range(rows)]
     expected = torch.stack([w * error for w, error in zip(weight, errors, strict=True)]).sum() / 4
     torch.testing.assert_close(found, expected)
-    gradients = [torch.autograd.grad(each, made.optimizers[0].parameters) for each in (found, expected)]
+    gradients = [torch.autograd.grad(each, learner.optimizers[0].parameters) for each in (found, expected)]
     for got, wanted in zip(*gradients, strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
 
@@ -297,9 +301,9 @@ DOUBLE = pytest.mark.parametrize(
 ONE = {"vqn": {}, "vsarsa": {}, "nstep-q": {"n_steps": 1}}
 
 
-def rollout_of_steps_like(made: Any, step: Step) -> Rollout:
+def rollout_of_steps_like(learner: Any, step: Step) -> Rollout:
     """Return the first rollout of a learner's buffer."""
-    buffer = made.buffer()
+    buffer = learner.buffer()
     while True:
         buffer.add(step)
         for rollout in buffer.batches(Clock(100)):
@@ -309,44 +313,44 @@ def rollout_of_steps_like(made: Any, step: Step) -> Rollout:
 @pytest.mark.parametrize("kind", ["factorized", "independent"])
 @DOUBLE
 def test_update_draws_noise_for_each_use_of_a_network(
-    learner: Callable[..., Any], name: str, switches: dict[str, bool], kind: str
+    make_learner: Callable[..., Any], name: str, switches: dict[str, bool], kind: str
 ) -> None:
     """From the learner's generator in this order: the learning values, the next values, the choice there."""
-    made = learner(name, "Chain", noisy=kind, noisy_sigma=2.0, dueling=True, gamma=0.5, **ONE[name], **switches)
-    target = made.target_network if name == "nstep-q" else made.q_network
+    learner = make_learner(name, "Chain", noisy=kind, noisy_sigma=2.0, dueling=True, gamma=0.5, **ONE[name], **switches)
+    target = learner.target_network if name == "nstep-q" else learner.q_network
     if name == "nstep-q":
-        scatter(made)
-    state = made.generator.bit_generator.state
-    noise = [torch.from_numpy(made.q_network.draw(made.generator)) for _ in range(3)]
-    made.generator.bit_generator.state = state
+        scatter(learner)
+    state = learner.generator.bit_generator.state
+    noise = [torch.from_numpy(learner.q_network.draw(learner.generator)) for _ in range(3)]
+    learner.generator.bit_generator.state = state
     action, reward, eye = np.array([0, 1, 0, 1, 0]), np.arange(5, dtype=np.float32), np.eye(5, dtype=np.float32)
     never = np.zeros(5, bool)
     step = Step(eye, action, reward, eye[::-1].copy(), never, ~never, never, ~never, True, {}, None)
     with torch.no_grad():
-        now, after = made.q_network(torch.eye(5), noise[0]), target(torch.eye(5).flip(0), noise[1])
-        by = made.q_network(torch.eye(5).flip(0), noise[2]) if switches or name == "vsarsa" else after
+        now, after = learner.q_network(torch.eye(5), noise[0]), target(torch.eye(5).flip(0), noise[1])
+        by = learner.q_network(torch.eye(5).flip(0), noise[2]) if switches or name == "vsarsa" else after
     squares = [float(reward[i] + 0.5 * after[i, by[i].argmax()] - now[i, action[i]]) ** 2 for i in range(5)]
-    result = made.update(rollout_of_steps_like(made, step), Clock(100))
+    result = learner.update(rollout_of_steps_like(learner, step), Clock(100))
     assert float(result.metrics["loss/value"]) == pytest.approx(sum(squares) / 5, rel=1e-4)
 
 
-def test_plain_network_draws_nothing(learner: Callable[..., Any]) -> None:
+def test_plain_network_draws_nothing(make_learner: Callable[..., Any]) -> None:
     """So its random numbers do not depend on the option for noise."""
     for name in ONLINE:
-        made, never = learner(name, "Chain", **ONE[name]), np.zeros(5, bool)
-        state, eye = made.generator.bit_generator.state, np.eye(5, dtype=np.float32)
+        learner, never = make_learner(name, "Chain", **ONE[name]), np.zeros(5, bool)
+        state, eye = learner.generator.bit_generator.state, np.eye(5, dtype=np.float32)
         step = Step(eye, np.zeros(5, np.int64), eye[0], eye, never, never, never, ~never, False, {}, None)
-        made.update(rollout_of_steps_like(made, step), Clock(100))
-        assert made.generator.bit_generator.state == state
+        learner.update(rollout_of_steps_like(learner, step), Clock(100))
+        assert learner.generator.bit_generator.state == state
 
 
 #: The same values in all states.
 BIASED: dict[str, Any] = {"net.hidden": []}
 
 
-def bias(made: Any) -> None:
+def bias(learner: Any) -> None:
     """Set three actions to values of 2, 10 and 30 in all networks."""
-    for network in made.modules():
+    for network in learner.modules():
         if hasattr(network, "bias"):
             with torch.no_grad():
                 network.weight.zero_()
@@ -355,10 +359,10 @@ def bias(made: Any) -> None:
 
 @DOUBLE
 def test_truncation_without_legal_actions_keeps_its_value(
-    learner: Callable[..., Any], name: str, switches: dict[str, bool]
+    make_learner: Callable[..., Any], name: str, switches: dict[str, bool]
 ) -> None:
     """It bootstraps from the values of all actions, 2, 10 and 30, not from the stand-in for a forbidden one."""
-    made = learner(
+    learner = make_learner(
         name,
         "Masked",
         exploration_initial_eps=0.5,
@@ -368,55 +372,59 @@ def test_truncation_without_legal_actions_keeps_its_value(
         **ONE[name],
         **switches,
     )
-    bias(made)
+    bias(learner)
     never, mask = np.zeros(2, bool), np.array([[0, 0, 0], [1, 1, 0]], np.int8)
     obs = {"obs": np.zeros((2, 3), np.float32), "action_mask": mask}
     step = Step(obs, np.zeros(2, np.int64), np.ones(2), obs, never, ~never, never, ~never, True, {}, None)
     expected = [1 + 0.5 * 30, 1 + 0.5 * 10]
     if name == "vsarsa":
         expected = [1 + 0.5 * (30 + 14) / 2, 1 + 0.5 * (10 + 6) / 2]
-    assert targets_of(made, rollout_of_steps_like(made, step), Clock(100)).tolist() == [pytest.approx(expected)]
+    assert targets_of(learner, rollout_of_steps_like(learner, step), Clock(100)).tolist() == [pytest.approx(expected)]
 
 
 @DOUBLE
-def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: str, switches: dict[str, bool]) -> None:
+def test_forbidden_actions_are_no_successors(
+    make_learner: Callable[..., Any], name: str, switches: dict[str, bool]
+) -> None:
     """Only action 0 is legal next, for all values of the others."""
-    made = learner(name, "Masked", exploration_initial_eps=0.5, exploration_final_eps=0.5, **BIASED, **switches)
-    bias(made)
+    learner = make_learner(name, "Masked", exploration_initial_eps=0.5, exploration_final_eps=0.5, **BIASED, **switches)
+    bias(learner)
     obs = {"obs": np.zeros((4, 3), np.float32), "action_mask": np.array([[1, 0, 0]] * 4, np.int8)}
-    values = made.predict_q(obs, None)
+    values = learner.predict_q(obs, None)
     if name == "vsarsa":
-        value = made.explorer.expected(values, values, Clock(100))
+        value = learner.explorer.expected(values, values, Clock(100))
     elif name == "vqn":
         value = values.max(-1)
     else:
-        later = made.predict_target_q(obs, None)
-        value = of_action(later, (values if made.config.double else later).argmax(-1))
+        later = learner.predict_target_q(obs, None)
+        value = of_action(later, (values if learner.config.double else later).argmax(-1))
     assert value == pytest.approx([2.0] * 4)
 
 
 @for_each("way", [{}, {"softmax_temperature": 1.0}, {"noisy": "factorized", "random_steps": 50}])
 @for_each("name", ONLINE)
-def test_tries_only_legal_actions(trained: Callable[..., Any], name: str, way: dict[str, Any]) -> None:
+def test_tries_only_legal_actions(train_runner: Callable[..., Any], name: str, way: dict[str, Any]) -> None:
     """Masked raises at a forbidden action."""
-    runner = trained(name, "Masked", runner="sync", num_envs=4, total_timesteps=400, exploration_final_eps=0.5, **way)
+    runner = train_runner(
+        name, "Masked", runner="sync", num_envs=4, total_timesteps=400, exploration_final_eps=0.5, **way
+    )
     assert runner.clock.updates > 10
 
 
 @for_each("name", ONLINE)
 @for_each("env", ["Chain", "Truncated", "Masked"])
-def test_one_inline_worker_equals_sync(trained: Callable[..., Any], name: str, env: str) -> None:
+def test_one_inline_worker_equals_sync(train_runner: Callable[..., Any], name: str, env: str) -> None:
     options = {"num_envs": 2, "total_timesteps": 500, "learning_rate": 1e-2}
-    sync = trained(name, env, runner="sync", **options)
-    inline = trained(name, env, runner="async", inline=True, workers=1, **options)
+    sync = train_runner(name, env, runner="sync", **options)
+    inline = train_runner(name, env, runner="async", inline=True, workers=1, **options)
     assert torch.equal(sync.snapshot().optimizers[0].flat, inline.snapshot().optimizers[0].flat)
     assert sync.clock.updates == inline.clock.updates > 20
     assert [e for *_, e in sync.episodes()] == [e for *_, e in inline.episodes()]
 
 
-def test_workers_share_one_target_network(trained: Callable[..., Any]) -> None:
+def test_workers_share_one_target_network(train_runner: Callable[..., Any]) -> None:
     """It holds the last copy of the first worker, not the current weights; all workers see the same memory."""
-    runner = trained(
+    runner = train_runner(
         "nstep-q",
         "Chain",
         inline=True,
@@ -482,8 +490,8 @@ def test_worker_processes_share_one_target_network() -> None:
     )
 
 
-def test_only_the_first_worker_copies(trained: Callable[..., Any]) -> None:
-    runner = trained(
+def test_only_the_first_worker_copies(train_runner: Callable[..., Any]) -> None:
+    runner = train_runner(
         "nstep-q",
         "Chain",
         inline=True,
@@ -499,20 +507,20 @@ def test_only_the_first_worker_copies(trained: Callable[..., Any]) -> None:
     assert all(torch.equal(old, new) for old, new in zip(before, target.parameters(), strict=True))
 
 
-def final_epsilons(made: Any, workers: int) -> list[float]:
+def final_epsilons(learner: Any, workers: int) -> list[float]:
     """Return the final epsilon of the agent of each worker."""
-    return [round(made.agent(rank, workers).epsilon(1.0), 6) for rank in range(workers)]
+    return [round(learner.agent(rank, workers).epsilon(1.0), 6) for rank in range(workers)]
 
 
-def test_workers_have_the_epsilons_of_the_paper(learner: Callable[..., Any]) -> None:
+def test_workers_have_the_epsilons_of_the_paper(make_learner: Callable[..., Any]) -> None:
     """Of 10 workers 4, 3 and 3 have 0.1, 0.01 and 0.5; three workers have one each."""
     for seed in range(20):
-        made = learner("nstep-q", "Chain", seed=seed)
-        assert len(set(final_epsilons(made, 2))) == 2
-        assert set(final_epsilons(made, 3)) == {0.1, 0.01, 0.5}
-        assert Counter(final_epsilons(made, 10)) == {0.1: 4, 0.01: 3, 0.5: 3}
-        assert Counter(final_epsilons(made, 100)) == {0.1: 40, 0.01: 30, 0.5: 30}
-        assert final_epsilons(made, 9) == final_epsilons(learner("nstep-q", "Chain", seed=seed), 9)
+        learner = make_learner("nstep-q", "Chain", seed=seed)
+        assert len(set(final_epsilons(learner, 2))) == 2
+        assert set(final_epsilons(learner, 3)) == {0.1, 0.01, 0.5}
+        assert Counter(final_epsilons(learner, 10)) == {0.1: 4, 0.01: 3, 0.5: 3}
+        assert Counter(final_epsilons(learner, 100)) == {0.1: 40, 0.01: 30, 0.5: 30}
+        assert final_epsilons(learner, 9) == final_epsilons(make_learner("nstep-q", "Chain", seed=seed), 9)
 
 
 def test_first_epsilon_is_random() -> None:
@@ -521,13 +529,13 @@ def test_first_epsilon_is_random() -> None:
     assert [found[which] / 4000 for which in range(3)] == pytest.approx([0.4, 0.3, 0.3], abs=0.03)
 
 
-def test_all_workers_reach_their_epsilon_at_the_same_time(learner: Callable[..., Any]) -> None:
-    made = learner("nstep-q", "Chain", exploration_initial_eps=0.9, exploration_fraction=0.4)
-    for rank, end in enumerate(final_epsilons(made, 6)):
-        epsilon = made.agent(rank, 6).epsilon
+def test_all_workers_reach_their_epsilon_at_the_same_time(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner("nstep-q", "Chain", exploration_initial_eps=0.9, exploration_fraction=0.4)
+    for rank, end in enumerate(final_epsilons(learner, 6)):
+        epsilon = learner.agent(rank, 6).epsilon
         found = [epsilon(progress) for progress in (0.0, 0.2, 0.4, 0.7)]
         assert found == pytest.approx([0.9, (0.9 + end) / 2, end, end])
 
 
-def test_workers_end_alike_by_default(learner: Callable[..., Any]) -> None:
-    assert set(final_epsilons(learner("nstep-q", "Chain", exploration_final_eps_others=[]), 20)) == {0.1}
+def test_workers_end_alike_by_default(make_learner: Callable[..., Any]) -> None:
+    assert set(final_epsilons(make_learner("nstep-q", "Chain", exploration_final_eps_others=[]), 20)) == {0.1}

@@ -152,9 +152,9 @@ VALUES = ("dqn", "c51", "qrdqn", "iqn", "vqn", "vsarsa", "nstep-q")
 
 
 @for_each("algorithm", [*VALUES, "ppo", "sac-discrete", "acer"])
-def test_output_gain_applies_to_policies_and_choosing_values(learner: Callable[..., Any], algorithm: str) -> None:
+def test_output_gain_applies_to_policies_and_choosing_values(make_learner: Callable[..., Any], algorithm: str) -> None:
     """The last layer of a critic of an actor-critic starts as always."""
-    usual, given = (norms(learner(algorithm, "Chain", **more)) for more in ({}, {"net.output_gain": 0.5}))
+    usual, given = (norms(make_learner(algorithm, "Chain", **more)) for more in ({}, {"net.output_gain": 0.5}))
     where = {name for name, norm in usual.items() if given[name] != pytest.approx(norm, rel=1e-3)}
     assert where
     assert not {name for name in where if name.startswith(("critic", "values"))}
@@ -210,13 +210,13 @@ def norms(learner: Any) -> dict[str, float]:
     ],
 )
 def test_options_without_effect_raise(
-    learner: Callable[..., Any], algorithm: str, options: dict[str, Any], message: str
+    make_learner: Callable[..., Any], algorithm: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        learner(algorithm, "Continuous" if algorithm == "crossq" else "Chain", **options)
+        make_learner(algorithm, "Continuous" if algorithm == "crossq" else "Chain", **options)
 
 
-def test_convolutions_without_images_raise(learner: Callable[..., Any]) -> None:
+def test_convolutions_without_images_raise(make_learner: Callable[..., Any]) -> None:
     for algorithm in SIMPLE:
         env = "Chain" if "Discrete" in ALGORITHMS[algorithm].actions else "Continuous"
         for net in ("net", "critic_net") if algorithm == "crossq" else ("net",):
@@ -224,7 +224,7 @@ def test_convolutions_without_images_raise(learner: Callable[..., Any]) -> None:
             for options in (layers, {f"{net}.conv_layer_norm": True}):
                 message = r"^net.channels, kernels, strides and conv_layer_norm are for images, .* leave them out"
                 with pytest.raises(UsageError, match=message):
-                    learner(algorithm, env, **options)
+                    make_learner(algorithm, env, **options)
 
 
 def test_options_and_run_options_have_different_names() -> None:
@@ -297,18 +297,18 @@ def test_wrong_action_space_raises_before_anything_is_written(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn", "acktr", "trpo", "vpg"])
-def test_unsound_runner_raises_with_the_reason(learner: Callable[..., Any], algorithm: str) -> None:
+def test_unsound_runner_raises_with_the_reason(make_learner: Callable[..., Any], algorithm: str) -> None:
     with pytest.raises(UsageError, match=rf"{algorithm} does not run under 'async': .*; use --runner sync"):
-        learner(algorithm, "Chain", runner="async")
+        make_learner(algorithm, "Chain", runner="async")
 
 
 @pytest.mark.parametrize(
     ("runner", "reason"),
     [("async", "eigenvectors while another worker writes them"), ("decoupled", "its Fisher matrix needs actions")],
 )
-def test_acktr_says_why_it_needs_the_sync_runner(learner: Callable[..., Any], runner: str, reason: str) -> None:
+def test_acktr_says_why_it_needs_the_sync_runner(make_learner: Callable[..., Any], runner: str, reason: str) -> None:
     with pytest.raises(UsageError, match=rf"acktr does not run under '{runner}': .*{reason}.*; use --runner sync"):
-        learner("acktr", "Chain", runner=runner)
+        make_learner("acktr", "Chain", runner=runner)
 
 
 def test_presets_belong_to_algorithms() -> None:

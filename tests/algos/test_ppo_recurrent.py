@@ -40,21 +40,21 @@ def memory(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def rollouts(made: Any, env: Any, count: int) -> Iterator[tuple[Rollout, Clock]]:
+def rollouts(learner: Any, env: Any, count: int) -> Iterator[tuple[Rollout, Clock]]:
     """Yield `count` rollouts; in the first one every row starts without memory."""
-    buffer = made.buffer()
-    actor = Actor(env, made, made.agent(), buffer, Clock(10**6))
+    buffer = learner.buffer()
+    actor = Actor(env, learner, learner.agent(), buffer, Clock(10**6))
     actor.reset(3)
-    for _ in range(count * made.config.n_steps):
+    for _ in range(count * learner.config.n_steps):
         step = actor.step()
         buffer.add(step)
         for rollout in buffer.batches(actor.clock):
             yield rollout, actor.clock
 
 
-def advantages(made: Any, rollout: Rollout) -> tuple[Array, Array]:
+def advantages(learner: Any, rollout: Rollout) -> tuple[Array, Array]:
     """Return GAE and value targets [T, N] by recursion in each row; absent rows pass on the next value."""
-    c, (value, successor) = made.config, values_by_loops(rollout, made.networks)
+    c, (value, successor) = learner.config, values_by_loops(rollout, learner.networks)
     found = np.zeros_like(value)
     for row in range(value.shape[1]):
         running, following = 0.0, successor[-1, row]
@@ -70,9 +70,9 @@ def advantages(made: Any, rollout: Rollout) -> tuple[Array, Array]:
     return found, found + value
 
 
-def reference(made: Any, rollout: Rollout, num_envs: list[int], advantage: Array, target: Array) -> Tensor:
+def reference(learner: Any, rollout: Rollout, num_envs: list[int], advantage: Array, target: Array) -> Tensor:
     """Return the loss of these rows, sample by sample."""
-    c, policy = made.config, made.policy
+    c, policy = learner.config, learner.policy
     steps, losses = len(rollout.reward), []
     features = policy.encoder(torch.from_numpy(rollout.obs[:steps].reshape(-1, 3))).unflatten(0, (steps, -1))
     before = tree_map(torch.from_numpy, rollout.recurrent_state)
@@ -85,78 +85,80 @@ def reference(made: Any, rollout: Rollout, num_envs: list[int], advantage: Array
             ratio = (over.log_prob(torch.tensor(rollout.action[step, row])) - old).exp()
             gain = float(advantage[step, row])
             bounded = ratio.clamp(1 - c.clip_range, 1 + c.clip_range)
-            error = (made.critic(after) - float(target[step, row])) ** 2
+            error = (learner.critic(after) - float(target[step, row])) ** 2
             losses.append(-torch.min(ratio * gain, bounded * gain) + c.vf_coef * error - c.ent_coef * over.entropy())
     return torch.stack(losses).mean()
 
 
-def gradients(made: Any, loss: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, made.optimizers[0].parameters))
+def gradients(learner: Any, loss: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, learner.optimizers[0].parameters))
 
 
-def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], memory: str) -> None:
+def test_loss_and_gradient_equal_the_reference(make_learner: Callable[..., Any], memory: str) -> None:
     """Rollouts with truncations, terminations and absent rows; the later ones start within episodes."""
-    made = learner("ppo", RANDOM, recurrent_cell=memory, normalize_advantage=False, **SMALL)
+    learner = make_learner("ppo", RANDOM, recurrent_cell=memory, normalize_advantage=False, **SMALL)
     seen = np.zeros(3)
-    for rollout, _ in rollouts(made, Random(3), 4):
-        batch, explained = made.advantages(rollout, made.config)
-        advantage, target = advantages(made, rollout)
+    for rollout, _ in rollouts(learner, Random(3), 4):
+        batch, explained = learner.advantages(rollout, learner.config)
+        advantage, target = advantages(learner, rollout)
         counts = (rollout.weight > 0).ravel()
         target_variance = np.var(target.ravel()[counts])
         assert explained == pytest.approx(1 - np.var(advantage.ravel()[counts]) / target_variance, abs=1e-4)
         for found, expected in ((batch.advantage, advantage), (batch.target, target)):
             np.testing.assert_allclose(found.numpy()[counts], expected.ravel()[counts], atol=1e-5)
-        loss, slow = made.loss(batch, made.config)[0], reference(made, rollout, [0, 1, 2], advantage, target)
+        loss, slow = learner.loss(batch, learner.config)[0], reference(learner, rollout, [0, 1, 2], advantage, target)
         torch.testing.assert_close(loss, slow)
-        for one, other in zip(gradients(made, loss), gradients(made, slow), strict=True):
+        for one, other in zip(gradients(learner, loss), gradients(learner, slow), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
         seen += [rollout.truncations.count, rollout.terminated[:-1].sum(), (~counts).sum()]
     assert (seen > 0).all()
 
 
-def test_clipped_loss_equals_the_reference(learner: Callable[..., Any], memory: str) -> None:
+def test_clipped_loss_equals_the_reference(make_learner: Callable[..., Any], memory: str) -> None:
     """After large changes of the weights, which one epoch does not reach, many ratios are clipped."""
-    made = learner("ppo", RANDOM, recurrent_cell=memory, normalize_advantage=False, **SMALL)
-    ((rollout, _),) = rollouts(made, Random(3), 1)
-    batch, _ = made.advantages(rollout, made.config)
-    advantage, target = advantages(made, rollout)
+    learner = make_learner("ppo", RANDOM, recurrent_cell=memory, normalize_advantage=False, **SMALL)
+    ((rollout, _),) = rollouts(learner, Random(3), 1)
+    batch, _ = learner.advantages(rollout, learner.config)
+    advantage, target = advantages(learner, rollout)
     with torch.no_grad():
-        made.optimizers[0].flat.add_(torch.randn_like(made.optimizers[0].flat))
-    loss, slow = made.loss(batch, made.config)[0], reference(made, rollout, [0, 1, 2], advantage, target)
+        learner.optimizers[0].flat.add_(torch.randn_like(learner.optimizers[0].flat))
+    loss, slow = learner.loss(batch, learner.config)[0], reference(learner, rollout, [0, 1, 2], advantage, target)
     torch.testing.assert_close(loss, slow)
-    assert float(made.kl(batch, made.loss(batch, made.config)[1])) > 0.05
+    assert float(learner.kl(batch, learner.loss(batch, learner.config)[1])) > 0.05
 
 
-def test_update_equals_the_reference_on_whole_rows_in_random_order(learner: Callable[..., Any], memory: str) -> None:
+def test_update_equals_the_reference_on_whole_rows_in_random_order(
+    make_learner: Callable[..., Any], memory: str
+) -> None:
     """Two epochs of three rows, two at a time with the learner's generator; the last row is a batch of its own."""
     options = {**SMALL, "recurrent_cell": memory, "batch_size": 20, "n_epochs": 2, "normalize_advantage": False}
-    made, probe = learner("ppo", RANDOM, **options), learner("ppo", RANDOM, **options)
-    for rollout, clock in rollouts(made, Random(3), 2):
+    learner, probe = make_learner("ppo", RANDOM, **options), make_learner("ppo", RANDOM, **options)
+    for rollout, clock in rollouts(learner, Random(3), 2):
         found = advantages(probe, rollout)
-        made.update(rollout, clock)
+        learner.update(rollout, clock)
         for _ in range(2):
             chosen = probe.generator.permutation(3)[:2].tolist()
             probe.optimizers[0].minimize(reference(probe, rollout, chosen, *found), clock, age=24)
-        torch.testing.assert_close(made.optimizers[0].flat, probe.optimizers[0].flat, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(learner.optimizers[0].flat, probe.optimizers[0].flat, rtol=1e-3, atol=1e-5)
 
 
-def test_values_of_absent_rows_change_no_update(learner: Callable[..., Any], memory: str) -> None:
+def test_values_of_absent_rows_change_no_update(make_learner: Callable[..., Any], memory: str) -> None:
     """Also within episodes: two learners that differ in them are equal bit for bit after four updates."""
     weights = []
     for filling in (0.0, 9.0):
-        made = learner("ppo", RANDOM, recurrent_cell=memory, **{**SMALL, "batch_size": 16, "n_epochs": 2})
-        for rollout, clock in rollouts(made, Random(3, filling=filling), 4):
+        learner = make_learner("ppo", RANDOM, recurrent_cell=memory, **{**SMALL, "batch_size": 16, "n_epochs": 2})
+        for rollout, clock in rollouts(learner, Random(3, filling=filling), 4):
             assert not rollout.whole
-            made.update(rollout, clock)
-        weights.append(made.optimizers[0].flat.clone())
+            learner.update(rollout, clock)
+        weights.append(learner.optimizers[0].flat.clone())
     assert torch.equal(*weights)
 
 
-def test_ppo_recurrent_is_ppo_with_two_options(learner: Callable[..., Any]) -> None:
+def test_ppo_recurrent_is_ppo_with_two_options(make_learner: Callable[..., Any]) -> None:
     named, switched, plain = (
-        learner("ppo-recurrent", "Chain"),
-        learner("ppo", "Chain", memory="gru", normalize_reward=True),
-        learner("ppo", "Chain"),
+        make_learner("ppo-recurrent", "Chain"),
+        make_learner("ppo", "Chain", memory="gru", normalize_reward=True),
+        make_learner("ppo", "Chain"),
     )
     assert named.config == switched.config
     assert isinstance(named.agent(), MemoryAgent)
@@ -164,9 +166,9 @@ def test_ppo_recurrent_is_ppo_with_two_options(learner: Callable[..., Any]) -> N
     assert torch.equal(named.optimizers[0].flat, switched.optimizers[0].flat)
 
 
-def test_minibatch_smaller_than_a_row_raises_one_sentence(learner: Callable[..., Any]) -> None:
+def test_minibatch_smaller_than_a_row_raises_one_sentence(make_learner: Callable[..., Any]) -> None:
     with pytest.raises(BadConfig) as caught:
-        learner("ppo", "Chain", recurrent_cell="lstm", n_steps=64, batch_size=63)
+        make_learner("ppo", "Chain", recurrent_cell="lstm", n_steps=64, batch_size=63)
     assert str(caught.value) == (
         "with a memory minibatches are made of whole rows, and one of 63 samples has no room for a row of 64 "
         "steps; give --batch-size 64 or more, or --n-steps 63 or fewer"
@@ -177,19 +179,22 @@ def test_minibatch_smaller_than_a_row_raises_one_sentence(learner: Callable[...,
 QUICK = {"num_envs": 32, "n_steps": 24, "batch_size": 768, "learning_rate": 3e-3, "total_timesteps": 8_192}
 
 
-def recall_rate(trained: Callable[..., Any], env: type[Recall], **options: Any) -> float:
+def recall_rate(train_runner: Callable[..., Any], env: type[Recall], **options: Any) -> float:
     """Return the share of right answers after training."""
-    runner = trained("ppo", env.__name__, **{**QUICK, **options})
+    runner = train_runner("ppo", env.__name__, **{**QUICK, **options})
     return evaluate(runner.snapshot().agent(), env(200), 1, Clock(1)).mean
 
 
-def test_without_memory_the_cue_is_forgotten(trained: Callable[..., Any]) -> None:
-    assert 0.4 < recall_rate(trained, LongRecall) < 0.6
+def test_without_memory_the_cue_is_forgotten(train_runner: Callable[..., Any]) -> None:
+    assert 0.4 < recall_rate(train_runner, LongRecall) < 0.6
 
 
-def test_gru_recalls_a_cue_after_ten_steps(trained: Callable[..., Any]) -> None:
-    assert recall_rate(trained, LongRecall, recurrent_cell="gru") > 0.95
+def test_gru_recalls_a_cue_after_ten_steps(train_runner: Callable[..., Any]) -> None:
+    assert recall_rate(train_runner, LongRecall, recurrent_cell="gru") > 0.95
 
 
-def test_lstm_recalls_a_cue(trained: Callable[..., Any]) -> None:
-    assert recall_rate(trained, Recall, recurrent_cell="lstm", n_steps=10, batch_size=160, total_timesteps=4_096) > 0.95
+def test_lstm_recalls_a_cue(train_runner: Callable[..., Any]) -> None:
+    assert (
+        recall_rate(train_runner, Recall, recurrent_cell="lstm", n_steps=10, batch_size=160, total_timesteps=4_096)
+        > 0.95
+    )

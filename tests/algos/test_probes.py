@@ -100,8 +100,8 @@ SWITCHES = ("dueling-dqn", "per-dqn", "noisy-dqn")
         for process, plain in (("trap", name not in SWITCHES), ("drift", name in DRIFTING))
     ],
 )
-def test_reaches_the_best_action_values(trained: Callable[..., Any], name: str, process: type[Tabular]) -> None:
-    runner = trained(name, env_of(process), **LEARNERS[name])
+def test_reaches_the_best_action_values(train_runner: Callable[..., Any], name: str, process: type[Tabular]) -> None:
+    runner = train_runner(name, env_of(process), **LEARNERS[name])
     assert error(runner, process) < 0.01
 
 
@@ -113,17 +113,19 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_online_learners_reach_them_with_all_ways_to_explore(trained: Callable[..., Any], way: dict[str, Any]) -> None:
-    assert error(trained("vqn", env_of(Trap), **{**ONLINE, **way}), Trap) < 0.01
+def test_online_learners_reach_them_with_all_ways_to_explore(
+    train_runner: Callable[..., Any], way: dict[str, Any]
+) -> None:
+    assert error(train_runner("vqn", env_of(Trap), **{**ONLINE, **way}), Trap) < 0.01
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in JOINED else ()) for name in SUMMING]
 )
-def test_sums_of_rewards_reach_them_if_later_actions_do_not_matter(trained: Callable[..., Any], name: str) -> None:
+def test_sums_of_rewards_reach_them_if_later_actions_do_not_matter(train_runner: Callable[..., Any], name: str) -> None:
     """Over five seeds values were up to 0.016 off; with sampled quantiles and noisy weights 0.03."""
     bar = 0.04 if name == "rainbow-iqn" else 0.02
-    assert error(trained(name, env_of(Fork), **SUMMING[name]), Fork) < bar
+    assert error(train_runner(name, env_of(Fork), **SUMMING[name]), Fork) < bar
 
 
 def test_all_value_based_names_are_tested() -> None:
@@ -138,13 +140,13 @@ def test_all_value_based_names_are_tested() -> None:
     [pytest.param(Drift, 0.01, id="drift", marks=pytest.mark.slow), pytest.param(Trap, 0.03, id="trap")],
 )
 def test_sarsa_reaches_the_values_of_the_exploring_policy(
-    trained: Callable[..., Any], process: type[Tabular], bar: float
+    train_runner: Callable[..., Any], process: type[Tabular], bar: float
 ) -> None:
     """These are not the best values; truncations, a third of the steps in the trap, bootstrap from the expected value.
 
     Actions are random, and so are the values: other seeds were 0.008 off in the first and 0.02 in the second.
     """
-    runner = trained(
+    runner = train_runner(
         "vsarsa",
         env_of(process),
         **{**ONLINE, "exploration_initial_eps": 0.3, "learning_rate": 1e-2, "total_timesteps": 160_000},
@@ -154,7 +156,9 @@ def test_sarsa_reaches_the_values_of_the_exploring_policy(
 
 
 @pytest.mark.parametrize("process", [pytest.param(Drift, id="drift", marks=pytest.mark.slow), Trap])
-def test_sarsa_reaches_the_best_values_as_exploration_ends(trained: Callable[..., Any], process: type[Tabular]) -> None:
+def test_sarsa_reaches_the_best_values_as_exploration_ends(
+    train_runner: Callable[..., Any], process: type[Tabular]
+) -> None:
     """Only of the best actions: the others are no longer taken, so their values are those of an earlier policy."""
     options = {
         **ONLINE,
@@ -163,13 +167,15 @@ def test_sarsa_reaches_the_best_values_as_exploration_ends(trained: Callable[...
         "exploration_final_eps": 0.0,
         "exploration_fraction": 0.6,
     }
-    values, wanted = learned_values(trained("vsarsa", env_of(process), **options), process), process.values(GAMMA)
+    values, wanted = learned_values(train_runner("vsarsa", env_of(process), **options), process), process.values(GAMMA)
     wanted = wanted[~process.terminal]
     assert values.argmax(-1).tolist() == wanted.argmax(-1).tolist()
     assert values.max(-1) == pytest.approx(wanted.max(-1), rel=0.01)
 
 
-def test_truncation_as_termination_fails_the_trap(trained: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncation_as_termination_fails_the_trap(
+    train_runner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process is made for this mistake, which would choose the wrong action."""
     move = Trap.move
 
@@ -178,7 +184,7 @@ def test_truncation_as_termination_fails_the_trap(trained: Callable[..., Any], m
         return reward, terminated | truncated, truncated
 
     monkeypatch.setattr(Trap, "move", move_with_mistake)
-    runner = trained("vqn", env_of(Trap), **{**LEARNERS["vqn"], "total_timesteps": 40_000})
+    runner = train_runner("vqn", env_of(Trap), **{**LEARNERS["vqn"], "total_timesteps": 40_000})
     assert Trap.values(GAMMA)[0].argmax() == 1
     assert learned_values(runner, Trap)[0].argmax() == 0
     assert error(runner, Trap) > 0.5

@@ -33,10 +33,10 @@ def memory(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def batches(made: Any, count: int, env: Any = None) -> list[Transitions]:
+def batches(learner: Any, count: int, env: Any = None) -> list[Transitions]:
     """Return `count` batches of the learner's buffer while its agent acts at random between ends and absent rows."""
-    buffer, found = made.buffer(), []
-    actor = Actor(env or Random(3), made, made.agent(), buffer, Clock(10**6))
+    buffer, found = learner.buffer(), []
+    actor = Actor(env or Random(3), learner, learner.agent(), buffer, Clock(10**6))
     actor.reset(3)
     while len(found) < count:
         step = actor.step()
@@ -45,13 +45,13 @@ def batches(made: Any, count: int, env: Any = None) -> list[Transitions]:
     return found
 
 
-def change_target(made: Any) -> Any:
+def change_target(learner: Any) -> Any:
     """Make the target network differ from the online network, as after updates."""
     torch.manual_seed(3)
     with torch.no_grad():
-        for one in made.target_network.parameters():
+        for one in learner.target_network.parameters():
             one.add_(0.3 * torch.randn_like(one))
-    return made
+    return learner
 
 
 def memories_of(network: RecurrentQ, batch: Transitions, column: int, burn_in: int = 0) -> list[Remembered]:
@@ -79,12 +79,12 @@ def q_of(network: RecurrentQ, memory: Remembered) -> Tensor:
     return streams[1] + streams[0] - streams[0].mean()
 
 
-def targets(made: Any, batch: Transitions) -> dict[int, float]:
+def targets(learner: Any, batch: Transitions) -> dict[int, float]:
     """Return the target of each place after the burn-in."""
     found, count = {}, len(batch.index)
     with torch.no_grad():
         for column in range(count):
-            online, target = (memories_of(net, batch, column) for net in (made.q_network, made.target_network))
+            online, target = (memories_of(net, batch, column) for net in (learner.q_network, learner.target_network))
             for place in range(column, len(batch.weight), count):
                 if batch.weight[place] == 0:
                     continue
@@ -92,7 +92,7 @@ def targets(made: Any, batch: Transitions) -> dict[int, float]:
                 seen = batch.next_obs[place : place + 1]
                 values = [
                     q_of(net, one_step(net.memory, net.encoder(seen)[0], kept[last]))
-                    for net, kept in ((made.q_network, online), (made.target_network, target))
+                    for net, kept in ((learner.q_network, online), (learner.target_network, target))
                 ]
                 following = float(values[1][values[0].argmax()])
                 sign, size, e = np.sign(following), abs(following), 1e-3
@@ -102,29 +102,29 @@ def targets(made: Any, batch: Transitions) -> dict[int, float]:
     return found
 
 
-def reference(made: Any, batch: Transitions, target: dict[int, float]) -> Tensor:
+def reference(learner: Any, batch: Transitions, target: dict[int, float]) -> Tensor:
     """Return the loss, place by place."""
     losses, count = [], len(batch.index)
     for column in range(count):
-        kept = memories_of(made.q_network, batch, column, made.config.burn_in)
+        kept = memories_of(learner.q_network, batch, column, learner.config.burn_in)
         for place in range(column, len(batch.weight), count):
             if place in target:
-                q = q_of(made.q_network, kept[place // count])[int(batch.action[place])]
+                q = q_of(learner.q_network, kept[place // count])[int(batch.action[place])]
                 losses.append(0.5 * float(batch.weight[place]) * (target[place] - q) ** 2)
     return torch.stack(losses).sum() / len(losses)
 
 
-def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], memory: str) -> None:
+def test_loss_and_gradient_equal_the_reference(make_learner: Callable[..., Any], memory: str) -> None:
     """Ends, truncations and absent rows in the window; gradients stop at the end of the burn-in."""
-    made = change_target(learner("r2d2", RANDOM, recurrent_cell=memory, **SMALL))
+    learner = change_target(make_learner("r2d2", RANDOM, recurrent_cell=memory, **SMALL))
     seen = np.zeros(4)
-    for batch in batches(made, 4):
-        found, slow = made.td_target(batch, made.config), targets(made, batch)
+    for batch in batches(learner, 4):
+        found, slow = learner.td_target(batch, learner.config), targets(learner, batch)
         places = sorted(slow)
         np.testing.assert_allclose(found[places].numpy(), [slow[place] for place in places], rtol=1e-4, atol=1e-5)
-        loss, wanted = made.loss(batch, found, made.config)[0], reference(made, batch, slow)
+        loss, wanted = learner.loss(batch, found, learner.config)[0], reference(learner, batch, slow)
         torch.testing.assert_close(loss, wanted, rtol=1e-4, atol=1e-6)
-        parameters = list(made.q_network.parameters())
+        parameters = list(learner.q_network.parameters())
         pairs = zip(*(torch.autograd.grad(one, parameters) for one in (loss, wanted)), strict=True)
         for one, other in pairs:
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
@@ -136,13 +136,13 @@ def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], memo
     assert (seen > 0).all()
 
 
-def test_burn_in_has_no_gradient(learner: Callable[..., Any]) -> None:
+def test_burn_in_has_no_gradient(make_learner: Callable[..., Any]) -> None:
     """Its observations change the loss, but get no gradient; later ones do."""
-    made = learner("r2d2", RANDOM, **SMALL)
-    (batch,) = batches(made, 1, Random(3, absent=0.0))
+    learner = make_learner("r2d2", RANDOM, **SMALL)
+    (batch,) = batches(learner, 1, Random(3, absent=0.0))
     batch.obs.requires_grad_()
-    target = made.td_target(batch, made.config)
-    loss = made.loss(batch, target, made.config)[0]
+    target = learner.td_target(batch, learner.config)
+    loss = learner.loss(batch, target, learner.config)[0]
     (slope,) = torch.autograd.grad(loss, batch.obs)
     size = slope.view(10, 6, -1).abs().sum((1, 2))
     assert (size[:3] == 0).all()
@@ -152,14 +152,14 @@ def test_burn_in_has_no_gradient(learner: Callable[..., Any]) -> None:
         other = batch.obs.clone()
         other[: 3 * 6] += 1
         batch.obs = other
-    assert made.loss(batch, target, made.config)[0].item() != loss.item()
+    assert learner.loss(batch, target, learner.config)[0].item() != loss.item()
 
 
-def test_sequences_start_with_the_memory_of_the_actor(learner: Callable[..., Any]) -> None:
+def test_sequences_start_with_the_memory_of_the_actor(make_learner: Callable[..., Any]) -> None:
     """With constant weights, unrolling from the stored memory gives the later memories of the actor."""
-    made = learner("r2d2", RANDOM, **{**SMALL, "sequence_period": 1})
-    buffer = made.buffer()
-    actor = Actor(Random(3), made, made.agent(), buffer, Clock(10**6))
+    learner = make_learner("r2d2", RANDOM, **{**SMALL, "sequence_period": 1})
+    buffer = learner.buffer()
+    actor = Actor(Random(3), learner, learner.agent(), buffer, Clock(10**6))
     actor.reset(3)
     kept = []
     for _ in range(30):
@@ -168,7 +168,7 @@ def test_sequences_start_with_the_memory_of_the_actor(learner: Callable[..., Any
         buffer.add(step)
     batch = buffer.gather(np.arange(6, 18))
     with torch.no_grad():
-        found = made.q_network.along(batch, 3)
+        found = learner.q_network.along(batch, 3)
     for part in ("h", "c"):
         for t in range(9):
             expected = np.stack([kept[number // 3 + t + 1][part][number % 3] for number in range(6, 18)])
@@ -184,18 +184,18 @@ def test_sequence_priority_mixes_largest_and_mean_error() -> None:
     torch.testing.assert_close(sequence_priority(error, weight, 0.9), torch.tensor(expected))
 
 
-def test_update_reports_the_priorities_of_its_sequences(learner: Callable[..., Any]) -> None:
-    made = change_target(learner("r2d2", RANDOM, **SMALL, priority_eta=0.6))
-    (batch,) = batches(made, 1)
-    slow = targets(made, batch)
+def test_update_reports_the_priorities_of_its_sequences(make_learner: Callable[..., Any]) -> None:
+    learner = change_target(make_learner("r2d2", RANDOM, **SMALL, priority_eta=0.6))
+    (batch,) = batches(learner, 1)
+    slow = targets(learner, batch)
     errors: dict[int, list[float]] = {column: [] for column in range(6)}
     with torch.no_grad():
         for place, target in slow.items():
-            kept = memories_of(made.q_network, batch, place % 6)
-            q = q_of(made.q_network, kept[place // 6])[int(batch.action[place])]
+            kept = memories_of(learner.q_network, batch, place % 6)
+            q = q_of(learner.q_network, kept[place // 6])[int(batch.action[place])]
             errors[place % 6].append(abs(target - float(q)))
     expected = [0.6 * max(each) + 0.4 * float(np.mean(each)) if each else 0.0 for each in errors.values()]
-    priority = made.update(batch, Clock(100)).priority
+    priority = learner.update(batch, Clock(100)).priority
     np.testing.assert_allclose(priority.numpy(), expected, rtol=1e-3, atol=1e-5)
 
 
@@ -210,34 +210,34 @@ def test_rescaling_and_its_inverse(size: float) -> None:
         assert unscaled(scaled).item() == pytest.approx(value, rel=1e-3, abs=1e-4)
 
 
-def test_rescaling_can_be_disabled(learner: Callable[..., Any]) -> None:
-    made = change_target(learner("r2d2", RANDOM, **SMALL, rescale_values=False))
-    (batch,) = batches(made, 1)
+def test_rescaling_can_be_disabled(make_learner: Callable[..., Any]) -> None:
+    learner = change_target(make_learner("r2d2", RANDOM, **SMALL, rescale_values=False))
+    (batch,) = batches(learner, 1)
     with torch.no_grad():
-        values = [net.after(batch, net.along(batch, 0)) for net in (made.q_network, made.target_network)]
+        values = [net.after(batch, net.along(batch, 0)) for net in (learner.q_network, learner.target_network)]
     next_q = values[1].gather(1, values[0].argmax(1, keepdim=True)).squeeze(1)
-    torch.testing.assert_close(made.td_target(batch, made.config), batch.reward + batch.discount * next_q)
+    torch.testing.assert_close(learner.td_target(batch, learner.config), batch.reward + batch.discount * next_q)
 
 
-def test_values_of_absent_rows_change_no_update(learner: Callable[..., Any]) -> None:
+def test_values_of_absent_rows_change_no_update(make_learner: Callable[..., Any]) -> None:
     weights = []
     for filling in (0.0, 9.0):
-        made = learner("r2d2", RANDOM, **SMALL)
-        for batch in batches(made, 3, Random(3, filling=filling)):
-            made.update(batch, Clock(100))
-        weights.append(made.q_optimizer.flat.clone())
+        learner = make_learner("r2d2", RANDOM, **SMALL)
+        for batch in batches(learner, 3, Random(3, filling=filling)):
+            learner.update(batch, Clock(100))
+        weights.append(learner.q_optimizer.flat.clone())
     assert torch.equal(*weights)
 
 
-def test_conflicting_options_raise(learner: Callable[..., Any]) -> None:
+def test_conflicting_options_raise(make_learner: Callable[..., Any]) -> None:
     with pytest.raises(BadConfig, match=r"leave priority\.eviction at oldest"):
-        learner("r2d2", "Chain", **{"priority.eviction": "sampled"})
+        make_learner("r2d2", "Chain", **{"priority.eviction": "sampled"})
     with pytest.raises(UsageError, match=r"NumPy cannot compute a memory; leave --inference-backend at auto"):
-        learner("r2d2", "Chain", inference_backend="numpy").agent()
+        make_learner("r2d2", "Chain", inference_backend="numpy").agent()
 
 
 @pytest.mark.slow
-def test_recalls_a_cue_after_ten_steps(trained: Callable[..., Any]) -> None:
+def test_recalls_a_cue_after_ten_steps(train_runner: Callable[..., Any]) -> None:
     options = {"total_timesteps": 16_000, "recurrent_cell": "gru", "recurrent_hidden_size": 32}
-    runner = trained("r2d2", LongRecall.__name__, **options)
+    runner = train_runner("r2d2", LongRecall.__name__, **options)
     assert evaluate(runner.snapshot().agent(), LongRecall(200), 1, Clock(1)).mean > 0.95

@@ -75,84 +75,91 @@ def tqc_reference(learner: Any, batch: Transitions) -> Tensor:
 
 
 @pytest.mark.parametrize(("critics", "drop"), [(2, 0), (2, 2), (3, 1)])
-def test_tqc_drops_the_top_of_all_quantiles(learner: Callable[..., Any], critics: int, drop: int) -> None:
-    made = learner("tqc", "Continuous", n_critics=critics, n_quantiles=5, top_quantiles_to_drop_per_net=drop, **SMALL)
-    scatter(made)
-    batch = with_draws(made, continuous(8, torch.tensor([1.0, 0.0, 0.25, 2.0] * 2)))
-    loss, expected = critic_loss(made, batch)[0], tqc_reference(made, batch)
-    assert made.truncated_target(batch, batch.extras["next_noise"], made.config).shape == (8, critics * (5 - drop))
+def test_tqc_drops_the_top_of_all_quantiles(make_learner: Callable[..., Any], critics: int, drop: int) -> None:
+    learner = make_learner(
+        "tqc", "Continuous", n_critics=critics, n_quantiles=5, top_quantiles_to_drop_per_net=drop, **SMALL
+    )
+    scatter(learner)
+    batch = with_draws(learner, continuous(8, torch.tensor([1.0, 0.0, 0.25, 2.0] * 2)))
+    loss, expected = critic_loss(learner, batch)[0], tqc_reference(learner, batch)
+    assert learner.truncated_target(batch, batch.extras["next_noise"], learner.config).shape == (
+        8,
+        critics * (5 - drop),
+    )
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
-    for got, wanted in zip(gradients(loss, made.critics), gradients(expected, made.critics), strict=True):
+    for got, wanted in zip(gradients(loss, learner.critics), gradients(expected, learner.critics), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
-    mean = torch.stack([one(batch.obs, batch.action).mean(1) for one in made.critics.members]).mean(0)
-    torch.testing.assert_close(made.critics.pooled(batch.obs, batch.action).mean(1), mean)
+    mean = torch.stack([one(batch.obs, batch.action).mean(1) for one in learner.critics.members]).mean(0)
+    torch.testing.assert_close(learner.critics.pooled(batch.obs, batch.action).mean(1), mean)
 
 
-def test_tqc_cannot_drop_all_quantiles(learner: Callable[..., Any]) -> None:
+def test_tqc_cannot_drop_all_quantiles(make_learner: Callable[..., Any]) -> None:
     sentence = "tqc: top_quantiles_to_drop_per_net 5 drops all 5 quantiles; set a lower number"
     with pytest.raises(UsageError, match=sentence):
-        learner("tqc", "Continuous", n_quantiles=5, top_quantiles_to_drop_per_net=5)
+        make_learner("tqc", "Continuous", n_quantiles=5, top_quantiles_to_drop_per_net=5)
 
 
-def test_crossq_normalizes_both_observations_together(learner: Callable[..., Any]) -> None:
+def test_crossq_normalizes_both_observations_together(make_learner: Callable[..., Any]) -> None:
     """The values of (s, a) depend on s' through the moments; the bootstrap has no gradient."""
-    made = learner("crossq", "Continuous", **SMALL)
-    scatter(made)
-    batch = with_draws(made, continuous(16))
+    learner = make_learner("crossq", "Continuous", **SMALL)
+    scatter(learner)
+    batch = with_draws(learner, continuous(16))
     with torch.no_grad():
-        action, log_prob = made.head.draw(made.policy(batch.next_obs), batch.extras["next_noise"])
+        action, log_prob = learner.head.draw(learner.policy(batch.next_obs), batch.extras["next_noise"])
     obs, actions = torch.cat([batch.obs, batch.next_obs]), torch.cat([batch.action, action])
     weight = torch.cat([torch.ones(16), (batch.discount > 0).float()])
-    values = torch.stack([one(obs, actions, weight) for one in made.critics.members])
-    soft = values[:, 16:].detach().amin(0) - made.temperature(made.config.ent_coef) * log_prob
+    values = torch.stack([one(obs, actions, weight) for one in learner.critics.members])
+    soft = values[:, 16:].detach().amin(0) - learner.temperature(learner.config.ent_coef) * log_prob
     expected = (0.5 * (values[:, :16] - (batch.reward + batch.discount * soft)) ** 2).sum(0).mean()
-    loss = critic_loss(made, batch)[0]
+    loss = critic_loss(learner, batch)[0]
     torch.testing.assert_close(loss, expected)
-    for got, wanted in zip(gradients(loss, made.critics), gradients(expected, made.critics), strict=True):
+    for got, wanted in zip(gradients(loss, learner.critics), gradients(expected, learner.critics), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
 
 
 def test_crossq_policy_uses_critics_with_moments_of_the_same_update(
-    learner: Callable[..., Any],
+    make_learner: Callable[..., Any],
 ) -> None:
     """The authors replace `batch_stats` in `update_critic`, and call `update_actor` after it."""
-    made, batch = learner("crossq", "Continuous", policy_delay=1, **SMALL), continuous(16)
+    learner, batch = make_learner("crossq", "Continuous", policy_delay=1, **SMALL), continuous(16)
     seen: list[Tensor] = []
-    norm = made.critics[0].layers.norms[0]
-    made.critics.register_forward_pre_hook(lambda *_: seen.append(norm.mean.clone()))
-    made.update(batch, Clock(100))
+    norm = learner.critics[0].layers.norms[0]
+    learner.critics.register_forward_pre_hook(lambda *_: seen.append(norm.mean.clone()))
+    learner.update(batch, Clock(100))
     assert torch.equal(seen[0], torch.zeros_like(norm.mean)), "the critics' loss, before"
     assert torch.equal(seen[-1], norm.mean), "the policy's loss, after"
     assert not torch.equal(seen[-1], seen[0])
 
 
-def test_crossq_temperature_has_the_usual_betas(learner: Callable[..., Any]) -> None:
+def test_crossq_temperature_has_the_usual_betas(make_learner: Callable[..., Any]) -> None:
     """The authors use `optax.adam(learning_rate)` for the temperature, and `b1=0.5` for policy and critics."""
-    made = learner("crossq", "Continuous", learning_rate=0.01, policy_delay=1, **SMALL)
-    betas = {one.name: one.rule.betas for one in made.optimizers}
+    learner = make_learner("crossq", "Continuous", learning_rate=0.01, policy_delay=1, **SMALL)
+    betas = {one.name: one.rule.betas for one in learner.optimizers}
     assert betas == {
         "CrossQ.critics": (0.5, 0.999), "CrossQ.policy": (0.5, 0.999), "CrossQ.temperature": (0.9, 0.999)
     }  # fmt: skip
-    made.update(continuous(16), Clock(100))
-    assert abs(made.temperature.log.item()) == pytest.approx(0.01, rel=1e-3), "Adam's first step is the learning rate"
+    learner.update(continuous(16), Clock(100))
+    assert abs(learner.temperature.log.item()) == pytest.approx(0.01, rel=1e-3), (
+        "Adam's first step is the learning rate"
+    )
 
 
-def test_crossq_without_autotune_has_no_temperature_optimizer(learner: Callable[..., Any]) -> None:
-    made = learner("crossq", "Continuous", autotune=False, policy_delay=1, **SMALL)
-    made.update(continuous(16), Clock(100))
-    assert [one.name for one in made.optimizers] == ["CrossQ.critics", "CrossQ.policy"]
+def test_crossq_without_autotune_has_no_temperature_optimizer(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner("crossq", "Continuous", autotune=False, policy_delay=1, **SMALL)
+    learner.update(continuous(16), Clock(100))
+    assert [one.name for one in learner.optimizers] == ["CrossQ.critics", "CrossQ.policy"]
 
 
-def test_crossq_absorbs_moments_at_the_end_of_the_update(learner: Callable[..., Any]) -> None:
+def test_crossq_absorbs_moments_at_the_end_of_the_update(make_learner: Callable[..., Any]) -> None:
     """Those of the critics at every update, those of the policy when it learns; there are no targets."""
-    made, clock, found = learner("crossq", "Continuous", policy_delay=2, **SMALL), Clock(100), []
+    learner, clock, found = make_learner("crossq", "Continuous", policy_delay=2, **SMALL), Clock(100), []
     for _ in range(4):
-        made.update(continuous(8), clock)
+        learner.update(continuous(8), clock)
         clock.updates += 1
-        norms = (made.critics[0].layers.norms[0], made.policy.encoder.norms[0])
+        norms = (learner.critics[0].layers.norms[0], learner.policy.encoder.norms[0])
         found.append(tuple(int(norm.updates) for norm in norms))
     assert found == [(1, 0), (2, 1), (3, 1), (4, 2)]
-    assert pairs(made) == []
+    assert pairs(learner) == []
 
 
 def masked(count: int, weight: Tensor | None = None) -> Transitions:
@@ -189,59 +196,59 @@ def discrete_reference(learner: Any, batch: Transitions) -> tuple[Tensor, Tensor
     return torch.stack(critic).sum() / count, torch.stack(policy).sum() / count
 
 
-def test_discrete_losses_sum_over_legal_actions(learner: Callable[..., Any]) -> None:
-    made = learner("sac-discrete", "Masked", **SMALL)
-    scatter(made)
+def test_discrete_losses_sum_over_legal_actions(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner("sac-discrete", "Masked", **SMALL)
+    scatter(learner)
     batch = masked(12, torch.tensor([1.0, 0.0, 0.25, 2.0] * 3))
-    ours, theirs = (critic_loss(made, batch)[0], policy_loss(made, batch)[0]), discrete_reference(made, batch)
+    ours, theirs = (critic_loss(learner, batch)[0], policy_loss(learner, batch)[0]), discrete_reference(learner, batch)
     torch.testing.assert_close(ours[0], theirs[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(ours[1].squeeze(), theirs[1], rtol=1e-4, atol=1e-5)
-    for one, other, module in zip(ours, theirs, (made.critics, made.policy), strict=True):
+    for one, other, module in zip(ours, theirs, (learner.critics, learner.policy), strict=True):
         for got, wanted in zip(gradients(one, module), gradients(other, module), strict=True):
             torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["tqc", "crossq", "sac-discrete"])
-def test_rows_of_weight_0_change_nothing(learner: Callable[..., Any], name: str) -> None:
+def test_rows_of_weight_0_change_nothing(make_learner: Callable[..., Any], name: str) -> None:
     discrete = name == "sac-discrete"
-    made = learner(name, "Masked" if discrete else "Continuous", **SMALL)
-    scatter(made)
+    learner = make_learner(name, "Masked" if discrete else "Continuous", **SMALL)
+    scatter(learner)
     weight = torch.tensor([1.0, 0.0, 2.0, 0.0, 0.5])
-    batch = with_draws(made, (masked if discrete else continuous)(5, weight))
+    batch = with_draws(learner, (masked if discrete else continuous)(5, weight))
     garbage = batch.map(torch.clone)
     garbage.reward[weight == 0] = 70.0
     for obs in (garbage.obs, garbage.next_obs):
         (obs["obs"] if discrete else obs)[weight == 0] = 7.0
-    for loss, module in ((critic_loss, made.critics), (policy_loss, made.policy)):
+    for loss, module in ((critic_loss, learner.critics), (policy_loss, learner.policy)):
         for a, b in zip(
-            gradients(loss(made, batch)[0], module), gradients(loss(made, garbage)[0], module), strict=True
+            gradients(loss(learner, batch)[0], module), gradients(loss(learner, garbage)[0], module), strict=True
         ):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(("aim", "direction"), [(5.0, 1), (-5.0, -1)])
 def test_discrete_temperature_moves_the_entropy_to_its_target(
-    learner: Callable[..., Any], aim: float, direction: int
+    make_learner: Callable[..., Any], aim: float, direction: int
 ) -> None:
-    made = learner("sac-discrete", "Masked", target_entropy=aim, learning_rate=0.1, **SMALL)
-    made.update(masked(8), Clock(100))
-    assert float(made.temperature.log.detach()) * direction == pytest.approx(0.1, rel=0.01)
+    learner = make_learner("sac-discrete", "Masked", target_entropy=aim, learning_rate=0.1, **SMALL)
+    learner.update(masked(8), Clock(100))
+    assert float(learner.temperature.log.detach()) * direction == pytest.approx(0.1, rel=0.01)
 
 
 @for_each("optimizer", ["adam", "adamw", "sgd", "torch.optim.NAdam"])
 @for_each("algorithm", ["sac", "cql", "tqc", "crossq", "sac-discrete"])
 def test_weight_decay_shrinks_networks_but_not_the_temperature(
-    learner: Callable[..., Any], algorithm: str, optimizer: str
+    make_learner: Callable[..., Any], algorithm: str, optimizer: str
 ) -> None:
     discrete, found = algorithm == "sac-discrete", []
     each = {"policy_delay": 1} if algorithm == "crossq" else {}
     batch = masked(8) if discrete else continuous(8)
     for decay in (0.0, 0.5):
         options = {"optimizer": optimizer, "optimizer_kwargs.weight_decay": decay, "ent_coef": 0.1, **SMALL, **each}
-        made = learner(algorithm, "Masked" if discrete else "Continuous", learning_rate=0.1, **options)
-        made.update(batch, Clock(100))
-        weight = next(one for one in made.policy.parameters() if one.ndim == 2)
-        found.append((made.temperature.log.detach().clone(), weight.detach().clone()))
+        learner = make_learner(algorithm, "Masked" if discrete else "Continuous", learning_rate=0.1, **options)
+        learner.update(batch, Clock(100))
+        weight = next(one for one in learner.policy.parameters() if one.ndim == 2)
+        found.append((learner.temperature.log.detach().clone(), weight.detach().clone()))
     torch.testing.assert_close(found[0][0], found[1][0])
     assert not torch.equal(found[0][0], torch.tensor([0.1]).log())
     assert (found[0][1] != found[1][1]).any()
@@ -249,19 +256,19 @@ def test_weight_decay_shrinks_networks_but_not_the_temperature(
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac", "tqc", "crossq"])
 def test_policy_loss_computes_no_gradients_of_critics(
-    learner: Callable[..., Any], algorithm: str, monkeypatch: pytest.MonkeyPatch
+    make_learner: Callable[..., Any], algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would be discarded; later the critics require gradients again."""
-    made, wanted = learner(algorithm, "Continuous", **SMALL), list[bool]()
-    loss = type(made).policy_loss
+    learner, wanted = make_learner(algorithm, "Continuous", **SMALL), list[bool]()
+    loss = type(learner).policy_loss
 
-    def seen(learner: Any, *given: Any) -> Any:
-        wanted.extend(parameter.requires_grad for parameter in learner.critics.parameters())
-        return loss(learner, *given)
+    def seen(make_learner: Any, *given: Any) -> Any:
+        wanted.extend(parameter.requires_grad for parameter in make_learner.critics.parameters())
+        return loss(make_learner, *given)
 
-    monkeypatch.setattr(type(made), "policy_loss", seen)
+    monkeypatch.setattr(type(learner), "policy_loss", seen)
     clock = Clock(100, updates=5)
-    made.update(continuous(8), clock)
+    learner.update(continuous(8), clock)
     assert wanted
     assert not any(wanted)
-    assert all(parameter.requires_grad for parameter in made.critics.parameters())
+    assert all(parameter.requires_grad for parameter in learner.critics.parameters())

@@ -110,19 +110,19 @@ def differ(first: Any, second: Any) -> bool:
 
 
 @for_each("algorithm", FOLLOWING)
-def test_options_follow_schedules(trained: Callable[..., Any], algorithm: str) -> None:
+def test_options_follow_schedules(train_runner: Callable[..., Any], algorithm: str) -> None:
     """A linear schedule gives different weights; a constant one equals the number (tested on the first option)."""
     faults = []
     for place, name in enumerate(FOLLOWING[algorithm]):
         options = {**options_of(algorithm), **WITH.get(name, {})}
         options |= {"autotune": False} if name == "ent_coef" and algorithm in TEMPERATURE else {}
         number, linear = (
-            trained(algorithm, env_of(algorithm), **{**options, name: value}) for value in (0.1, "linear(0.1,0.9)")
+            train_runner(algorithm, env_of(algorithm), **{**options, name: value}) for value in (0.1, "linear(0.1,0.9)")
         )
         if not differ(number, linear):
             faults.append(f"{name}: linear(0.1,0.9) changes nothing")
         if place == 0:
-            constant = trained(algorithm, env_of(algorithm), **{**options, name: "constant(0.1)"})
+            constant = train_runner(algorithm, env_of(algorithm), **{**options, name: "constant(0.1)"})
             if differ(number, constant):
                 faults.append(f"{name}: constant(0.1) is not 0.1")
     assert not faults, faults
@@ -136,60 +136,62 @@ def test_options_follow_schedules(trained: Callable[..., Any], algorithm: str) -
         ("vqn", "exploration_final_eps"), ("c51", "v_max"),
     ],
 )  # fmt: skip
-def test_options_that_are_read_once_reject_schedules(learner: Callable[..., Any], algorithm: str, name: str) -> None:
+def test_options_that_are_read_once_reject_schedules(
+    make_learner: Callable[..., Any], algorithm: str, name: str
+) -> None:
     with pytest.raises(BadConfig, match=rf"^{algorithm}: option '{name}' cannot follow a schedule, give it a number; "):
-        learner(algorithm, env_of(algorithm), **{name: "linear(0.3,0.9)"})
+        make_learner(algorithm, env_of(algorithm), **{name: "linear(0.3,0.9)"})
 
 
 @pytest.mark.parametrize("algorithm", TEMPERATURE)
-def test_schedule_of_a_learned_temperature_raises(learner: Callable[..., Any], algorithm: str) -> None:
+def test_schedule_of_a_learned_temperature_raises(make_learner: Callable[..., Any], algorithm: str) -> None:
     with pytest.raises(UsageError, match=r"ent_coef is learned, .*; give a number, or --no-autotune"):
-        learner(algorithm, env_of(algorithm), ent_coef="linear(1,0.1)")
+        make_learner(algorithm, env_of(algorithm), ent_coef="linear(1,0.1)")
 
 
 @pytest.mark.parametrize(("algorithm", "name"), [("qrdqn", "kappa"), ("iqn", "kappa"), ("iql", "max_weight")])
-def test_schedule_may_end_at_0(trained: Callable[..., Any], algorithm: str, name: str) -> None:
-    runner = trained(algorithm, env_of(algorithm), **{**options_of(algorithm), **OFF, name: "linear(1,0,0.5)"})
+def test_schedule_may_end_at_0(train_runner: Callable[..., Any], algorithm: str, name: str) -> None:
+    runner = train_runner(algorithm, env_of(algorithm), **{**options_of(algorithm), **OFF, name: "linear(1,0,0.5)"})
     assert runner.clock.updates > 0
     assert all(parameter.isfinite().all() for parameter in runner.snapshot().parameters())
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "per-dqn", "sac"])
-def test_replay_sums_rewards_with_the_current_discount(learner: Callable[..., Any], algorithm: str) -> None:
-    buffer = learner(algorithm, env_of(algorithm), n_step=3, gamma="linear(0.3,0.9)").buffer()
+def test_replay_sums_rewards_with_the_current_discount(make_learner: Callable[..., Any], algorithm: str) -> None:
+    buffer = make_learner(algorithm, env_of(algorithm), n_step=3, gamma="linear(0.3,0.9)").buffer()
     assert buffer.discount(0.5) == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("gamma", ["linear(0.3,0.9)", "piecewise(0:0.5,0.5:0.9,1:0.5)"])
-def test_sampled_eviction_rejects_a_scheduled_discount(learner: Callable[..., Any], gamma: str) -> None:
+def test_sampled_eviction_rejects_a_scheduled_discount(make_learner: Callable[..., Any], gamma: str) -> None:
     """It stores sums of rewards with the discount at the end of each."""
     with pytest.raises(UsageError, match=r"priority.eviction sampled keeps discounted sums; .* a number"):
-        learner("per-dqn", "Chain", gamma=gamma, **{"priority.eviction": "sampled"}).buffer()
+        make_learner("per-dqn", "Chain", gamma=gamma, **{"priority.eviction": "sampled"}).buffer()
 
 
-def test_schedule_replaces_the_default_of_importance_weights(learner: Callable[..., Any]) -> None:
+def test_schedule_replaces_the_default_of_importance_weights(make_learner: Callable[..., Any]) -> None:
     for beta, half in ((0.4, 0.7), ("linear(0.4,0.6)", 0.5)):
-        buffer = learner("per-dqn", "Chain", **{"priority.beta": beta}).buffer()
+        buffer = make_learner("per-dqn", "Chain", **{"priority.beta": beta}).buffer()
         assert buffer.priority.beta(0.5) == pytest.approx(half)
 
 
 @pytest.mark.parametrize("theta", [0.15, "linear(0.1,0.2)"])
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3"])
-def test_theta_raises_for_uncorrelated_noise(trained: Callable[..., Any], algorithm: str, theta: Any) -> None:
+def test_theta_raises_for_uncorrelated_noise(train_runner: Callable[..., Any], algorithm: str, theta: Any) -> None:
     with pytest.raises(
         UsageError, match=r"noise_theta is .*; give --action-noise ornstein-uhlenbeck, or leave noise_theta at none"
     ):
-        trained(algorithm, "Continuous", noise_theta=theta)
+        train_runner(algorithm, "Continuous", noise_theta=theta)
 
 
-def test_algorithms_take_an_optimizer_by_name(learner: Callable[..., Any]) -> None:
+def test_algorithms_take_an_optimizer_by_name(make_learner: Callable[..., Any]) -> None:
     """Except ACKTR: its optimizer is K-FAC."""
     for algorithm in SIMPLE:
         if algorithm == "acktr":
             continue
         env = "Chain" if "Discrete" in ALGORITHMS[algorithm].actions else "Continuous"
-        made = learner(algorithm, env, optimizer="NAdam", **{"optimizer_kwargs.eps": 1e-3})
-        rules: list[UpdateRule] = [optimizer.rule for optimizer in made.optimizers]
+        learner = make_learner(algorithm, env, optimizer="NAdam", **{"optimizer_kwargs.eps": 1e-3})
+        rules: list[UpdateRule] = [optimizer.rule for optimizer in learner.optimizers]
         assert rules, algorithm
         for rule in rules:
             assert isinstance(rule, Torch), algorithm
@@ -211,10 +213,10 @@ def test_algorithms_take_an_optimizer_by_name(learner: Callable[..., Any]) -> No
     ],
 )
 def test_default_optimizers_have_the_documented_values(
-    learner: Callable[..., Any], algorithm: str, kind: type[Any], values: dict[str, Any]
+    make_learner: Callable[..., Any], algorithm: str, kind: type[Any], values: dict[str, Any]
 ) -> None:
-    made = learner(algorithm, "Continuous" if algorithm in ("sac", "crossq") else "Chain")
-    for optimizer in made.optimizers:
+    learner = make_learner(algorithm, "Continuous" if algorithm in ("sac", "crossq") else "Chain")
+    for optimizer in learner.optimizers:
         if optimizer.name == "CrossQ.temperature":  # tests/algos/test_sac_family.py has its betas
             continue
         assert type(optimizer.rule) is kind

@@ -17,53 +17,55 @@ SHARED = {"net.shared": True}
 
 @for_each("env", ["Chain", "Continuous"])
 @for_each("algorithm", ["a2c", "a3c", "ppo", "vac", "vpg"])
-def test_loss_and_gradient_equal_two_passes(learner: Callable[..., Any], algorithm: str, env: str) -> None:
-    made = learner(algorithm, env, ent_coef=0.3, vf_coef=0.7, normalize_advantage=False, **SHARED)
-    assert made.policy.encoder is made.critic.encoder
+def test_loss_and_gradient_equal_two_passes(make_learner: Callable[..., Any], algorithm: str, env: str) -> None:
+    learner = make_learner(algorithm, env, ent_coef=0.3, vf_coef=0.7, normalize_advantage=False, **SHARED)
+    assert learner.policy.encoder is learner.critic.encoder
     batch = random_samples(env, 7, torch.tensor([1.0, 0.0, 2.5, 1.0, 0.5, 1.0, 0.0]))
-    loss, expected = made.loss(batch, made.config)[0], reference(made, batch)
+    loss, expected = learner.loss(batch, learner.config)[0], reference(learner, batch)
     torch.testing.assert_close(loss, expected)
-    for got, wanted in zip(gradients(made, loss), gradients(made, expected), strict=True):
+    for got, wanted in zip(gradients(learner, loss), gradients(learner, expected), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
 @pytest.mark.parametrize(("shared", "passes"), [(True, 1), (False, 2)])
-def test_loss_passes_each_trunk_once(learner: Callable[..., Any], algorithm: str, shared: bool, passes: int) -> None:
-    made, seen = learner(algorithm, "Chain", **{"net.shared": shared}), []
-    for trunk in {made.policy.encoder, made.critic.encoder}:
+def test_loss_passes_each_trunk_once(
+    make_learner: Callable[..., Any], algorithm: str, shared: bool, passes: int
+) -> None:
+    learner, seen = make_learner(algorithm, "Chain", **{"net.shared": shared}), []
+    for trunk in {learner.policy.encoder, learner.critic.encoder}:
         trunk.register_forward_hook(lambda *_: seen.append(1))
-    made.loss(random_samples("Chain", 3), made.config)
+    learner.loss(random_samples("Chain", 3), learner.config)
     assert len(seen) == passes
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
-def test_each_parameter_is_optimized_once(learner: Callable[..., Any], algorithm: str) -> None:
-    made = learner(algorithm, "Chain", **SHARED)
-    optimized = [id(parameter) for parameter in made.optimizers[0].parameters]
-    assert sorted(optimized) == sorted({id(parameter) for parameter in made.parameters()})
-    assert made.optimizers[0].flat.numel() == sum(parameter.numel() for parameter in made.parameters())
+def test_each_parameter_is_optimized_once(make_learner: Callable[..., Any], algorithm: str) -> None:
+    learner = make_learner(algorithm, "Chain", **SHARED)
+    optimized = [id(parameter) for parameter in learner.optimizers[0].parameters]
+    assert sorted(optimized) == sorted({id(parameter) for parameter in learner.parameters()})
+    assert learner.optimizers[0].flat.numel() == sum(parameter.numel() for parameter in learner.parameters())
 
 
 @pytest.mark.parametrize(
     ("algorithm", "runner"), [("a2c", {}), ("a2c", {"runner": "async", "inline": True, "workers": 2}), ("ppo", {})]
 )
 def test_run_changes_trunk_and_heads(
-    trained: Callable[..., Any], learner: Callable[..., Any], algorithm: str, runner: dict[str, Any]
+    train_runner: Callable[..., Any], make_learner: Callable[..., Any], algorithm: str, runner: dict[str, Any]
 ) -> None:
-    after = trained(algorithm, "Chain", total_timesteps=512, **SHARED, **runner).snapshot()
-    before = learner(algorithm, "Chain", **SHARED).policy.state_dict()
+    after = train_runner(algorithm, "Chain", total_timesteps=512, **SHARED, **runner).snapshot()
+    before = make_learner(algorithm, "Chain", **SHARED).policy.state_dict()
     for name, tensor in after.policy.state_dict().items():
         assert not torch.equal(tensor, before[name]), name
 
 
 @pytest.mark.parametrize("algorithm", ["acer", "acktr", "dqn", "trpo"])
-def test_separate_training_of_policy_and_values_raises(learner: Callable[..., Any], algorithm: str) -> None:
+def test_separate_training_of_policy_and_values_raises(make_learner: Callable[..., Any], algorithm: str) -> None:
     with pytest.raises(UsageError, match=r"leave (net\.shared|it) at false"):
-        learner(algorithm, "Chain", **SHARED)
+        make_learner(algorithm, "Chain", **SHARED)
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "td3", "crossq"])
-def test_off_policy_critics_have_no_shared_trunk(learner: Callable[..., Any], algorithm: str) -> None:
+def test_off_policy_critics_have_no_shared_trunk(make_learner: Callable[..., Any], algorithm: str) -> None:
     with pytest.raises(UsageError, match="leave it at false"):
-        learner(algorithm, "Continuous", **SHARED)
+        make_learner(algorithm, "Continuous", **SHARED)

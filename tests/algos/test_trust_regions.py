@@ -39,19 +39,21 @@ def collect(learner: Any, env: type[envs.Vector], num_envs: int = 2) -> Rollout:
 
 @pytest.mark.parametrize("action", [0, 1])
 @pytest.mark.parametrize("advantage", [-2.0, 3.0])
-def test_surrogate_gradient_of_a_two_armed_bandit(learner: Callable[..., Any], action: int, advantage: float) -> None:
+def test_surrogate_gradient_of_a_two_armed_bandit(
+    make_learner: Callable[..., Any], action: int, advantage: float
+) -> None:
     """For the old policy d/dz of -ratio · A is (π - 1_a) · A; for others it is scaled by the ratio."""
-    made = learner("trpo", "Bandit", **{"net.hidden": []})
-    bias = made.policy.outputs.bias
+    learner = make_learner("trpo", "Bandit", **{"net.hidden": []})
+    bias = learner.policy.outputs.bias
     with torch.no_grad():
-        made.policy.outputs.weight.zero_()
+        learner.policy.outputs.weight.zero_()
         bias.copy_(torch.tensor([0.3, -0.4]))
-    batch = samples(made, torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage]))
+    batch = samples(learner, torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage]))
     chosen, before = torch.eye(2)[action], bias.detach().softmax(0)
     for logits in (bias.detach().clone(), torch.tensor([1.0, 0.5])):
         with torch.no_grad():
             bias.copy_(logits)
-        loss = made.loss(batch, made.config)
+        loss = learner.loss(batch, learner.config)
         (gradient,) = torch.autograd.grad(loss, bias)
         pi = logits.softmax(0)
         ratio = pi[action] / before[action]
@@ -59,79 +61,81 @@ def test_surrogate_gradient_of_a_two_armed_bandit(learner: Callable[..., Any], a
         assert loss.item() == pytest.approx(-float(ratio) * advantage)
 
 
-def test_entropy_bonus_is_subtracted(learner: Callable[..., Any]) -> None:
-    made, plain = learner("trpo", "Chain", ent_coef=0.5), learner("trpo", "Chain")
-    batch = samples(made, torch.randn(3, 5), torch.tensor([0, 1, 0]), torch.randn(3))
-    entropy = made.policy.head.entropy(made.policy(batch.obs)).mean()
-    torch.testing.assert_close(made.loss(batch, made.config), plain.loss(batch, plain.config) - 0.5 * entropy)
+def test_entropy_bonus_is_subtracted(make_learner: Callable[..., Any]) -> None:
+    learner, plain = make_learner("trpo", "Chain", ent_coef=0.5), make_learner("trpo", "Chain")
+    batch = samples(learner, torch.randn(3, 5), torch.tensor([0, 1, 0]), torch.randn(3))
+    entropy = learner.policy.head.entropy(learner.policy(batch.obs)).mean()
+    torch.testing.assert_close(learner.loss(batch, learner.config), plain.loss(batch, plain.config) - 0.5 * entropy)
 
 
 @pytest.mark.parametrize("env", ["Chain", "Continuous", "Masked"])
 @pytest.mark.parametrize("thin", [1, 3])
-def test_update_stays_in_the_region(learner: Callable[..., Any], env: str, thin: int) -> None:
+def test_update_stays_in_the_region(make_learner: Callable[..., Any], env: str, thin: int) -> None:
     """The mean KL divergence of an update, computed independently, equals the reported one and is within the bound."""
-    made = learner("trpo", env, n_steps=64, target_kl=0.02, sub_sampling_factor=thin)
-    rollout = collect(made, getattr(envs, env))
+    learner = make_learner("trpo", env, n_steps=64, target_kl=0.02, sub_sampling_factor=thin)
+    rollout = collect(learner, getattr(envs, env))
     advantage = torch.zeros(128)
-    obs = rollout.samples(advantage.numpy(), advantage.numpy(), made.device).obs
+    obs = rollout.samples(advantage.numpy(), advantage.numpy(), learner.device).obs
     with torch.no_grad():
-        before = made.policy(obs)
-    result = made.update(rollout, Clock(10_000))
+        before = learner.policy(obs)
+    result = learner.update(rollout, Clock(10_000))
     with torch.no_grad():
-        divergence = made.policy.head.kl(before, made.policy(obs)).mean()
+        divergence = learner.policy.head.kl(before, learner.policy(obs)).mean()
     assert float(divergence) == pytest.approx(float(result.metrics["loss/kl"]), rel=1e-3)
     assert 0.1 * 0.02 < float(divergence) <= 0.02
 
 
-def test_rows_of_weight_0_change_no_policy(learner: Callable[..., Any]) -> None:
+def test_rows_of_weight_0_change_no_policy(make_learner: Callable[..., Any]) -> None:
     weight = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 1.0])
     moved = []
     for filling in (0.0, 3.0):
-        made = learner("trpo", "Chain", target_kl=0.1)
+        learner = make_learner("trpo", "Chain", target_kl=0.1)
         torch.manual_seed(0)
-        batch = samples(made, torch.randn(6, 5), torch.tensor([0, 1, 0, 1, 1, 0]), torch.randn(6), weight)
+        batch = samples(learner, torch.randn(6, 5), torch.tensor([0, 1, 0, 1, 1, 0]), torch.randn(6), weight)
         empty = weight == 0
         batch.obs[empty], batch.advantage[empty] = filling, filling
-        made.improve(batch, made.config)
-        moved.append(made.trust_region.flat.clone())
+        learner.improve(batch, learner.config)
+        moved.append(learner.trust_region.flat.clone())
     assert torch.equal(*moved)
 
 
-def test_critic_is_fitted_with_a_constant_policy(learner: Callable[..., Any]) -> None:
+def test_critic_is_fitted_with_a_constant_policy(make_learner: Callable[..., Any]) -> None:
     """Two epochs of four minibatches; `improve` changes only the policy, and the rest only the critic."""
-    made = learner("trpo", "Chain", n_steps=64, batch_size=16, n_critic_updates=2)
-    rollout = collect(made, envs.Chain, 1)
-    policy, critic = made.trust_region.flat.clone(), made.optimizers[0].flat.clone()
-    made.improve(samples_of(made, rollout), made.config)
-    assert not torch.equal(made.trust_region.flat, policy)
-    assert torch.equal(made.optimizers[0].flat, critic)
-    made.update(rollout, Clock(100))
-    assert made.optimizers[0].state["steps"] == 8
+    learner = make_learner("trpo", "Chain", n_steps=64, batch_size=16, n_critic_updates=2)
+    rollout = collect(learner, envs.Chain, 1)
+    policy, critic = learner.trust_region.flat.clone(), learner.optimizers[0].flat.clone()
+    learner.improve(samples_of(learner, rollout), learner.config)
+    assert not torch.equal(learner.trust_region.flat, policy)
+    assert torch.equal(learner.optimizers[0].flat, critic)
+    learner.update(rollout, Clock(100))
+    assert learner.optimizers[0].state["steps"] == 8
 
 
-def samples_of(made: Any, rollout: Rollout) -> Samples:
-    value, _ = made.predict_values(rollout)
-    found: Samples = rollout.samples(rollout.reward - value, rollout.reward, made.device)
+def samples_of(learner: Any, rollout: Rollout) -> Samples:
+    value, _ = learner.predict_values(rollout)
+    found: Samples = rollout.samples(rollout.reward - value, rollout.reward, learner.device)
     return found
 
 
 @pytest.mark.parametrize("env", ["Chain", "Continuous"])
-def test_acktr_follows_the_natural_gradient_of_its_loss(learner: Callable[..., Any], env: str) -> None:
+def test_acktr_follows_the_natural_gradient_of_its_loss(make_learner: Callable[..., Any], env: str) -> None:
     """One update by hand: the moments of this batch, their inverse, the region, the step."""
     options = {"n_steps": 16, "momentum": 0.0, "kfac_damping": 0.1, "learning_rate": 0.5}
-    made, probe = (learner("acktr", env, **options) for _ in range(2))
-    rollout = collect(made, getattr(envs, env))
-    value, following = rollout.values(made.predict_value)
-    batch = rollout.samples(*gae(rollout, value, following, made.config.gamma, made.config.gae_lambda), made.device)
+    learner, probe = (make_learner("acktr", env, **options) for _ in range(2))
+    rollout = collect(learner, getattr(envs, env))
+    value, following = rollout.values(learner.predict_value)
+    batch = rollout.samples(
+        *gae(rollout, value, following, learner.config.gamma, learner.config.gae_lambda), learner.device
+    )
     parts = torch.autograd.grad(probe.loss(batch, probe.config)[0], probe.optimizers[0].parameters)
     gradient = torch.cat([part.reshape(-1) for part in parts])
-    before = made.optimizers[0].flat.clone()
-    made.update(rollout, Clock(100))
-    natural = probe.kfac.natural(gradient, made.optimizers[0].state)
-    step = before - made.optimizers[0].flat
+    before = learner.optimizers[0].flat.clone()
+    learner.update(rollout, Clock(100))
+    natural = probe.kfac.natural(gradient, learner.optimizers[0].state)
+    step = before - learner.optimizers[0].flat
     with torch.no_grad():
         variance = float((probe.critic(batch.obs) - batch.target).square().mean())
-    radii = (made.config.kfac_clip, made.config.critic_kfac_clip * variance)
+    radii = (learner.config.kfac_clip, learner.config.critic_kfac_clip * variance)
     for (span, _), radius in zip(probe.kfac.spans, radii, strict=True):
         divergence = 0.5 * 0.25 * float(natural[span] @ gradient[span])
         shrunk = min(1.0, (radius / divergence) ** 0.5)
@@ -141,90 +145,92 @@ def test_acktr_follows_the_natural_gradient_of_its_loss(learner: Callable[..., A
         torch.testing.assert_close(step[span], share * expected, rtol=1e-3, atol=1e-6)
 
 
-def test_acktr_halves_its_steps_on_a_plateau(learner: Callable[..., Any]) -> None:
+def test_acktr_halves_its_steps_on_a_plateau(make_learner: Callable[..., Any]) -> None:
     """Also if the region, not the learning rate, limits the step."""
     moved = []
     for scale in (1.0, 0.5):
-        made = learner("acktr", "Chain", n_steps=16, kfac_clip=1e-5, critic_kfac_clip=1e-5)
-        rollout, before = collect(made, envs.Chain), made.optimizers[0].flat.clone()
+        learner = make_learner("acktr", "Chain", n_steps=16, kfac_clip=1e-5, critic_kfac_clip=1e-5)
+        rollout, before = collect(learner, envs.Chain), learner.optimizers[0].flat.clone()
         clock = Clock(100)
         clock.scale = scale
-        made.update(rollout, clock)
-        moved.append(made.optimizers[0].flat - before)
+        learner.update(rollout, clock)
+        moved.append(learner.optimizers[0].flat - before)
     torch.testing.assert_close(moved[1], 0.5 * moved[0], rtol=1e-3, atol=1e-7)
 
 
-def test_acktr_step_does_not_depend_on_the_scale_of_rewards(learner: Callable[..., Any]) -> None:
+def test_acktr_step_does_not_depend_on_the_scale_of_rewards(make_learner: Callable[..., Any]) -> None:
     """Errors a hundred times as large change the critic by the same multiple of them."""
     moved = []
     for scale in (1.0, 100.0):
-        made = learner("acktr", "Chain", learning_rate=1.0, momentum=0.0, **{"net.hidden": []})
+        learner = make_learner("acktr", "Chain", learning_rate=1.0, momentum=0.0, **{"net.hidden": []})
         with torch.no_grad():
-            made.critic.output.weight.zero_()
-            made.critic.output.bias.zero_()
-        batch = samples(made, torch.eye(5), torch.tensor([0, 1, 0, 1, 1]), torch.zeros(5))
+            learner.critic.output.weight.zero_()
+            learner.critic.output.bias.zero_()
+        batch = samples(learner, torch.eye(5), torch.tensor([0, 1, 0, 1, 1]), torch.zeros(5))
         batch.target = scale * torch.arange(5.0)
-        made.observe(batch)
-        made.kfac.refresh()
-        made.optimizers[0].minimize(made.loss(batch, made.config)[0], Clock(100))
-        moved.append(made.critic(batch.obs).detach() / scale)
+        learner.observe(batch)
+        learner.kfac.refresh()
+        learner.optimizers[0].minimize(learner.loss(batch, learner.config)[0], Clock(100))
+        moved.append(learner.critic(batch.obs).detach() / scale)
     torch.testing.assert_close(*moved, rtol=1e-3, atol=1e-5)
-    assert float(moved[0].square().mean()) == pytest.approx(2 * made.config.critic_kfac_clip * 6, rel=0.1)
+    assert float(moved[0].square().mean()) == pytest.approx(2 * learner.config.critic_kfac_clip * 6, rel=0.1)
 
 
-def test_acktr_decomposes_at_first_and_then_at_intervals(learner: Callable[..., Any]) -> None:
-    made = learner("acktr", "Chain", n_steps=4, kfac_update_interval=3)
-    rollout, clock, seen = collect(made, envs.Chain), Clock(100), []
+def test_acktr_decomposes_at_first_and_then_at_intervals(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner("acktr", "Chain", n_steps=4, kfac_update_interval=3)
+    rollout, clock, seen = collect(learner, envs.Chain), Clock(100), []
     for _ in range(7):
-        made.update(rollout, clock)
+        learner.update(rollout, clock)
         clock.updates += 1
-        seen.append(made.optimizers[0].state["0/outputs/vectors"].clone())
+        seen.append(learner.optimizers[0].state["0/outputs/vectors"].clone())
     changed = [not torch.equal(one, other) for one, other in pairwise(seen)]
     assert changed == [False, True, False, False, True, False]
 
 
-def test_acktr_ignores_rows_of_weight_0(learner: Callable[..., Any]) -> None:
+def test_acktr_ignores_rows_of_weight_0(make_learner: Callable[..., Any]) -> None:
     weight, states = torch.tensor([1.0, 0.0, 1.0]), []
     for filling in (0.0, 5.0):
-        made = learner("acktr", "Chain")
+        learner = make_learner("acktr", "Chain")
         obs = torch.eye(5)[:3].clone()
         obs[1] = filling
-        batch = samples(made, obs, torch.tensor([0, 1, 1]), torch.zeros(3), weight)
-        made.observe(batch)
-        states.append({name: tensor.clone() for name, tensor in made.optimizers[0].state.items()})
-    unseen = learner("acktr", "Chain").optimizers[0].state
+        batch = samples(learner, obs, torch.tensor([0, 1, 1]), torch.zeros(3), weight)
+        learner.observe(batch)
+        states.append({name: tensor.clone() for name, tensor in learner.optimizers[0].state.items()})
+    unseen = make_learner("acktr", "Chain").optimizers[0].state
     assert not all(torch.equal(tensor, unseen[name]) for name, tensor in states[0].items())
     for name, tensor in states[0].items():
         assert torch.equal(tensor, states[1][name])
 
 
 @pytest.mark.parametrize("env", ["Chain", "Continuous"])
-def test_acktr_bounds_the_divergence_of_its_policy(learner: Callable[..., Any], env: str) -> None:
+def test_acktr_bounds_the_divergence_of_its_policy(make_learner: Callable[..., Any], env: str) -> None:
     """Large steps with momentum: with only the model of K-FAC some are ten times as large."""
     options = {"n_steps": 32, "kfac_clip": 1e-3, "learning_rate": 1.0, "kfac_damping": 1e-4, "momentum": 0.9}
-    made, clock = learner("acktr", env, **options), Clock(100)
-    buffer, found = made.buffer(), []
-    actor = Actor(getattr(envs, env)(2), made, made.agent(), buffer, clock)
+    learner, clock = make_learner("acktr", env, **options), Clock(100)
+    buffer, found = learner.buffer(), []
+    actor = Actor(getattr(envs, env)(2), learner, learner.agent(), buffer, clock)
     actor.reset(0)
     while len(found) < 30:
         buffer.add(actor.step())
         for rollout in buffer.batches(clock):
             obs = torch.from_numpy(rollout.obs[:-1].reshape(64, -1).copy())
-            before = made.policy(obs).detach()
-            told = made.update(rollout, clock).metrics["loss/kl"]
+            before = learner.policy(obs).detach()
+            told = learner.update(rollout, clock).metrics["loss/kl"]
             with torch.no_grad():
-                found.append(float(made.policy.head.kl(before, made.policy(obs)).mean()))
+                found.append(float(learner.policy.head.kl(before, learner.policy(obs)).mean()))
             assert float(told) == pytest.approx(found[-1], rel=1e-3, abs=1e-9)
             clock.updates += 1
     assert max(found) <= 1e-3 * (1 + 1e-4)
     assert sum(value > 5e-4 for value in found) > 5  # the fallback is not the reason that they are small
 
 
-def test_acktr_undoes_a_step_that_is_too_long(learner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    made = learner("acktr", "Chain", n_steps=16)
-    rollout = collect(made, envs.Chain)
-    monkeypatch.setattr(type(made.policy.head), "kl", lambda head, one, other: torch.ones(32))
-    policy, critic = (made.kfac.part(made.optimizers[0].flat, region).clone() for region in (0, 1))
-    assert float(made.update(rollout, Clock(100)).metrics["loss/kl"]) == 0.0
-    assert torch.equal(made.kfac.part(made.optimizers[0].flat, 0), policy)
-    assert not torch.equal(made.kfac.part(made.optimizers[0].flat, 1), critic)
+def test_acktr_undoes_a_step_that_is_too_long(
+    make_learner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = make_learner("acktr", "Chain", n_steps=16)
+    rollout = collect(learner, envs.Chain)
+    monkeypatch.setattr(type(learner.policy.head), "kl", lambda head, one, other: torch.ones(32))
+    policy, critic = (learner.kfac.part(learner.optimizers[0].flat, region).clone() for region in (0, 1))
+    assert float(learner.update(rollout, Clock(100)).metrics["loss/kl"]) == 0.0
+    assert torch.equal(learner.kfac.part(learner.optimizers[0].flat, 0), policy)
+    assert not torch.equal(learner.kfac.part(learner.optimizers[0].flat, 1), critic)

@@ -41,7 +41,7 @@ MIXED = f"{Path(__file__).with_name('probes.py')}:Mixed"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_errors_become_priorities_and_weights_scale_the_loss(learner: Callable[..., Any], name: str) -> None:
+def test_errors_become_priorities_and_weights_scale_the_loss(make_learner: Callable[..., Any], name: str) -> None:
     """With the real buffer: masses are (error + epsilon)^alpha, and weights are no longer equal."""
     options = {
         "priority.alpha": 0.6,
@@ -51,8 +51,8 @@ def test_errors_become_priorities_and_weights_scale_the_loss(learner: Callable[.
         "batch_size": 16,
         "n_step": 3,
     }
-    made, clock = learner(name, "Chain", **options), Clock(10_000)
-    actor = Actor(Chain(4), made, made.agent(), made.buffer(), clock)
+    learner, clock = make_learner(name, "Chain", **options), Clock(10_000)
+    actor = Actor(Chain(4), learner, learner.agent(), learner.buffer(), clock)
     actor.reset(0)
     buffer: Any = actor.buffer
     assert isinstance(buffer, PrioritizedReplay)
@@ -61,7 +61,7 @@ def test_errors_become_priorities_and_weights_scale_the_loss(learner: Callable[.
         step = actor.step()
         actor.buffer.add(step)
         for batch in actor.buffer.batches(clock):
-            result = made.update(batch, clock)
+            result = learner.update(batch, clock)
             actor.buffer.feedback(batch, result)
             assert (result.priority >= 0).all()
             expected = dict(
@@ -73,14 +73,14 @@ def test_errors_become_priorities_and_weights_scale_the_loss(learner: Callable[.
     assert len(weights) > 20
     assert any(bool((weight != 1).any()) for weight in weights)
     halved = random_transitions(8, torch.full((8,), 0.5))
-    halved.extras = q_draws(made, halved)
-    losses, _ = q_losses(made, halved)
-    torch.testing.assert_close(q_loss(made, halved)[0], 0.5 * losses.mean())
+    halved.extras = q_draws(learner, halved)
+    losses, _ = q_losses(learner, halved)
+    torch.testing.assert_close(q_loss(learner, halved)[0], 0.5 * losses.mean())
 
 
 @for_each("name", REPLAYING)
-def test_importance_weights_correct_priorities_fully_at_the_end(learner: Callable[..., Any], name: str) -> None:
-    buffer = learner(name, "Chain", **{"priority.alpha": 0.5, "priority.beta": 0.2, "net.hidden": [8]}).buffer()
+def test_importance_weights_correct_priorities_fully_at_the_end(make_learner: Callable[..., Any], name: str) -> None:
+    buffer = make_learner(name, "Chain", **{"priority.alpha": 0.5, "priority.beta": 0.2, "net.hidden": [8]}).buffer()
     assert isinstance(buffer, PrioritizedReplay)
     assert buffer.priority.alpha == 0.5
     assert [buffer.priority.beta(progress) for progress in (0.0, 0.5, 1.0)] == pytest.approx([0.2, 0.6, 1.0])
@@ -101,15 +101,15 @@ def test_sampled_eviction_passes_the_kit(check: Check) -> None:
     check()
 
 
-def test_sampled_eviction_is_an_option_of_priorities(learner: Callable[..., Any]) -> None:
-    assert type(learner("dqn", "Chain", **SAMPLED).buffer()) is SampledReplay
-    assert type(learner("per-dqn", "Chain").buffer()) is PrioritizedReplay
+def test_sampled_eviction_is_an_option_of_priorities(make_learner: Callable[..., Any]) -> None:
+    assert type(make_learner("dqn", "Chain", **SAMPLED).buffer()) is SampledReplay
+    assert type(make_learner("per-dqn", "Chain").buffer()) is PrioritizedReplay
     with pytest.raises(BadConfig, match=r"set priority\.alpha above 0"):
-        learner("dqn", "Chain", **{"priority.eviction": "sampled"}).buffer()
+        make_learner("dqn", "Chain", **{"priority.eviction": "sampled"}).buffer()
 
 
 @for_each("name", EVERY)
-def test_all_names_take_dictionaries_numbers_and_masks(trained: Callable[..., Any], name: str) -> None:
+def test_all_names_take_dictionaries_numbers_and_masks(train_runner: Callable[..., Any], name: str) -> None:
     """A forbidden action raises. Each visited place has its own column of weights, which changes."""
     options = {
         "runner": "sync",
@@ -121,37 +121,39 @@ def test_all_names_take_dictionaries_numbers_and_masks(trained: Callable[..., An
     if name in REPLAYING:
         options |= {"learning_starts": 40, "batch_size": 16}
     before = make_learner(name, MIXED, options).q_network.encoder.linears[0].weight
-    runner = trained(name, MIXED, **options, total_timesteps=400)
+    runner = train_runner(name, MIXED, **options, total_timesteps=400)
     assert runner.clock.updates > 10
     moved = (runner.snapshot().q_network.encoder.linears[0].weight != before).any(0)
     assert moved.tolist() == [False, False, *(place in (1, 2, 3, 4) for place in range(-1, 6))]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_polyak_moves_the_target_by_tau_in_place(learner: Callable[..., Any], name: str) -> None:
-    made = learner(name, "Chain", tau=0.25, target_update_interval=2, learning_rate=1e-2, **{"net.hidden": [8]})
-    scatter(made)
-    memory = [parameter.data_ptr() for parameter in made.target_network.parameters()]
+def test_polyak_moves_the_target_by_tau_in_place(make_learner: Callable[..., Any], name: str) -> None:
+    learner = make_learner(name, "Chain", tau=0.25, target_update_interval=2, learning_rate=1e-2, **{"net.hidden": [8]})
+    scatter(learner)
+    memory = [parameter.data_ptr() for parameter in learner.target_network.parameters()]
     clock = Clock(100)
     for number in range(4):
-        before = [parameter.clone() for parameter in made.target_network.parameters()]
-        made.update(random_transitions(8), clock)
+        before = [parameter.clone() for parameter in learner.target_network.parameters()]
+        learner.update(random_transitions(8), clock)
         clock.updates += 1
-        for old, now, online in zip(before, made.target_network.parameters(), made.q_network.parameters(), strict=True):
+        for old, now, online in zip(
+            before, learner.target_network.parameters(), learner.q_network.parameters(), strict=True
+        ):
             torch.testing.assert_close(now, old + 0.25 * (online - old) if number % 2 else old)
-    assert [parameter.data_ptr() for parameter in made.target_network.parameters()] == memory
+    assert [parameter.data_ptr() for parameter in learner.target_network.parameters()] == memory
 
 
-def test_update_draws_noise_of_the_learner_for_each_network(learner: Callable[..., Any]) -> None:
-    made = learner("dqn", "Chain", noisy="factorized", double=True)
+def test_update_draws_noise_of_the_learner_for_each_network(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner("dqn", "Chain", noisy="factorized", double=True)
     batch = random_transitions(8)
-    state = made.generator.bit_generator.state
-    first = q_draws(made, batch)["noise"]
-    assert made.generator.bit_generator.state != state
+    state = learner.generator.bit_generator.state
+    first = q_draws(learner, batch)["noise"]
+    assert learner.generator.bit_generator.state != state
     assert first.shape[0] == 3
     assert len(torch.unique(first, dim=0)) == 3
-    assert not torch.equal(first, q_draws(made, batch)["noise"])
-    single = q_draws(learner("dqn", "Chain", noisy="factorized"), batch)["noise"]
+    assert not torch.equal(first, q_draws(learner, batch)["noise"])
+    single = q_draws(make_learner("dqn", "Chain", noisy="factorized"), batch)["noise"]
     assert single.shape[0] == 2
 
 
@@ -165,9 +167,9 @@ def test_update_draws_noise_of_the_learner_for_each_network(learner: Callable[..
     ],
 )
 def test_options_choose_how_to_explore(
-    learner: Callable[..., Any], name: str, options: dict[str, Any], kind: type
+    make_learner: Callable[..., Any], name: str, options: dict[str, Any], kind: type
 ) -> None:
-    agent = learner(name, "Chain", random_steps=7, eval_eps=0.1, **options).agent()
+    agent = make_learner(name, "Chain", random_steps=7, eval_eps=0.1, **options).agent()
     assert type(agent) is kind
     assert (agent.warmup, agent.evaluation) == (7, 0.1)
     if kind is Softmax:
@@ -180,7 +182,7 @@ def test_options_choose_how_to_explore(
 
 
 @pytest.mark.parametrize("name", BY_VALUES)
-def test_epsilon_follows_its_points(learner: Callable[..., Any], name: str) -> None:
+def test_epsilon_follows_its_points(make_learner: Callable[..., Any], name: str) -> None:
     """The agent's own epsilon; the order of two equal points gives the direction of a jump."""
     bends = {
         "exploration_points": [0.1, 0.5, 0.4, 0.5, 0.4, 0.3],
@@ -188,7 +190,7 @@ def test_epsilon_follows_its_points(learner: Callable[..., Any], name: str) -> N
         "exploration_final_eps": 0.1,
     }
     others: dict[str, Any] = {"exploration_final_eps_others": []} if name == "nstep-q" else {}
-    epsilon = learner(name, "Chain", **bends, **others).agent().epsilon
+    epsilon = make_learner(name, "Chain", **bends, **others).agent().epsilon
     found = [epsilon(progress) for progress in (0.0, 0.05, 0.1, 0.25, 0.4, 0.4001, 0.5, 0.6, 1.0)]
     assert found == pytest.approx([1.0, 0.75, 0.5, 0.5, 0.5, 0.3, 0.2, 0.1, 0.1], abs=1e-3)
 
@@ -202,34 +204,34 @@ BENDS = {
 
 @for_each("name", ["dqn", "nstep-q"])
 @for_each("bends", BENDS.values())
-def test_points_outside_of_probabilities_raise(learner: Callable[..., Any], name: str, bends: str) -> None:
+def test_points_outside_of_probabilities_raise(make_learner: Callable[..., Any], name: str, bends: str) -> None:
     """The sentence names the value and the valid range."""
     with pytest.raises(BadConfig) as caught:
-        learner(name, "Chain", exploration_points=list(map(float, bends.split(","))), exploration_fraction=0.6)
+        make_learner(name, "Chain", exploration_points=list(map(float, bends.split(","))), exploration_fraction=0.6)
     assert str(caught.value) == (
         f"{name}: exploration_points needs pairs, a share of the run between 0 and exploration_fraction (0.6) "
         f"and the probability there from 0 to 1, in the order of the shares, such as 0.3,0.5; it is {bends}"
     )
-    learner(name, "Chain", exploration_points=[0.3, 0.5], exploration_fraction=0.6)
+    make_learner(name, "Chain", exploration_points=[0.3, 0.5], exploration_fraction=0.6)
 
 
 @pytest.mark.parametrize("name", BY_VALUES)
-def test_two_ways_to_explore_raise(learner: Callable[..., Any], name: str) -> None:
+def test_two_ways_to_explore_raise(make_learner: Callable[..., Any], name: str) -> None:
     with pytest.raises(BadConfig, match="noisy and softmax_temperature both replace epsilon"):
-        learner(name, "Chain", noisy="factorized", softmax_temperature=1.0)
+        make_learner(name, "Chain", noisy="factorized", softmax_temperature=1.0)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("name", ["dqn", "per-dqn", "sac"])
-def test_missing_store_raises_one_sentence(learner: Callable[..., Any], name: str) -> None:
+def test_missing_store_raises_one_sentence(make_learner: Callable[..., Any], name: str) -> None:
     with pytest.raises(
         UsageError, match=r"buffer_storage 'cuda' is not available to this torch; use --buffer-storage memory or disk"
     ):
-        learner(name, "Continuous" if name == "sac" else "Chain", buffer_storage="cuda").buffer()
+        make_learner(name, "Continuous" if name == "sac" else "Chain", buffer_storage="cuda").buffer()
 
 
 @pytest.mark.parametrize(("name", "env"), [("dqn", "Masked"), ("per-dqn", "Chain"), ("sac", "Continuous")])
-def test_store_of_observations_changes_nothing(trained: Callable[..., Any], name: str, env: str) -> None:
+def test_store_of_observations_changes_nothing(train_runner: Callable[..., Any], name: str, env: str) -> None:
     options = {
         "learning_starts": 40,
         "batch_size": 16,
@@ -238,28 +240,28 @@ def test_store_of_observations_changes_nothing(trained: Callable[..., Any], name
         "buffer_size": 200,
         "net.hidden": [16],
     }
-    memory, disk = (trained(name, env, buffer_storage=store, **options) for store in ("memory", "disk"))
+    memory, disk = (train_runner(name, env, buffer_storage=store, **options) for store in ("memory", "disk"))
     assert memory.clock.updates == disk.clock.updates > 30
     assert disk.actor.buffer.store == "disk"
     for one, other in zip(memory.snapshot().parameters(), disk.snapshot().parameters(), strict=True):
         assert torch.equal(one, other)
 
 
-def test_pqn_regresses_on_lambda_returns(learner: Callable[..., Any]) -> None:
+def test_pqn_regresses_on_lambda_returns(make_learner: Callable[..., Any]) -> None:
     """Gallici et al. (2024), section 4, backwards in time; the row after an end has no transition."""
-    made = learner("pqn", "Chain", n_steps=24, gamma=0.9, q_lambda=0.6, **{"net.hidden": [8]})
-    rollout = rollout_of(made)
+    learner = make_learner("pqn", "Chain", n_steps=24, gamma=0.9, q_lambda=0.6, **{"net.hidden": [8]})
+    rollout = rollout_of(learner)
     counts = rollout.weight > 0
     assert rollout.terminated.any()
     assert not rollout.truncated.any()
     with torch.no_grad():
-        q = torch.stack([made.q_network(torch.as_tensor(obs)) for obs in rollout.obs]).numpy()
+        q = torch.stack([learner.q_network(torch.as_tensor(obs)) for obs in rollout.obs]).numpy()
     returns, following = np.zeros_like(rollout.reward), q[-1].max(-1)
     for time in reversed(range(24)):
         returns[time] = rollout.reward[time] + 0.9 * np.where(rollout.terminated[time], 0.0, following)
         following = 0.4 * q[time].max(-1) + 0.6 * returns[time]
-    target = made.lambda_return(rollout, made.config)
+    target = learner.lambda_return(rollout, learner.config)
     assert target[counts] == pytest.approx(returns[counts], rel=1e-5)
-    loss, _ = made.loss(rollout.samples(target, target, made.device))
+    loss, _ = learner.loss(rollout.samples(target, target, learner.device))
     taken = np.take_along_axis(q[:-1], rollout.action[..., None], -1)[..., 0]
     assert loss.item() == pytest.approx(np.square(taken - returns)[counts].mean(), rel=1e-5)

@@ -73,7 +73,7 @@ PRIVILEGED = {"net.obs": ["hint"], "critic_net.obs": ["state"], "net.hidden": [8
 JUDGES = ("critic", "critics", "q_network", "value")
 
 
-def made(algorithm: str, options: dict[str, Any]) -> Any:
+def build_learner(algorithm: str, options: dict[str, Any]) -> Any:
     plan = plan_of(algorithm, BOX if algorithm in CONTINUOUS else ENV, options)
     return plan.make_learner(plan.make_env(2).spec)
 
@@ -90,7 +90,7 @@ def first_layers(module: torch.nn.Module) -> list[tuple[int, int]]:
 
 @for_each("algorithm", [*DISCRETE, *CONTINUOUS])
 def test_actor_and_critic_have_their_own_layers_and_keys(algorithm: str) -> None:
-    learner = made(algorithm, {**PRIVILEGED})
+    learner = build_learner(algorithm, {**PRIVILEGED})
     assert first_layers(learner.policy)[0] == (2, 8)
     judge = next(getattr(learner, name) for name in JUDGES if hasattr(learner, name))
     action = 1 if algorithm in CONTINUOUS and algorithm != "acer-continuous" else 0
@@ -102,7 +102,7 @@ def test_actor_and_critic_have_their_own_layers_and_keys(algorithm: str) -> None
 @for_each("algorithm", DISCRETE[:-1])
 def test_gradient_of_values_changes_only_the_critic(algorithm: str) -> None:
     """The policy does not see the critic's key."""
-    learner = made(algorithm, PRIVILEGED)
+    learner = build_learner(algorithm, PRIVILEGED)
     judge = next(getattr(learner, name) for name in JUDGES if hasattr(learner, name))
     obs = observations(4)
     judge(obs).sum().backward()
@@ -119,7 +119,9 @@ VALUES = ("dqn", "c51", "qrdqn", "iqn", "pqn", "vqn", "vsarsa", "nstep-q", "r2d2
 @for_each("algorithm", [*VALUES, *(f"{name} with a memory" for name in VALUES[:4])])
 def test_action_values_read_only_their_keys(algorithm: str) -> None:
     name, _, memory = algorithm.partition(" with ")
-    learner = made(name, {"net.obs": ["hint"], "net.hidden": [8, 7], **({"memory": "gru:units=5"} if memory else {})})
+    learner = build_learner(
+        name, {"net.obs": ["hint"], "net.hidden": [8, 7], **({"memory": "gru:units=5"} if memory else {})}
+    )
     assert first_layers(learner.q_network.encoder)[0] == (2, 8)
     agent = learner.agent()
     obs = {key: value.numpy() for key, value in observations(4).items()}
@@ -132,7 +134,7 @@ def test_action_values_read_only_their_keys(algorithm: str) -> None:
 
 def test_networks_equal_explicit_layers() -> None:
     """With one activation and one method of initial weights per layer."""
-    learner = made(
+    learner = build_learner(
         "ppo",
         {
             "net.obs": ["state", "hint"], "net.hidden": [7, 6], "net.activation": ["tanh", "relu"],
@@ -155,31 +157,31 @@ def test_networks_equal_explicit_layers() -> None:
 
 
 @for_each("algorithm", ["dqn", "dueling-dqn", "c51"])
-def test_values_act_with_an_activation_per_layer(algorithm: str, learner: Callable[..., Any]) -> None:
+def test_values_act_with_an_activation_per_layer(algorithm: str, make_learner: Callable[..., Any]) -> None:
     """The last hidden layer is in the streams, which acting computes in one pass."""
     net = {"net.hidden": [9, 8], "net.activation": ["tanh", "relu"], "net.init": ["xavier_uniform", "orthogonal"]}
-    made = learner(algorithm, "Chain", **net)
-    obs = torch.randn(3, *made.spec.obs.shape, generator=torch.Generator().manual_seed(0))
-    network = made.q_network
+    learner = make_learner(algorithm, "Chain", **net)
+    obs = torch.randn(3, *learner.spec.obs.shape, generator=torch.Generator().manual_seed(0))
+    network = learner.q_network
     hidden = torch.tanh(network.encoder.linears[0](obs))
     assert torch.equal(network.encoder(obs), hidden)
     stream = network.advantage
     outputs = stream.linears[1](torch.relu(stream.linears[0](hidden)))
     torch.testing.assert_close(stream(hidden), outputs)
-    acted = torch.from_numpy(np.asarray(made.agent().forward(obs.numpy())))
+    acted = torch.from_numpy(np.asarray(learner.agent().forward(obs.numpy())))
     torch.testing.assert_close(acted, network(obs).detach(), rtol=1e-5, atol=1e-6)
 
 
-def test_each_network_normalizes_its_keys(trained: Callable[..., Any]) -> None:
+def test_each_network_normalizes_its_keys(train_runner: Callable[..., Any]) -> None:
     """Both with the moments of their own keys; one of them may skip normalization."""
     options = {**PRIVILEGED, "net.normalize_obs": True, "n_steps": 16, "batch_size": 32, "total_timesteps": 256}
-    learner = trained("ppo", ENV, **options).learner
+    learner = train_runner("ppo", ENV, **options).learner
     policy, critic = learner.policy.encoder.encoder, learner.critic.encoder.encoder
     assert policy.norm.norm.mean.shape == (2,)
     assert critic.norm.norm.mean.shape == (3,)
     assert policy.norm.norm.count == critic.norm.norm.count > 0
     assert len(learner.running) == 2
-    plain = trained("ppo", ENV, **options, **{"critic_net.normalize_obs": False}).learner
+    plain = train_runner("ppo", ENV, **options, **{"critic_net.normalize_obs": False}).learner
     assert len(plain.running) == 1
 
 
@@ -196,12 +198,12 @@ def test_each_network_normalizes_its_keys(trained: Callable[..., Any]) -> None:
 )
 def test_conflicting_options_raise(algorithm: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        made(algorithm, options)
+        build_learner(algorithm, options)
 
 
-def test_keys_of_plain_observations_raise(learner: Callable[..., Any]) -> None:
+def test_keys_of_plain_observations_raise(make_learner: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match=r"choose keys of Dict observations, and these are Box.* leave them out"):
-        learner("ppo", "Continuous", **{"net.obs": ["state"]})
+        make_learner("ppo", "Continuous", **{"net.obs": ["state"]})
 
 
 SHORT = {
@@ -226,17 +228,17 @@ def value_errors(learner: Any) -> float:
 @pytest.mark.parametrize(
     "algorithm", [pytest.param(name, marks=() if name in ("ppo", "impala") else pytest.mark.slow) for name in SHORT]
 )
-def test_value_that_needs_the_privileged_key_is_learned(trained: Callable[..., Any], algorithm: str) -> None:
+def test_value_that_needs_the_privileged_key_is_learned(train_runner: Callable[..., Any], algorithm: str) -> None:
     options = {**SHORT[algorithm], **PRIVILEGED, "critic_net.hidden": [16], "total_timesteps": 6400}
-    assert value_errors(trained(algorithm, ENV, **options).learner) < 0.5
+    assert value_errors(train_runner(algorithm, ENV, **options).learner) < 0.5
     if algorithm == "ppo":  # the variance of the coin is 9
         blind = {**options, "critic_net.obs": ["hint"]}
-        assert value_errors(trained(algorithm, ENV, **blind).learner) > 8
+        assert value_errors(train_runner(algorithm, ENV, **blind).learner) > 8
 
 
-def test_policy_with_a_memory_has_a_critic_without_one(trained: Callable[..., Any]) -> None:
+def test_policy_with_a_memory_has_a_critic_without_one(train_runner: Callable[..., Any]) -> None:
     options = {**SHORT["ppo"], **PRIVILEGED, "critic_net.hidden": [16], "memory": "gru:units=8"}
-    learner = trained("ppo", ENV, **options, total_timesteps=3200).learner
+    learner = train_runner("ppo", ENV, **options, total_timesteps=3200).learner
     assert first_layers(learner.critic)[0] == (3, 16)
     coin = torch.tensor([[-1.0], [1.0]]).repeat(1, 3)
     values = learner.critic({"hint": torch.zeros(2, 2), "state": coin}).detach()
@@ -259,7 +261,7 @@ def test_run_resumes_exactly_and_exports_only_the_actors_keys(tmp_path: Path) ->
     obs = {"hint": np.array([[-1, -1], [1, 1], [0.3, -2]], np.float32)}
     from_run = load(whole, checkpoint="final")
     assert np.array_equal(policy(obs), from_run({**obs, "state": np.zeros((3, 3), np.float32)}))
-    assert network_text(made("ppo", PRIVILEGED)).splitlines() == [
+    assert network_text(build_learner("ppo", PRIVILEGED)).splitlines() == [
         "network      policy  42 parameters  obs hint · Linear 2→8 · Linear 8→2",
         "             critic  49 parameters  obs state · Linear 3→5 · Linear 5→4 ·",
         "                                    Linear 4→1",
