@@ -1,6 +1,6 @@
-"""Environments that each test one ability of a learner: true successors, all kinds and scales of observations, large
-rewards.
-And an algorithm that says what it sees in its own process.
+"""Environments that each test one ability of a learner: true successors, odd observations, large rewards.
+
+And an algorithm that reports on its own process.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Late(Vector):
 
 
 class Shifted(Late):
-    """The same age, counted from 5: there is no observation 0."""
+    """The same age, counted from 5: observation 0 does not exist."""
 
     obs = spaces.Discrete(6, start=5)
 

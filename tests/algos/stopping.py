@@ -274,8 +274,8 @@ RAINBOW = {
     "priority.alpha": 0.5, "net.hidden": [16, 16], "random_steps": 60,
 }  # fmt: skip
 
-#: Name to algorithm, environment, options and stops. DQN learns in bursts of four updates: 185 to 188 at step 400,
-#: where an evaluation is due, 433 to 436 at step 896, when the ring has turned over twice, 585 to 588 at the last step.
+#: Name to algorithm, environment, options and stops. DQN learns in bursts of four updates: 185 to 188 at step 400 with
+#: an evaluation, 433 to 436 at step 896, after the ring was filled twice, and 585 to 588 at the last step.
 CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "a2c": (
         "A2C", "Continuous", {"num_envs": 3, "n_steps": 4, "anneal_lr": True},

@@ -62,7 +62,7 @@ def test_loss_with_all_switches_is_one_graph(make_learner: Callable[..., Any], a
 
 
 @pytest.mark.skipif(not HEADERS.exists(), reason="torch.compile needs a compiler and Python's headers")
-@pytest.mark.filterwarnings("default")  # inductor warns of what it may not find on this machine
+@pytest.mark.filterwarnings("default")  # inductor warns of missing tools
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", OPTIONS)
 def test_compiled_run_equals_eager_run(

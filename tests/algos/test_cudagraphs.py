@@ -161,7 +161,7 @@ def test_replayed_steps_equal_computed_steps_of_other_algorithms(
 
 
 @CUDA
-@pytest.mark.filterwarnings("default")  # inductor warns of what it may not find on this machine
+@pytest.mark.filterwarnings("default")  # inductor warns of missing tools
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(("algorithm", "options", "steps"), CHOSEN)
 def test_gpu_replay_equals_computed_steps(
@@ -215,7 +215,7 @@ def test_run_resumed_on_a_gpu_is_exact(algorithm: str, compiled: bool) -> None:
 
 @dataclass(frozen=True)
 class Options(Config):
-    """Options of which the loss of `Learner` reads some."""
+    """Some of these options are read by the loss of `Learner`."""
 
     scale: float = 1.0
     other: float = 0.0

@@ -1,4 +1,4 @@
-"""Algorithms with `--memory`: updates compared with a memory without a fast form, and what they can recall."""
+"""Algorithms with `--memory`: updates compared with a memory without a fast form, and tasks of recall."""
 
 from __future__ import annotations
 

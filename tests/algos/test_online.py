@@ -49,7 +49,7 @@ def targets_of(learner: Any, rollout: Rollout, clock: Clock, noise: Any = (None,
 
 
 def noisy(values: Any) -> Any:
-    """Return a stand-in for a forward pass that noise on the weights shifts."""
+    """Replace a forward pass; noise on the weights shifts its values."""
     return lambda obs, noise: values(obs) if noise is None else values(obs, noise)
 
 
@@ -67,7 +67,7 @@ def row(obs: int, shift: int = 0) -> list[float]:
 def rollouts_of(learner: Any, story: Story, noise: tuple[int, ...] = ()) -> list[tuple[Array, Array, Array]]:
     """Return observations, weights and targets of the rollouts of a learner's buffer for a story.
 
-    `noise` stands for noise on the weights: it shifts the table.
+    `noise` replaces noise on the weights: it shifts the table.
     """
     learner.predict_q, buffer, found = noisy(table), learner.buffer(), []
     for step in story.steps():
@@ -361,7 +361,7 @@ def bias(learner: Any) -> None:
 def test_truncation_without_legal_actions_keeps_its_value(
     make_learner: Callable[..., Any], name: str, switches: dict[str, bool]
 ) -> None:
-    """It bootstraps from the values of all actions, 2, 10 and 30, not from the stand-in for a forbidden one."""
+    """It bootstraps from the values of all actions, 2, 10 and 30, not from the value of a forbidden one."""
     learner = make_learner(
         name,
         "Masked",

@@ -124,7 +124,7 @@ def watch(config: Any, prefix: str, read: set[str]) -> None:
 
 @for_each("algorithm", SIMPLE)
 def test_options_are_read(algorithm: str) -> None:
-    """An option that nobody reads does nothing."""
+    """An option that is not read does nothing."""
     names = {option.name for option in schema(ALGORITHMS[algorithm].Config)}
     busy = {name: value for name, value in BUSY.items() if name in names}
     if "memory" in names:  # the critic then reads the memory, and has no layers of its own
@@ -276,7 +276,7 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
     ],
 )  # fmt: skip
 def test_wrong_action_space_raises_one_sentence(algorithm: Any, space: spaces.Space[Any], needs: str) -> None:
-    """It names the needed spaces, the given one, and where to find an algorithm that fits."""
+    """It names the needed spaces, the given one, and the command that lists algorithms that fit."""
     with pytest.raises(UsageError) as caught:
         algorithm(Spec(BOX, space, 1, "Some-v1"), algorithm.Config(), Context(Seeds(0)))
     kind = type(space).__name__

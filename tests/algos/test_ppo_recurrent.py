@@ -1,4 +1,4 @@
-"""PPO with memory: loss and update on whole rows, compared with single rows and steps; and what it can recall."""
+"""PPO with memory: loss and update on whole rows, compared with single rows and steps; and tasks of recall."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ REPLAY = {
 #: Noise stops exploring when it has learned enough, so random actions continue; and importance weights correct
 #: priorities from the start, because chances would be weighed wrong otherwise.
 NOISY, PRIORITIZED = {"random_steps": REPLAY["total_timesteps"]}, {"priority.beta": 1.0}
-#: All returns on this support lead to others on it: none is clipped, so the mean is kept.
+#: All returns on this support lead to others on it: nothing is clipped, so the mean is kept.
 ATOMS = {"v_min": 0.0, "v_max": 3.2, "n_atoms": 33, "learning_rate": 5e-2}
 IMPLICIT = {"net.hidden": [32, 32], "learning_rate": 1e-2, "n_acting_quantiles": 8, "batch_size": 64}
 ONLINE = {**SHARED, "num_envs": 64, "learning_rate": 2e-2, "total_timesteps": 80_000}

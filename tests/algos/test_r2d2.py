@@ -1,4 +1,4 @@
-"""R2D2: targets, loss and burn-in, compared with single rows and steps; and what it can recall."""
+"""R2D2: targets, loss and burn-in, compared with single rows and steps; and tasks of recall."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_crossq_without_autotune_has_no_temperature_optimizer(make_learner: Call
 
 
 def test_crossq_absorbs_moments_at_the_end_of_the_update(make_learner: Callable[..., Any]) -> None:
-    """Those of the critics at every update, those of the policy when it learns; there are no targets."""
+    """Those of the critics at every update, those of the policy when it learns; it has no targets."""
     learner, clock, found = make_learner("crossq", "Continuous", policy_delay=2, **SMALL), Clock(100), []
     for _ in range(4):
         learner.update(continuous(8), clock)

@@ -76,7 +76,7 @@ REPEATED = f"{Path(__file__).with_name('probes.py')}:Repeated"
 REPLAYED = ("dqn", "per-dqn", "r2d2", "sac-discrete", "iql", *CONTINUOUS)
 ACER = ("acer", "acer-continuous")
 ROLLOUTS = ("a2c", "a3c", "acktr", "appo", "impala", "nstep-q", "ppo", "trpo", "vpg", *ACER)
-#: Options with which the option is used.
+#: Options that enable the option.
 WITH: dict[str, dict[str, Any]] = {
     "noise_theta": {"action_noise": "ornstein-uhlenbeck"},
     "noise_sigma": {"random_steps": 20},

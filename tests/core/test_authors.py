@@ -1,4 +1,4 @@
-"""An author is told in one sentence, with the file, what an algorithm lacks or does wrong."""
+"""One sentence names the fault in an author's algorithm, and the file."""
 
 from __future__ import annotations
 

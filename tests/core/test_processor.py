@@ -21,7 +21,7 @@ GENOA = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nflags\t\t: fpu avx2 avx512
 
 @pytest.fixture
 def set_cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str | None], None]]:
-    """Return a function that sets the text of `/proc/cpuinfo`; None if there is no such file."""
+    """Return a function that sets the text of `/proc/cpuinfo`; with None it does not exist."""
     path = tmp_path / "cpuinfo"
     monkeypatch.setattr(processor, "CPUINFO", path)
 

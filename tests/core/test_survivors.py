@@ -38,7 +38,7 @@ CHAIN = f"{ENVS}:Chain"
 
 
 def test_rescaled_values_follow_the_paper() -> None:
-    """h(x) = sgn(x) (√(|x| + 1) - 1) + slope x at 3, 0 and -8."""
+    """h(x) = sgn(x) (√(|x| + 1) - 1) + c x at 3, 0 and -8."""
     values = torch.tensor([3.0, 0.0, -8.0], dtype=torch.float64)
     assert rescaled(values, 0.01).tolist() == pytest.approx([1.03, 0.0, -2.08])
     assert unscaled(rescaled(values)).tolist() == pytest.approx(values.tolist())

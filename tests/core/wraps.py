@@ -24,7 +24,7 @@ HALVES = 2
 
 @dataclass(frozen=True)
 class AgedConfig(Config):
-    step: Positive = 0.1  # what a step adds to the age
+    step: Positive = 0.1  # age of one step
     name: str = "x"  # a text
     sizes: tuple[int, ...] = (1, 2)  # several numbers
 
