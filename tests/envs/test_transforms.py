@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplug_core.errors import BadConfig, BadEnv, UsageError
+from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.plugins.transform import Transform, freeze
@@ -32,6 +33,7 @@ from rlplug_envs.wrappers.lives import EpisodicLife
 from rlplug_envs.wrappers.observations import NormalizeObs, NormalizeObsConfig
 from rlplug_envs.wrappers.rewards import ClipReward, ScaleReward
 from rlplug_envs.wrappers.time import TimeFeature, TimeLimit
+from tests.core.fakes import ENVS, TINY
 from tests.envs.walks import Rich, Walk, environments, play_rows, reference
 from tests.tables import for_each
 
@@ -254,7 +256,7 @@ def test_time_feature_keeps_the_mask() -> None:
 def test_evaluation_does_not_change_rewards(name: str) -> None:
     """The return of an episode that an evaluation cuts is the sum of its rewards."""
     env = SerialEnvs(Walk, 1, inexact="")
-    assert WrapperSpec.parse(name).around(env, training=False) is env
+    assert Plan.make(TINY, f"{ENVS}:Chain", {"wrap": (name,)}).for_evaluation(env) is env
 
 
 @for_each("form", FORMS)
