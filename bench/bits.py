@@ -126,7 +126,7 @@ def hash_states(runner: Any) -> dict[str, str]:
     state = runner.state_dict()
     state.pop("meter", None)
     found["state"] = digest(buffers(state))
-    how = getattr(learner, "how_gradients_came", str)()
+    how = getattr(learner, "describe_gradients", str)()
     return {**found, "how": str(how)}
 
 

@@ -26,7 +26,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.sync import turn
+from rlplug_core.loop.sync import step_and_train
 
 #: Minutes of training, env steps and mean return of each evaluation.
 Curve: TypeAlias = list[tuple[float, int, float]]
@@ -111,7 +111,7 @@ def rlplug_curve(
     start = time.perf_counter()
     runner: Any = build(plan, Clock(10**9))
     for _ in range(2):  # JAX compiles a step twice: after a reset, and after a step
-        turn(runner.actor, runner.clock, runner.meter)
+        step_and_train(runner.actor, runner.clock, runner.meter)
     compiling = time.perf_counter() - start
     test = plan.make_eval_env(episodes)
     curve: Curve = []
@@ -119,7 +119,7 @@ def rlplug_curve(
     while trained < 60 * minutes:
         start = time.perf_counter()
         while time.perf_counter() - start < min(60, 60 * minutes):
-            turn(runner.actor, runner.clock, runner.meter)
+            step_and_train(runner.actor, runner.clock, runner.meter)
         trained += time.perf_counter() - start
         runner.episodes()  # these and the metrics would be in the log of a run
         runner.metrics()

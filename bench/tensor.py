@@ -25,7 +25,7 @@ from tensor_peers import ENTROPY, EPOCHS, PARTS, RATE, ROLLOUT, rsl_ppo, skrl_pp
 from rlplug_core.clock import Clock
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.sync import turn
+from rlplug_core.loop.sync import step_and_train
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.tensors.cart_pole import CartPole
 
@@ -96,7 +96,7 @@ def rlplug_ppo(rows: int) -> Callable[[], int]:
 
     def run() -> int:
         for _ in range(ROLLOUT):
-            turn(runner.actor, runner.clock, runner.meter)
+            step_and_train(runner.actor, runner.clock, runner.meter)
         return ROLLOUT * rows
 
     return run

@@ -149,8 +149,8 @@ def loops_by(library: Literal["numpy", "numba"]) -> Iterator[None]:
 
 
 def forget_loops() -> None:
-    from rlplug_core.fast.numba_loops import has_scipy, loop_module, why_not_numba
+    from rlplug_core.fast.numba_loops import has_scipy, loop_module, numba_problem
     from rlplug_core.fast.parallel_dense import pass_loops
 
-    for cached in (why_not_numba, loop_module, has_scipy, pass_loops):
+    for cached in (numba_problem, loop_module, has_scipy, pass_loops):
         cached.cache_clear()

@@ -29,7 +29,7 @@ from rlplug_core.fast.cuda.pytree import Leaves, Packed, map_tree
 from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.learning.update_rules import SGD, Adam, AdamW, RMSProp, Torch, UpdateRule
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.sync import turn
+from rlplug_core.loop.sync import step_and_train
 from rlplug_core.types import Result
 from tests.algos.conftest import make_runner
 from tests.tables import for_each
@@ -145,8 +145,8 @@ def run_twins(algorithm: str, options: dict[str, Any], world: str = "") -> tuple
 def test_replayed_steps_equal_computed_steps(algorithm: str, options: dict[str, Any], steps: int) -> None:
     eager, graphs = run_twins(algorithm, options)
     assert count_recorded(graphs) == steps
-    assert f"; {steps or 'no'} gradient steps as CUDA graphs" in graphs.how_gradients_came()
-    assert "CUDA" not in eager.how_gradients_came()
+    assert f"; {steps or 'no'} gradient steps as CUDA graphs" in graphs.describe_gradients()
+    assert "CUDA" not in eager.describe_gradients()
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=CUDA)])
@@ -191,7 +191,7 @@ def check_resumed(algorithm: str, options: dict[str, Any]) -> None:
     other = run_until(algorithm, {"cudagraphs": True, **options}, 0)
     other.load_state_dict(copy.deepcopy(part.state_dict()))
     while other.clock.steps < whole.clock.steps:
-        turn(other.actor, other.clock, other.meter)
+        step_and_train(other.actor, other.clock, other.meter)
     assert count_recorded(whole.learner) == count_recorded(other.learner) > 0
     for name, one in whole.learner.named_parameters():
         assert torch.equal(dict(other.learner.named_parameters())[name], one), name

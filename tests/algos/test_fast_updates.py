@@ -100,12 +100,12 @@ def transitions(seed: int = 0, action_space: str = "discrete") -> Transitions:
     return Transitions(*parts)
 
 
-def plain(make_learner: Any) -> Any:
+def plain(learner: Any) -> Any:
     """Return the same learner with autograd: hooks disable the rules."""
-    for module in make_learner.modules():
+    for module in learner.modules():
         if not list(module.children()):
             module.register_forward_hook(lambda *_: None)
-    return make_learner
+    return learner
 
 
 POLICIES = [
@@ -199,13 +199,13 @@ def space(cls: Any) -> str:
     return "discrete" if cls is SACDiscrete else "box"
 
 
-def other_arguments(make_learner: Any, loss: Any, noise: Any) -> tuple[Any, ...]:
+def other_arguments(learner: Any, loss: Any, noise: Any) -> tuple[Any, ...]:
     """Return the arguments of a loss besides the batch."""
-    if isinstance(make_learner, IQL | SACDiscrete):
-        return (make_learner.config,)
-    if isinstance(make_learner, SAC | TQC):
-        return noise, make_learner.config
-    of_critics = (make_learner.config,) if isinstance(make_learner, DDPG) else (noise, make_learner.config)
+    if isinstance(learner, IQL | SACDiscrete):
+        return (learner.config,)
+    if isinstance(learner, SAC | TQC):
+        return noise, learner.config
+    of_critics = (learner.config,) if isinstance(learner, DDPG) else (noise, learner.config)
     return of_critics if loss == "critic_loss" else ()
 
 
@@ -215,25 +215,25 @@ PLACES = {"one": spaces.Discrete(5, start=2), "several": spaces.MultiDiscrete([3
 @pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
 def test_discrete_observations_use_rules(places: Any) -> None:
     config = DQNConfig(net=Net(hidden=(7, 5)), dueling=True, double=True)
-    make_learner = DQN(Spec(places, ACTIONS["discrete"], ROWS, "Any-v0"), config, Context(Seeds(3)))
+    learner = DQN(Spec(places, ACTIONS["discrete"], ROWS, "Any-v0"), config, Context(Seeds(3)))
     obs, following = (torch.from_numpy(np.stack([places.sample() for _ in range(9)])) for _ in range(2))
     batch = replace(transitions(), obs=obs, next_obs=following, share=None)
-    compare(make_learner, make_learner.q_optimizer, batch, ([None, None, None],))
+    compare(learner, learner.q_optimizer, batch, ([None, None, None],))
 
 
 def parts_of(found: Any) -> Any:
     return found if isinstance(found, tuple) else (found, {})
 
 
-def compare(make_learner: Any, optimizer: Any, batch: Any, further: Any) -> None:
-    check(make_learner, optimizer, "loss", (batch, *further, make_learner.config), rtol=1e-4, atol=1e-6)
+def compare(learner: Any, optimizer: Any, batch: Any, further: Any) -> None:
+    check(learner, optimizer, "loss", (batch, *further, learner.config), rtol=1e-4, atol=1e-6)
 
 
-def check(make_learner: Any, optimizer: Any, name: str, args: Any, **within: float) -> None:
+def check(learner: Any, optimizer: Any, name: str, args: Any, **within: float) -> None:
     """Assert that a loss and its gradient equal those of the same method on tensors."""
-    loss, metrics, *rest = parts_of(getattr(type(make_learner), name)(make_learner, *args))
-    fast, found, *error = parts_of(getattr(make_learner, name)(*args))
-    assert isinstance(fast, FastLoss), make_learner.how_gradients_came()
+    loss, metrics, *rest = parts_of(getattr(type(learner), name)(learner, *args))
+    fast, found, *error = parts_of(getattr(learner, name)(*args))
+    assert isinstance(fast, FastLoss), learner.describe_gradients()
     assert fast.item() == pytest.approx(loss.item(), rel=1e-5)
     torch.testing.assert_close(gradient_of(optimizer, fast), gradient_of(optimizer, loss), **within)
     assert found.keys() == metrics.keys()
@@ -250,8 +250,8 @@ def test_updates_equal_autograd_and_repeat_exactly(cls: Any, config: Any, action
     for learner in (fast, again, plain(slow)):
         for number in range(3):
             learner.update(rollout(action, number), Clock(100))
-    assert fast.how_gradients_came().startswith("fast")
-    assert slow.how_gradients_came() == "autograd: a module has a hook"
+    assert fast.describe_gradients().startswith("fast")
+    assert slow.describe_gradients() == "autograd: a module has a hook"
     for (name, one), two, other in zip(fast.named_parameters(), again.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=0, msg=name)
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4, msg=name)
@@ -263,8 +263,8 @@ def test_action_value_updates_equal_autograd(cls: Any, config: Any) -> None:
     for learner in (fast, again, plain(slow)):
         priorities = [torch.as_tensor(learner.update(transitions(number), Clock(100)).priority) for number in range(3)]
         assert all(isinstance(priority, torch.Tensor) for priority in priorities)
-    assert fast.how_gradients_came().startswith("fast")
-    assert slow.how_gradients_came() == "autograd: a module has a hook"
+    assert fast.describe_gradients().startswith("fast")
+    assert slow.describe_gradients() == "autograd: a module has a hook"
     for one, two, other in zip(fast.parameters(), again.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=0)
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
@@ -276,8 +276,8 @@ def check_continuous(cls: Any, config: Any) -> None:
         for number in range(4):
             found = learner.update(transitions(number, space(cls)), Clock(100, updates=number)).metrics
             assert all(np.isfinite(float(value)) for value in found.values())
-    assert fast.how_gradients_came().startswith("fast")
-    assert slow.how_gradients_came() == "autograd: a module has a hook"
+    assert fast.describe_gradients().startswith("fast")
+    assert slow.describe_gradients() == "autograd: a module has a hook"
     for (name, one), two, other in zip(fast.named_parameters(), again.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=0, msg=name)
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4, msg=name)
@@ -328,7 +328,7 @@ def test_shared_trunk_is_fast_and_equals_autograd() -> None:
 def test_learners_name_the_function_that_is_not_fast() -> None:
     learner = make_learner(PPO, "box", PPOConfig(n_steps=STEPS, batch_size=6, net=Net(activation="gelu")))
     learner.update(rollout("box"), Clock(100))
-    assert learner.how_gradients_came() == "autograd: gelu has no fast path"
+    assert learner.describe_gradients() == "autograd: gelu has no fast path"
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -345,7 +345,7 @@ def test_large_layers_use_rules_on_any_number_of_threads(threads: int, monkeypat
             learner.update(transitions(0, "box"), Clock(100))
     finally:
         torch.set_num_threads(before)
-    assert fast.how_gradients_came().startswith("fast")
+    assert fast.describe_gradients().startswith("fast")
     for one, other in zip(fast.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
@@ -406,13 +406,13 @@ def test_autograd_handles_other_uses_of_a_loss() -> None:
     assert isinstance(loss, FastLoss)
     assert loss.requires_grad
     assert loss.shape == ()
-    assert learner.how_gradients_came().startswith("fast")
+    assert learner.describe_gradients().startswith("fast")
     found = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
     plain, _ = Foreign.loss(learner, batch, learner.config)  # type: ignore[call-arg,arg-type]
     for one, other in zip(found, torch.autograd.grad(plain, parameters, allow_unused=True), strict=True):
         torch.testing.assert_close(one, other)
     assert isinstance(learner.loss(batch, learner.config)[0], torch.Tensor)
-    assert "the loss is used for more" in learner.how_gradients_came()
+    assert "the loss is used for more" in learner.describe_gradients()
     again.load_state_dict(learner.state_dict())
     assert isinstance(again.loss(batch, learner.config)[0], torch.Tensor)
 
@@ -425,7 +425,7 @@ def test_backward_fills_gradients_of_torch_optimizers() -> None:
     for parameter, other in zip(learner.adam.parameters, expected, strict=True):
         assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, other, rtol=1e-4, atol=1e-6)
-    assert learner.how_gradients_came().startswith("fast")
+    assert learner.describe_gradients().startswith("fast")
 
 
 def test_losses_that_are_kept_stay_separate() -> None:
@@ -457,7 +457,7 @@ def test_second_step_of_a_loss_uses_autograd() -> None:
         torch.testing.assert_close(gradient_of(learner.adam, each), wanted, rtol=1e-4, atol=1e-6)
     other.backward()
     torch.testing.assert_close(learner.adam.gradient, wanted, rtol=1e-4, atol=1e-6)
-    assert "the loss is used for more" in (learner.loss(batch, learner.config) and learner.how_gradients_came())
+    assert "the loss is used for more" in (learner.loss(batch, learner.config) and learner.describe_gradients())
 
 
 @for_each("action", ACTIONS)
@@ -467,7 +467,7 @@ def test_metrics_of_arrays_equal_metrics_of_tensors(action: str) -> None:
     slow._takes_arrays = False
     results = [learner.update(rollout(action), Clock(100)).metrics for learner in (fast, slow)]
     fast.update(rollout(action, 1), Clock(100))
-    assert fast.how_gradients_came().startswith("fast")
+    assert fast.describe_gradients().startswith("fast")
     assert results[0].keys() == results[1].keys() >= {"loss/kl", "loss/clip_fraction"}
     for name, value in results[0].items():
         assert float(value) == pytest.approx(float(results[1][name]), rel=1e-3, abs=1e-5), name

@@ -304,18 +304,18 @@ def test_rating_follows_elo_and_past_versions_keep_theirs() -> None:
     league.keep(weights, 0, 10)
     league.choose(weights, 0, 10)
     assert league.opponent == 0
-    league.record_result(1.0, league.facing)
+    league.record_result(1.0, league.opponent_rating)
     assert league.rating == FIRST_RATING + 8  # 16 * (1 - 0.5) for equal ratings
     league.keep(weights, 10, 10)
     expected = 1 / (1 + 10 ** ((FIRST_RATING - league.rating) / 400))
     league.opponent, before = 0, league.rating
-    league.record_result(0.0, league.facing)
+    league.record_result(0.0, league.opponent_rating)
     assert league.rating == pytest.approx(before - 16 * expected)
     assert [one["rating"] for one in league.snapshots] == [FIRST_RATING, FIRST_RATING + 8]
     league.keep(weights, 20, 10)
     assert len(league.snapshots) == 2, "the oldest gives way"
     league.opponent = None
-    league.record_result(1.0, league.facing)
+    league.record_result(1.0, league.opponent_rating)
     assert league.rating == pytest.approx(before - 16 * expected), "against itself nothing is won"
 
 

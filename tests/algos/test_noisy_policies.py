@@ -76,7 +76,7 @@ def test_ratio_is_1_before_an_update(make_learner: Callable[..., Any], name: str
     learner = make_learner(name, "Chain", **{**NOISY, "batch_size": 6, "n_epochs": 1, "learning_rate": 1e-12})
     result = learner.update(rollouts_of(learner, 1)[0], Clock(100))
     assert float(result.metrics["loss/kl"]) == pytest.approx(0, abs=1e-6)
-    assert learner.how_gradients_came() == "autograd: noise that differs between rows has no fast path"
+    assert learner.describe_gradients() == "autograd: noise that differs between rows has no fast path"
 
 
 @pytest.mark.parametrize("name", ["a2c", "impala"])

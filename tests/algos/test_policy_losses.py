@@ -335,7 +335,7 @@ def test_ppo_update_equals_the_reference_on_shuffled_minibatches(make_learner: C
         assert sorted(order) == list(range(12))
         for start in (0, 4, 8):
             picked = batch.take(torch.from_numpy(order[start : start + 4]))
-            probe.optimizers[0].minimize(reference(probe, picked), clock, age=12)
+            probe.optimizers[0].minimize(reference(probe, picked), clock, steps_ago=12)
     torch.testing.assert_close(learner.optimizers[0].flat, probe.optimizers[0].flat, rtol=1e-3, atol=1e-5)
 
 
@@ -349,7 +349,7 @@ def test_a2c_update_is_one_gradient_step_on_n_step_returns(make_learner: Callabl
     obs, action = torch.from_numpy(rollout.obs[:8, 0]), torch.from_numpy(rollout.action[:, 0])
     batch = samples(obs, action, advantage, advantage + value)
     learner.update(rollout, clock)
-    probe.optimizers[0].minimize(reference(probe, batch), clock, age=8)
+    probe.optimizers[0].minimize(reference(probe, batch), clock, steps_ago=8)
     torch.testing.assert_close(learner.optimizers[0].flat, probe.optimizers[0].flat, rtol=1e-4, atol=1e-6)
 
 

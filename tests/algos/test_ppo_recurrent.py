@@ -138,7 +138,7 @@ def test_update_equals_the_reference_on_whole_rows_in_random_order(
         learner.update(rollout, clock)
         for _ in range(2):
             chosen = probe.generator.permutation(3)[:2].tolist()
-            probe.optimizers[0].minimize(reference(probe, rollout, chosen, *found), clock, age=24)
+            probe.optimizers[0].minimize(reference(probe, rollout, chosen, *found), clock, steps_ago=24)
         torch.testing.assert_close(learner.optimizers[0].flat, probe.optimizers[0].flat, rtol=1e-3, atol=1e-5)
 
 

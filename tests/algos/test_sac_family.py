@@ -262,11 +262,11 @@ def test_policy_loss_computes_no_gradients_of_critics(
     learner, wanted = make_learner(algorithm, "Continuous", **SMALL), list[bool]()
     loss = type(learner).policy_loss
 
-    def seen(make_learner: Any, *given: Any) -> Any:
-        wanted.extend(parameter.requires_grad for parameter in make_learner.critics.parameters())
-        return loss(make_learner, *given)
+    def record_and_compute(learner: Any, *given: Any) -> Any:
+        wanted.extend(parameter.requires_grad for parameter in learner.critics.parameters())
+        return loss(learner, *given)
 
-    monkeypatch.setattr(type(learner), "policy_loss", seen)
+    monkeypatch.setattr(type(learner), "policy_loss", record_and_compute)
     clock = Clock(100, updates=5)
     learner.update(continuous(8), clock)
     assert wanted

@@ -349,7 +349,7 @@ def test_narrow_terminal_keeps_whole_numbers(
 ) -> None:
     words = ("compare", "runs", "--target", "60", "--csv", "all.csv")
     wide = rlplug(*words).out
-    monkeypatch.setattr(tables, "terminal", lambda: width)
+    monkeypatch.setattr(tables, "terminal_width", lambda: width)
     narrow = rlplug(*words).out
     assert "…" not in narrow
     assert max(len(line) for line in narrow.splitlines() if not line.startswith("note: ")) <= width

@@ -15,7 +15,7 @@ import pytest
 
 from rlplug_cli.commands.runs import KEYS, sort_runs
 from rlplug_cli.render import tables
-from rlplug_cli.render.tables import cut, facts, fit, table
+from rlplug_cli.render.tables import facts, fit, shorten, table
 from rlplug_core import load, open_run, preset
 from rlplug_core.config.numbers import figures, plain, whole
 from rlplug_core.config.parse import convert
@@ -246,7 +246,7 @@ def test_tables_fit_the_width() -> None:
     assert max(map(len, table(("RUN", "STATUS", "ABOUT"), lines, 40).splitlines())) <= 40
     assert max(map(len, table(("RUN", "STATUS", "ABOUT"), lines, 0).splitlines())) > 120  # in a pipe
     assert fit([10, 10], 30) == [10, 10]
-    assert cut("gridworld/Room-v0", 9) == "grid…m-v0"
+    assert shorten("gridworld/Room-v0", 9) == "grid…m-v0"
 
 
 def test_narrow_table_drops_columns_before_it_cuts_names() -> None:
@@ -280,7 +280,7 @@ def test_narrow_list_of_runs_keeps_numbers(
     make_run: Callable[..., RunWithJournal], rlplug: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_run("ppo-CartPole-v1-s1", total_timesteps=2_000_000).end()
-    monkeypatch.setattr(tables, "terminal", lambda: 40)
+    monkeypatch.setattr(tables, "terminal_width", lambda: 40)
     lines = rlplug("runs").out.splitlines()
     assert lines[0].split() == ["RUN", "STATUS", "SEED"]
     assert max(map(len, lines)) <= 40
@@ -290,7 +290,7 @@ def test_narrow_list_of_runs_keeps_numbers(
 def test_facts_wrap_below_their_value(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [("sees", "Box(4)"), ("algorithms", "a2c, a3c, acer, acktr, apex, appo, c51")]
     assert facts(lines, 12) == "sees        Box(4)\nalgorithms  a2c, a3c, acer, acktr, apex, appo, c51"
-    monkeypatch.setattr(tables, "terminal", lambda: 36)
+    monkeypatch.setattr(tables, "terminal_width", lambda: 36)
     assert facts(lines, 12).splitlines()[1:] == [
         "algorithms  a2c, a3c, acer, acktr,", "            apex, appo, c51",
     ]  # fmt: skip

@@ -176,7 +176,7 @@ def test_batch_size_is_within_the_limit_of_mlflow(make_run: Callable[..., Any]) 
     mirror = Mirror(run.path)
     sizes, position, ends = [], 0, 0
     while True:
-        batch, position = mirror._next(position)
+        batch, position = mirror._next_records(position)
         if not batch.cursor:
             break
         mirror.state.cursor = batch.cursor
@@ -193,13 +193,13 @@ def test_incomplete_last_line_is_sent_later(make_run: Callable[..., Any]) -> Non
     with open(run.path / "journal.jsonl", "a") as file:
         file.write('{"seq": 2, "time": 1, "kind": "metr')
     mirror = Mirror(run.path)
-    batch, position = mirror._next(0)
+    batch, position = mirror._next_records(0)
     assert batch.cursor == 1
     mirror.state.cursor = 1
-    assert mirror._next(position) == (Batch(), position)
+    assert mirror._next_records(position) == (Batch(), position)
     with open(run.path / "journal.jsonl", "a") as file:
         file.write('ics", "step": 3, "data": {"x": 1.0}}\n')
-    assert mirror._next(position)[0].metrics == [("x", 1.0, 3, 1)]
+    assert mirror._next_records(position)[0].metrics == [("x", 1.0, 3, 1)]
     mirror.close()
 
 

@@ -35,8 +35,8 @@ from rlplug_core.loop.device_memory import _needs, device_memory
 from rlplug_core.loop.env_timing import choose_env_workers
 from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.sync import step_and_train
 from rlplug_core.loop.sync import train as update
-from rlplug_core.loop.sync import turn
 from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins import preset_values
 from rlplug_core.plugins.tensor_world import TensorWorld
@@ -202,7 +202,7 @@ def train_updates(algorithm: str, env: Callable[..., object], count: int, **opti
     if isinstance(trainer.actor.buffer, DeviceReplay):
         trainer.actor.buffer.draws = SameIntegers(trainer.actor.buffer.generator)
     while trainer.clock.updates < count:
-        turn(trainer.actor, trainer.clock, trainer.meter)
+        step_and_train(trainer.actor, trainer.clock, trainer.meter)
     return trainer
 
 
@@ -341,7 +341,7 @@ def test_signals_of_tensors_are_checked() -> None:
 def test_rollout_never_waits_for_the_device(algorithm: str, options: dict[str, Any]) -> None:
     trainer = train_updates(algorithm, tensor_costs, 2, **options)
     while trainer.actor.buffer.position:
-        turn(trainer.actor, trainer.clock, trainer.meter)
+        step_and_train(trainer.actor, trainer.clock, trainer.meter)
     with HostReads() as reads:
         for _ in range(options["n_steps"]):
             trainer.actor.buffer.add(trainer.actor.step())
@@ -359,7 +359,7 @@ def test_cuda_sees_no_synchronization_in_a_rollout(algorithm: str) -> None:
     """Like the test above with CUDA's own check, which raises if a call waits for the device."""
     trainer = runner(algorithm, tensor_costs, device="cuda", **PPO)
     while trainer.clock.updates < 2 or trainer.actor.buffer.position:
-        turn(trainer.actor, trainer.clock, trainer.meter)
+        step_and_train(trainer.actor, trainer.clock, trainer.meter)
     torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(PPO["n_steps"] - 1):
@@ -410,10 +410,10 @@ def _count_reads(algorithm: str) -> tuple[Any, Counter[str]]:
         **{name: value for name, value in small.items() if name in names},
     )
     while not trainer.clock.updates:
-        turn(trainer.actor, trainer.clock, trainer.meter)
+        step_and_train(trainer.actor, trainer.clock, trainer.meter)
     with HostReads() as reads:
         while trainer.clock.updates < 4:
-            turn(trainer.actor, trainer.clock, trainer.meter)
+            step_and_train(trainer.actor, trainer.clock, trainer.meter)
     with HostReads() as acting:
         for _ in range(8):
             trainer.actor.step()
@@ -616,13 +616,13 @@ RESUMED = [
 def test_saved_run_continues_exactly(algorithm: str, name: str, options: dict[str, Any], tmp_path: Path) -> None:
     original = runner(algorithm, f"tensor/{name}", **options)
     for _ in range(20):
-        turn(original.actor, original.clock, original.meter)
+        step_and_train(original.actor, original.clock, original.meter)
     Checkpoints(tmp_path).save("step", original.clock.steps, original.state_dict(), {})
     resumed = runner(algorithm, f"tensor/{name}", **options)
     resumed.load_state_dict(Checkpoints(tmp_path).load(("step",))[1])
     for each in (original, resumed):
         for _ in range(20):
-            turn(each.actor, each.clock, each.meter)
+            step_and_train(each.actor, each.clock, each.meter)
     pairs = zip(original.learner.parameters(), resumed.learner.parameters(), strict=True)
     assert all(torch.equal(expected, found) for expected, found in pairs)
     assert str(original.actor.take_episodes()) == str(resumed.actor.take_episodes())

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from rlplug_cli.commands.ui import newest
+from rlplug_cli.commands.ui import newest_experiment
 from tests.cli.planted import environment, plant, ran
 from tests.waiting import PATIENCE
 
@@ -122,11 +122,11 @@ def assert_cookie(port: int) -> None:
 def assert_newest_is_linked(port: int, with_store: str) -> None:
     from mlflow import MlflowClient
 
-    assert newest(port, KEY) == ""
+    assert newest_experiment(port, KEY) == ""
     experiment = MlflowClient(with_store).create_experiment("CartPole-v1")
-    assert newest(port, KEY) == f"http://127.0.0.1:{port}/rlplug/runs/{experiment}?token={KEY}"
+    assert newest_experiment(port, KEY) == f"http://127.0.0.1:{port}/rlplug/runs/{experiment}?token={KEY}"
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-    with opener.open(newest(port, KEY), timeout=PATIENCE) as answer:
+    with opener.open(newest_experiment(port, KEY), timeout=PATIENCE) as answer:
         assert answer.url == f"http://127.0.0.1:{port}/rlplug/runs/{experiment}"
         assert answer.headers["content-type"].startswith("text/html")
         assert f"/#/experiments/{experiment}/runs?orderByKey=metrics.%60final" in answer.read().decode()

@@ -192,9 +192,9 @@ def test_contact_sheet_has_the_best_episode_above_the_worst(tmp_path: Path) -> N
 def test_strip_covers_episodes_of_any_length(length: int) -> None:
     strip = Strip()
     for number in range(length):
-        if strip.wants():
+        if strip.needs_frame():
             strip.keep(np.full((4, 4, 3), min(number, 255), np.uint8))
-        strip.pass_by()
+        strip.skip_frame()
     row = [int(frame.max()) for frame in strip.row()]
     assert len(row) == min(ACROSS, length)
     assert row[0] == 0

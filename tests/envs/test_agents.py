@@ -115,7 +115,7 @@ def test_parallel_and_turn_forms_give_the_same_transitions(cut: bool) -> None:
 def test_spec_and_wrappers_keep_turns() -> None:
     for make, turns in ((lambda: Turns(in_turns()), True), (lambda: Parallel(Dilemma()), False)):
         env = Agents(make, 1, "d")
-        assert (env.spec.turns, env._turn() is not None) == (turns, turns)
+        assert (env.spec.turns, env._acting_agents() is not None) == (turns, turns)
         assert wrap_env(env, [WrapperSpec.parse("flatten"), WrapperSpec.parse("frame-stack")]).spec.turns == turns
 
 
@@ -126,7 +126,7 @@ def test_waiting_agent_keeps_its_action() -> None:
     actor.reset(0)
     turns = []
     for _ in range(20):
-        turn = env._turn()
+        turn = env._acting_agents()
         step = actor.step()
         assert turn is not None
         turns.append((np.flatnonzero(turn).tolist(), [float(call) for call in step.extras["calls"][step.valid]]))

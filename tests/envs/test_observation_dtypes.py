@@ -279,12 +279,12 @@ def test_large_finite_values_are_accepted_without_warnings(make: Any) -> None:
 def test_detects_infinity_after_large_values() -> None:
     obs = np.full((2, 2), 1e30, np.float32)
     watch = Watch(FLOATS, obs, "Large")
-    assert watch.suspects()
+    assert watch.has_suspects()
     watch.examine([1, 2])
-    assert not watch.suspects()
+    assert not watch.has_suspects()
     obs[:] = 1
     obs[1, 0] = np.inf
-    assert watch.suspects()
+    assert watch.has_suspects()
     with pytest.raises(
         BadEnv, match=r"^Large, environment 1, step 2 of its episode: an observation is infinite \(inf\)"
     ):
@@ -297,9 +297,9 @@ def test_detects_infinity_after_values_out_of_bounds() -> None:
     watch = Watch(box, obs, "Far out")
     obs[0, 0] = 1000
     watch.examine([1])
-    assert not watch.suspects()
+    assert not watch.has_suspects()
     obs[0, 0] = np.inf
-    assert watch.suspects()
+    assert watch.has_suspects()
 
 
 @every

@@ -135,14 +135,14 @@ def test_package_that_does_not_fit_mujoco_raises(spec: EnvSpec, package: str) ->
         pytest.raises(
             MissingPackage, match=r"does not run with MuJoCo \d+\.\d+\.\d+ \(AssertionError: flat\)"
         ) as caught,
-        mujoco.fitting(spec),
+        mujoco.make_unversioned(spec),
     ):
         raise AssertionError("flat")
     assert str(caught.value).endswith(f"python -m pip install '{package}'")
 
 
 def test_errors_of_another_package_stay_unchanged() -> None:
-    with pytest.raises(AssertionError), mujoco.fitting(EnvSpec("Any-v0", "any:Any")):
+    with pytest.raises(AssertionError), mujoco.make_unversioned(EnvSpec("Any-v0", "any:Any")):
         raise AssertionError
 
 

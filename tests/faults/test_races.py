@@ -63,7 +63,7 @@ def save_image(run: Path) -> None:
 def save_source(run: Path) -> None:
     (run.parent / "own.py").write_text("class Own: ...")
     config = {"algorithm": "a2c", "env": f"{run.parent / 'own.py'}:Own", "options": {}}
-    sources.keep(run, config)
+    sources.copy_sources(run, config)
 
 
 def export(run: Path) -> None:

@@ -26,7 +26,7 @@ def runs(
     """Complete names of runs, including `SWEEP/RUN`; a word that looks like a path is completed as a path."""
     if incomplete.startswith((*PATH, f"{OUT}/")):
         return [CompletionItem(incomplete, type="dir")]
-    return _beginning(run_names(), incomplete)
+    return _complete_names(run_names(), incomplete)
 
 
 def run_names() -> list[str]:
@@ -57,7 +57,7 @@ def checkpoints(
     folder = next((place for place in places if place.is_dir()), None)
     if folder is not None:
         kept = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    return _beginning([*KINDS, *kept], incomplete)
+    return _complete_names([*KINDS, *kept], incomplete)
 
 
 def environments(
@@ -107,7 +107,7 @@ def _in_list(ids: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 def assignments(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     """Complete `NAME=` of every option."""
-    return _beginning([f"{name}=" for name in names], incomplete.replace("-", "_"))
+    return _complete_names([f"{name}=" for name in names], incomplete.replace("-", "_"))
 
 
 def _names(file: str) -> list[str]:
@@ -119,5 +119,8 @@ def _names(file: str) -> list[str]:
     )
 
 
-def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+def _complete_names(
+    names: Iterable[str],
+    incomplete: str,
+) -> list[CompletionItem]:
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]

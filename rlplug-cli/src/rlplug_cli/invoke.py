@@ -34,7 +34,7 @@ def run_command(arguments: list[str], whole_process: bool) -> int:
         if sys.stderr is not stderr:
             return _close_stdout()  # click changes the streams if the reader is gone
         called = f"an environment or a plugin called sys.exit({error.code!r})"
-        return _say(f"{_subject(words)}: {called}", 1)
+        return _print_error(f"{_subject(words)}: {called}", 1)
     except BaseException as error:  # noqa: BLE001 - plugins may raise anything
         return _report(error, words, traceback)
 
@@ -64,19 +64,19 @@ def _report(error: BaseException, words: list[str], traceback: bool) -> int:
     import click
 
     if isinstance(error, click.ClickException):
-        return _say(_sentence(error), error.exit_code)
+        return _print_error(_sentence(error), error.exit_code)
     if isinstance(error, Stopped):
-        return _say(str(error), error.exit_code)
+        return _print_error(str(error), error.exit_code)
     if isinstance(error, KeyboardInterrupt | click.Abort):
         if isinstance(error.__cause__, Stopped):  # click turns every KeyboardInterrupt into its own
-            return _say(str(error.__cause__), error.__cause__.exit_code)
-        return _say("stopped", 130)
+            return _print_error(str(error.__cause__), error.__cause__.exit_code)
+        return _print_error("stopped", 130)
     if isinstance(error, BrokenPipeError):
         return _close_stdout()
     if traceback:
         raise error
     if isinstance(error, RlplugError):
-        return _say(str(error), error.exit_code)
+        return _print_error(str(error), error.exit_code)
     return _report_unexpected(words, error)
 
 
@@ -84,13 +84,15 @@ def _make_streams_safe(trains: bool) -> None:
     """Let both streams write every character, stderr never fail, nor stdout if it is closed or the command trains."""
     from rlplug_core.loop import safe_stream, take_any_character
 
-    def existing(stream: TextIO | None) -> TextIO:  # None after `>&-`
+    def stream_or_devnull(stream: TextIO | None) -> TextIO:  # None after `>&-`
         return stream or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
     for stream in (sys.stdout, sys.stderr):
         take_any_character(stream)
-    sys.stderr = safe_stream(existing(sys.stderr))
-    sys.stdout = safe_stream(existing(sys.stdout)) if trains else existing(sys.stdout)
+    sys.stderr = safe_stream(stream_or_devnull(sys.stderr))
+    sys.stdout = (
+        safe_stream(stream_or_devnull(sys.stdout)) if trains else stream_or_devnull(sys.stdout)
+    )
 
 
 def _close_stdout() -> int:
@@ -112,12 +114,12 @@ def _report_unexpected(words: list[str], error: BaseException) -> int:
     from rlplug_core.config import describe, explain_import, place_of
 
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return _say(
+        return _print_error(
             f"'{str(error.filename)[:40]}…' is too long for a path; name an existing file or run",
             2,
         )
-    said = f"{describe(error)}{place_of(error)}{_remedy(error)}{explain_import(error)}"
-    return _say(f"{_subject(words)}: {plain(said, 1000)} (--traceback shows where)", 1)
+    message = f"{describe(error)}{place_of(error)}{_remedy(error)}{explain_import(error)}"
+    return _print_error(f"{_subject(words)}: {plain(message, 1000)} (--traceback shows where)", 1)
 
 
 def take_global_options(words: list[str]) -> tuple[list[str], bool]:
@@ -163,15 +165,15 @@ def _sentence(error: object) -> str:
     import click
 
     assert isinstance(error, click.ClickException)
-    said = " ".join(error.format_message().split()).rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
     return (
-        f"{said[:1].lower()}{said[1:]} ('{context.command_path} --help' shows all)"
+        f"{message[:1].lower()}{message[1:]} ('{context.command_path} --help' shows all)"
         if context
-        else said
+        else message
     )
 
 
-def _say(sentence: str, code: int) -> int:
+def _print_error(sentence: str, code: int) -> int:
     print(f"rlplug: {plain(sentence, LONGEST)}", file=sys.stderr)
     return code

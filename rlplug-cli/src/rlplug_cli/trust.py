@@ -24,13 +24,13 @@ def confirm_trust(run: Path, trust: bool) -> bool:
     """Return whether it may run: by the option, or by the user's answer on a terminal; core refuses the rest."""
     if trust or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return trust
-    from rlplug_core.runs import RunDirectory, doubts
+    from rlplug_core.runs import RunDirectory, code_without_seal
 
     directory = RunDirectory.open(run)
     # An export contains no code; its environment may be code, which the option trusts.
     if directory.is_export:
         return trust
-    unknown_code = doubts(run, directory.config)
+    unknown_code = code_without_seal(run, directory.config)
     return bool(unknown_code) and click.confirm(
         f"this would execute {' and '.join(unknown_code)}; continue?", err=True
     )

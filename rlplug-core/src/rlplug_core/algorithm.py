@@ -133,17 +133,17 @@ class Algorithm(nn.Module, Generic[B]):
 
     def build(self) -> None:
         """Make networks, then optimizers; called once, with the seed for initial weights set."""
-        raise self._lacking("build(self)")
+        raise self._missing_method("build(self)")
 
     def agent(self, rank: int = 0, ranks: int = 1) -> Agent:
         """Return an agent that acts with the networks; called for each actor, for evaluations and for exports."""
-        raise self._lacking("agent(self, rank=0, ranks=1)")
+        raise self._missing_method("agent(self, rank=0, ranks=1)")
 
     def buffer(self) -> Buffer[B]:
         """Return the buffer that takes steps and gives the batches of `learn`."""
-        raise self._lacking("buffer(self)")
+        raise self._missing_method("buffer(self)")
 
-    def _lacking(self, method: str) -> PluginError:
+    def _missing_method(self, method: str) -> PluginError:
         return PluginError(
             f"{type(self).__name__} has no {method}, which every algorithm needs; write one"
         )
@@ -156,7 +156,7 @@ class Algorithm(nn.Module, Generic[B]):
             now: the config, with the current value of every option that follows a schedule.
             clock: env steps, updates and progress.
         """
-        raise self._lacking("learn(self, batch, now, clock)")
+        raise self._missing_method("learn(self, batch, now, clock)")
 
     def update(self, batch: B, clock: Clock) -> Result:
         """Call `learn` with one batch, then update running statistics with it; runners call it."""
@@ -233,7 +233,7 @@ class Algorithm(nn.Module, Generic[B]):
         options = getattr(self.config, "optimizer_kwargs", OptimizerOptions())
         return None if name is None else options.rule(name, **defaults)
 
-    def how_gradients_came(self) -> str:
+    def describe_gradients(self) -> str:
         """Return how the gradient of each loss was computed and why, and the number of CUDA graphs."""
         ways = dict.fromkeys(self._losses.paths.values())
         if len(ways) > 1:
@@ -241,6 +241,8 @@ class Algorithm(nn.Module, Generic[B]):
         graphs = self._recorded_steps
         recorded = "" if graphs is None else f"{graphs.count or 'no'} gradient steps as CUDA graphs"
         return "; ".join(filter(None, (*ways, recorded)))
+
+    how_gradients_came = describe_gradients  # the former name, for one version
 
     def schedule(self, name: str, anneal: bool = False) -> Schedule:
         """Return the option `name` (dotted if nested) as a function of progress.

@@ -68,7 +68,7 @@ class Batch:
         weight = gathered.weight.view(count, size)
         counts = weight / (weight > 0).sum(1, keepdim=True).clamp_(min=1)
         names = NAMES.get(type(self)) or field_names(self)
-        columns = [_in_parts(getattr(gathered, name), count, size) for name in names]
+        columns = [_split_tree(getattr(gathered, name), count, size) for name in names]
         for share, *parts in zip(counts.unbind(), *columns, strict=True):
             yield type(self)(share=share, **dict(zip(names, parts, strict=True)))
 
@@ -77,7 +77,7 @@ class Batch:
         """Yield the rows in order, `size` at a time, as views; `share` [size] is each row's factor in a mean."""
         count = len(self.weight) // size
         names = NAMES.get(type(self)) or field_names(self)
-        columns = [_in_parts(getattr(self, name), count, size) for name in names]
+        columns = [_split_tree(getattr(self, name), count, size) for name in names]
         for parts in zip(*columns, strict=True):
             yield type(self)(share=share, **dict(zip(names, parts, strict=True)))
 
@@ -93,10 +93,10 @@ class Batch:
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
 
-def _in_parts(tree: Obs, count: int, size: int) -> Iterable[Obs]:
+def _split_tree(tree: Obs, count: int, size: int) -> Iterable[Obs]:
     """Return `count` parts of nested dictionaries, `size` rows each, as views."""
     if isinstance(tree, dict):
-        columns = [_in_parts(each, count, size) for each in tree.values()]
+        columns = [_split_tree(each, count, size) for each in tree.values()]
         if not tree:
             return ({} for _ in range(count))
         return (dict(zip(tree, parts, strict=True)) for parts in zip(*columns, strict=True))

@@ -83,7 +83,7 @@ class Clock:
 
 
 class PartClock(Clock):
-    """The run's time for a learner that sees a `share` of the env steps; the age of a batch counts only these."""
+    """The run's time for a learner that sees a `share` of the env steps; `progress_before` counts only these."""
 
     __slots__ = ("share",)
 

@@ -29,7 +29,7 @@ def conflicts(name: str) -> Iterator[str]:
     """Yield a sentence for each package with a version that `name`, or one of its requirements, does not accept."""
     from packaging.requirements import InvalidRequirement, Requirement  # 15 ms, and rarely needed
 
-    waiting, seen = [name], {name}
+    waiting, visited = [name], {name}
     while waiting:
         needing = _distribution(waiting.pop())
         for line in (needing.requires if needing else None) or ():
@@ -47,14 +47,14 @@ def conflicts(name: str) -> Iterator[str]:
                     str(needed.specifier),
                     found.version,
                 )
-            if needed.name not in seen:
-                seen.add(needed.name)
+            if needed.name not in visited:
+                visited.add(needed.name)
                 waiting.append(needed.name)
 
 
 def _sentence(needing: str, name: str, wanted: str, version: str) -> str:
     """Return the required version, the installed one, the other package that asks for it, and the remedy."""
-    others = [one for one in _pinning(name, version) if one != needing]
+    others = [one for one in _packages_that_pin(name, version) if one != needing]
     pulled = f", which {' and '.join(others)} asked for" if others else ""
     return (
         f"{needing} needs {name}{wanted}, and {version} is installed{pulled}: "
@@ -62,7 +62,7 @@ def _sentence(needing: str, name: str, wanted: str, version: str) -> str:
     )
 
 
-def _pinning(name: str, version: str) -> Iterator[str]:
+def _packages_that_pin(name: str, version: str) -> Iterator[str]:
     """Yield installed distributions that accept this version of a package and refuse newer ones."""
     from importlib.metadata import distributions
 

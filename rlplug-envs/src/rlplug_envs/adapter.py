@@ -84,21 +84,21 @@ class Adapter:
         limit = entry_limit(venv)
         self.action_space = venv.single_action_space
         self.spec = Spec(self._view.obs, self._view.action, rows, id, inexact=inexact, limit=limit)
-        self._writer = ObservationWriter(self._view, self.spec, self._when)
+        self._writer = ObservationWriter(self._view, self.spec, self._describe_step)
         self._maskless = not masked(self._view.obs)
         self._verified = False
         self._limit: float = inf
         self._allocate(rows)
-        self._begin(np.zeros(rows, np.int64), np.zeros(rows), self._never)
+        self._begin(np.zeros(rows, np.int64), np.zeros(rows), self._false)
 
     def _allocate(self, rows: int) -> None:
         """Make the arrays of rows, before the first reset."""
         self._info: dict[str, Any] = {}  # of the last step
         #: None before the first reset, so that `step` refuses every action.
         self._action_shape: tuple[int, ...] | None = None
-        self._never = np.zeros(rows, np.bool_)
-        self._always = np.ones(rows, np.bool_)
-        self._now, self._next = two_sets(self.spec, self._never, self._always)
+        self._false = np.zeros(rows, np.bool_)
+        self._true = np.ones(rows, np.bool_)
+        self._now, self._next = two_sets(self.spec, self._false, self._true)
 
     def first_info(self) -> dict[str, Any]:
         """Return the `info` of a reset, which shows whether the environment has action masks."""
@@ -122,16 +122,16 @@ class Adapter:
     def _begin(self, lengths: Array, totals: Array, resetting: Array) -> None:
         """Set the lengths and returns of running episodes, and the rows that a NEXT_STEP environment resets next."""
         self._time = 0
-        self._begun = -lengths
-        self._deadline = self._begun.min() + self._limit
+        self._starts = -lengths
+        self._deadline = self._starts.min() + self._limit
         self._totals = totals
         self._resetting = resetting
-        self._loud = bool(resetting.any())
+        self._has_resets = bool(resetting.any())
 
     def reset(self, seed: int) -> Timestep:
         """Reset every environment, with a seed for each if the vector environment takes several seeds."""
         num_envs = self.spec.num_envs
-        never = self._never
+        never = self._false
         self._begin(np.zeros(num_envs, np.int64), np.zeros(num_envs), never)
         self._action_shape = self._view.action_shape(num_envs)
         self._now, self._next = self._next, self._now
@@ -144,8 +144,8 @@ class Adapter:
         value, info = self.venv.reset(seed=seeds)
         self._check_info(info, "reset")
         self._writer.write(obs, value, info, never)
-        self._look(watch)
-        return Timestep.opening(obs, reward, self._always, never)
+        self._check_obs(watch)
+        return Timestep.opening(obs, reward, self._true, never)
 
     def step(self, action: Array) -> Timestep:
         """Step every environment with its action [N, ...]."""
@@ -161,15 +161,15 @@ class Adapter:
             self._check_info(info, "step")
         gain = self._finite_rewards(gain, terminated, truncated)
         ended = np.logical_or(terminated, truncated)
-        loud = self._loud or bool(np.count_nonzero(ended))
-        self._writer.write(obs, value, info, ended | self._resetting if loud else self._never)
+        event = self._has_resets or bool(np.count_nonzero(ended))
+        self._writer.write(obs, value, info, ended | self._resetting if event else self._false)
         reward[:] = gain
         self._totals += gain
-        self._look(watch)
-        if not loud and self._time < self._deadline:
+        self._check_obs(watch)
+        if not event and self._time < self._deadline:
             return quiet
         now = self._finish(obs, reward, np.asarray(terminated, np.bool_), ended, info)
-        self._look(watch)  # at the observations after the adapter's own resets
+        self._check_obs(watch)  # at the observations after the adapter's own resets
         return now
 
     def _finite_rewards(
@@ -179,27 +179,27 @@ class Adapter:
         truncated: Any,
     ) -> Array:
         """Return the rewards [N]; raise BadEnv if the results of a step are not arrays of usual numbers."""
-        usual = are_usual(self._never, gain, terminated, truncated)
+        usual = are_usual(self._false, gain, terminated, truncated)
         if usual and np.vdot(gain, gain) <= SQUARES:  # float32 would make larger numbers infinite
             return gain
-        check_results(self.spec.id, self._time - self._begun, gain, terminated, truncated)
-        check_rewards(self._when, np.asarray(gain))
+        check_results(self.spec.id, self._time - self._starts, gain, terminated, truncated)
+        check_rewards(self._describe_step, np.asarray(gain))
         return np.asarray(gain, np.float64)
 
-    def _look(self, watch: Watch) -> None:
+    def _check_obs(self, watch: Watch) -> None:
         """Raise BadEnv for NaN, infinite and invalid observations; warn of values far outside their bounds."""
-        if watch.suspects():
-            watch.examine(self._time - self._begun)
+        if watch.has_suspects():
+            watch.examine(self._time - self._starts)
 
     def _check_info(self, info: Any, method: str) -> None:
         """Raise BadEnv if info is not a dictionary, or has a mask that the first reset did not have."""
         check_info(self.spec.id, info, method)
         if self._maskless and MASK in info:
-            rows = np.flatnonzero(info.get(f"_{MASK}", self._always))
-            check_late_mask(self._when(int(rows[0]) if len(rows) else 0), info)
+            rows = np.flatnonzero(info.get(f"_{MASK}", self._true))
+            check_late_mask(self._describe_step(int(rows[0]) if len(rows) else 0), info)
 
-    def _when(self, row: int) -> str:
-        return f"{self.spec.id}, environment {row}, step {self._time - self._begun[row]} of its episode"
+    def _describe_step(self, row: int) -> str:
+        return f"{self.spec.id}, environment {row}, step {self._time - self._starts[row]} of its episode"
 
     def limit(self, steps: int) -> None:
         """Truncate episodes after `steps` steps, if no shorter limit is set; called before the first reset.
@@ -207,17 +207,17 @@ class Adapter:
         This needs masked resets in every mode. An environment that ignores the mask is refused at the first one.
         """
         self._limit = min(self._limit, steps)
-        self._deadline = self._begun.min() + self._limit
+        self._deadline = self._starts.min() + self._limit
 
     def info(self, key: str) -> list[object]:
         """Return the value of `key` in the last step's `info` for each environment; None if it is absent.
 
         For an episode that ended it is the `info` of its last step, also if the row has been reset since.
         """
-        values = value_of_rows(self._info, key, self._always)
+        values = value_of_rows(self._info, key, self._true)
         if "final_info" in self._info:
-            last = value_of_rows(self._info["final_info"], key, self._always)
-            reset = self._info.get("_final_info", self._always)
+            last = value_of_rows(self._info["final_info"], key, self._true)
+            reset = self._info.get("_final_info", self._true)
             values = [
                 final if was_reset else value
                 for value, final, was_reset in zip(values, last, reset, strict=True)
@@ -236,11 +236,11 @@ class Adapter:
         """Convert actions [N, ...] of our interface to those of the environment."""
         return self._view.translate(action)
 
-    def _due(self, over: Array) -> Array:
+    def _rows_at_limit(self, over: Array) -> Array:
         """Return the mask of the rows at the step limit, except those in the mask `over`."""
         if self._time < self._deadline:
-            return self._never
-        return (self._time - self._begun >= self._limit) & ~over
+            return self._false
+        return (self._time - self._starts >= self._limit) & ~over
 
     def _next_step(
         self,
@@ -253,12 +253,12 @@ class Adapter:
         """Return the Timestep; rows that ended in the last call were reset in this one and have no transition."""
         opened = self._resetting
         valid = ~self._resetting
-        reward[opened], self._totals[opened], self._begun[opened] = 0, 0, self._time
+        reward[opened], self._totals[opened], self._starts[opened] = 0, 0, self._time
         ended = ended & valid
-        due = self._due(ended)
+        due = self._rows_at_limit(ended)
         final = self._restart(obs, due)
         self._resetting = ended
-        self._loud = bool(ended.any())
+        self._has_resets = bool(ended.any())
         return self._timestep(
             obs,
             final,
@@ -278,13 +278,13 @@ class Adapter:
         info: object,
     ) -> Timestep:
         """Return the Timestep; rows that ended are reset already, and `info` has their final observations."""
-        due = self._due(ended)
+        due = self._rows_at_limit(ended)
         final = self._restart(obs, due) if due.any() else tree_map(np.copy, obs)
         over = ended | due
         if ended.any():
             self._writer.write_successors(final, ended, info)
         return self._timestep(
-            obs, final, reward, terminated=terminated, ended=over, is_first=over, valid=self._always
+            obs, final, reward, terminated=terminated, ended=over, is_first=over, valid=self._true
         )
 
     def _reset_by_hand(
@@ -296,10 +296,10 @@ class Adapter:
         info: object,
     ) -> Timestep:
         """Reset the rows that ended, and return the Timestep."""
-        over = ended | self._due(ended)
+        over = ended | self._rows_at_limit(ended)
         final = self._restart(obs, over)
         return self._timestep(
-            obs, final, reward, terminated=terminated, ended=over, is_first=over, valid=self._always
+            obs, final, reward, terminated=terminated, ended=over, is_first=over, valid=self._true
         )
 
     def _restart(self, obs: Obs, rows: Array) -> Obs:
@@ -310,7 +310,7 @@ class Adapter:
         # A new dictionary and a copy of the mask: Gymnasium changes the first, and an environment may keep both.
         value, info = self.venv.reset(options={"reset_mask": rows.copy()})
         self._check_info(info, "reset")
-        self._writer.write(obs, value, info, self._always)
+        self._writer.write(obs, value, info, self._true)
         if not self._verified and not rows.all():
             body = self._view.body
             check_masked_reset(self.spec.id, body(before), body(obs), ~rows)
@@ -333,8 +333,8 @@ class Adapter:
         time = self._time
         rows = np.flatnonzero(ended)
         episodes = self._episodes(rows) if len(rows) else []
-        self._totals[rows], self._begun[rows] = 0, time
-        self._deadline = self._begun.min() + self._limit
+        self._totals[rows], self._starts[rows] = 0, time
+        self._deadline = self._starts.min() + self._limit
         if episodes:
             check_last(final_obs, self.spec.id)
         return Timestep(
@@ -356,14 +356,14 @@ class Adapter:
         infos = of_rows(self._info, rows, count)
         if "final_info" in self._info:
             # In SAME_STEP mode a row has been reset, and its last `info` is in "final_info".
-            was_reset = self._info.get("_final_info", self._always)[rows].tolist()
+            was_reset = self._info.get("_final_info", self._true)[rows].tolist()
             last = of_rows(self._info["final_info"], rows, count)
             infos = [
                 old if reset else new
                 for old, new, reset in zip(last, infos, was_reset, strict=True)
             ]
         totals = self._totals[rows].tolist()
-        lengths = (self._time - self._begun[rows]).tolist()
+        lengths = (self._time - self._starts[rows]).tolist()
         columns = zip(rows.tolist(), totals, lengths, infos, strict=True)
         return [
             Episode(row, total, length, success(info), numbers(info))
@@ -377,7 +377,7 @@ class Adapter:
             return state
         return {
             **state,
-            "lengths": self._time - self._begun,
+            "lengths": self._time - self._starts,
             "totals": self._totals.copy(),
             "resetting": self._resetting.copy(),
         }

@@ -13,13 +13,13 @@ import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv
-from rlplug_core.nets.actions import one_of
+from rlplug_core.nets.actions import row_of
 from rlplug_core.protocols import Show
 from rlplug_core.types import MASK, Array, Episode, Obs, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture.decoder import restore
 from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.games import Game, Info, Parallel, Seen, World, kinds_of, spaces_of
-from rlplug_envs.observation_dtypes import LARGEST, LEAST, unusable
+from rlplug_envs.observation_dtypes import LARGEST, LEAST, bad_float_message
 from rlplug_envs.rows import capture_rows, check_last, check_state, frame_rate, refusal, row_seed
 from rlplug_envs.shown import numbers, picture, success
 from rlplug_envs.spaces import View, allocate, masked, put
@@ -77,7 +77,7 @@ class Agents:
 
     def _allocate(self, rows: int) -> None:
         """Make the arrays of rows, before the first reset."""
-        self._obs = self._unseen()
+        self._obs = self._blank_obs()
         self._first = np.ones(rows, np.bool_)
         self._over = np.zeros(rows, np.bool_)
         self._totals = np.zeros(rows)
@@ -88,14 +88,14 @@ class Agents:
     def reset(self, seed: int) -> Timestep:
         """Start every world from its own seed, derived from `seed`. No row holds a transition yet."""
         self._ready = True
-        self._obs = self._unseen()
+        self._obs = self._blank_obs()
         for number, game in enumerate(self._games):
             self._open(number, game.reset(row_seed(seed, number)))
         never = np.zeros(len(self.agents), np.bool_)
         reward = np.zeros(len(self.agents), np.float32)
         obs = self._obs
         first = self._first.copy()
-        return Timestep.opening(obs, reward, first, never, self._turn())
+        return Timestep.opening(obs, reward, first, never, self._acting_agents())
 
     def step(self, action: Array) -> Timestep:
         """Step every world with the actions [N, ...] of the agents in turn; reset worlds without agents."""
@@ -112,7 +112,7 @@ class Agents:
         if finished:
             self._finish(now, finished, episodes)
         now.is_first = self._first.copy()
-        now.turn = self._turn()
+        now.turn = self._acting_agents()
         now.count = int(now.valid.sum())
         now.ended = bool((now.terminated | now.truncated).any())
         return now
@@ -145,23 +145,23 @@ class Agents:
         rows = self._rows[number]
         actions = {}
         for agent in game.turn:
-            own = one_of(self._own(choices, agent), rows[agent])
+            own = row_of(self._part_of_agent(choices, agent), rows[agent])
             # Environments expect a number of Python's.
             actions[agent] = own.item() if isinstance(own, np.generic) else own
         for agent, one in game.step(actions).items():
-            self._take(now, rows[agent], one, episodes)
-        self._see(number, False)
+            self._store_news(now, rows[agent], one, episodes)
+        self._show_frame(number, False)
 
-    def _unseen(self) -> Obs:
+    def _blank_obs(self) -> Obs:
         """Return the observations of rows before their first one; every action is allowed."""
         obs = allocate(self._view.obs, len(self.agents))
         for agent in set(self.agents):
-            own = self._own(obs, agent)
+            own = self._part_of_agent(obs, agent)
             if isinstance(own, dict) and MASK in own:
                 own[MASK][:] = 1
         return obs
 
-    def _take(
+    def _store_news(
         self,
         now: Timestep,
         row: int,
@@ -171,7 +171,7 @@ class Agents:
         """Store the news of an agent, and its episode if it ended."""
         if one.reward.__class__ not in NUMBERS or not LEAST <= one.reward <= LARGEST:
             one.reward = check_reward(
-                self._when(row, one), one.reward, one.terminated, one.truncated
+                self._describe_step(row, one), one.reward, one.terminated, one.truncated
             )
         if one.opens and self._over[row]:  # the agent returns and starts a new episode
             self._over[row], self._totals[row], self._lengths[row] = False, 0.0, 0
@@ -187,7 +187,7 @@ class Agents:
         if ends and not self._over[row]:
             episodes.append(self._episode(row, one.info))
 
-    def _when(self, row: int, one: Seen) -> str:
+    def _describe_step(self, row: int, one: Seen) -> str:
         """Return the agent and the step of the news, for a message."""
         step = self._lengths[row] + (not one.opens)
         return f"{self.spec.id}, agent {self.agents[row]}, step {step} of its episode"
@@ -229,17 +229,17 @@ class Agents:
             row = self._rows[number][agent]
             self._totals[row] += one.reward
             self._write(row, one, False)
-        self._see(number, True)
+        self._show_frame(number, True)
 
     def _write(self, row: int, one: Seen, ended: bool) -> None:
         agent = self.agents[row]
-        check_info(self._when(row, one), one.info, "reset" if one.opens else "step")
-        own = self._own(self._obs, agent)
-        put(self._view.body(own), row, one.obs, lambda _: self._when(row, one))
+        check_info(self._describe_step(row, one), one.info, "reset" if one.opens else "step")
+        own = self._part_of_agent(self._obs, agent)
+        put(self._view.body(own), row, one.obs, lambda _: self._describe_step(row, one))
         written = tree_map(lambda part: part[row : row + 1], own)
-        if told := unusable(written):
-            raise BadEnv(f"{self._when(row, one)}: {told}")
-        check_counted(lambda _: self._when(row, one), self._space(agent), written)
+        if told := bad_float_message(written):
+            raise BadEnv(f"{self._describe_step(row, one)}: {told}")
+        check_counted(lambda _: self._describe_step(row, one), self._space(agent), written)
         if self._view.masked:
             own[MASK][row] = self._view.mask(one.info, ended or agent not in self._masks)
         if isinstance(own, dict) and MASK in own:
@@ -253,7 +253,7 @@ class Agents:
                 "give it in the info of every agent's reset, or put it next to the observation"
             )
 
-    def _own(self, tree: Any, agent: str) -> Any:
+    def _part_of_agent(self, tree: Any, agent: str) -> Any:
         """Return the part of observations or actions that belongs to an agent."""
         return tree[self._kinds[agent]] if self._kinds else tree
 
@@ -277,7 +277,7 @@ class Agents:
             space[self._kinds[agent]] if isinstance(space, spaces.Dict) and self._kinds else space
         )
 
-    def _turn(self) -> Array | None:
+    def _acting_agents(self) -> Array | None:
         """Return a mask [N] of the agents that act next; None for all."""
         if not self.spec.turns:
             return None
@@ -289,7 +289,7 @@ class Agents:
             ]
         )
 
-    def _see(self, number: int, opens: bool) -> None:
+    def _show_frame(self, number: int, opens: bool) -> None:
         if self._show is not None and number == 0:
             self._show(opens, lambda: picture(self._games[0].env.render(), self.spec.id))
 
@@ -358,10 +358,10 @@ class Agents:
 
 def _masks(game: Game) -> dict[str, Info]:
     """Return infos with masks, by agent, of agents whose observations have none; absent agents may take any action."""
-    told = game.infos().items()
+    infos = game.infos().items()
     return {
         agent: info
-        for agent, info in told
+        for agent, info in infos
         if MASK in info and not masked(game.env.observation_space(agent))
     }
 

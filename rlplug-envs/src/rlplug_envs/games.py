@@ -87,11 +87,11 @@ class Parallel:
         obs, rewards, terminated, truncated, infos = self.env.step(dict(actions))
         before = self.turn
         left = set(self.env.agents)
-        seen = {}
+        news = {}
         for agent in before:
             ends = bool(terminated[agent])
             cut = not ends and (bool(truncated[agent]) or agent not in left)
-            seen[agent] = Seen(
+            news[agent] = Seen(
                 obs[agent],
                 rewards[agent],
                 terminated=ends,
@@ -100,14 +100,14 @@ class Parallel:
                 opens=False,
             )
         for agent in self.env.agents:
-            if agent not in seen:  # a new agent in the world
-                seen[agent] = Seen.opening(obs[agent], infos.get(agent, {}))
+            if agent not in news:  # a new agent in the world
+                news[agent] = Seen.opening(obs[agent], infos.get(agent, {}))
         self.turn = [
             agent
             for agent in self.env.agents
-            if not (seen[agent].terminated or seen[agent].truncated)
+            if not (news[agent].terminated or news[agent].truncated)
         ]
-        return seen
+        return news
 
 
 class Turns:
@@ -139,21 +139,21 @@ class Turns:
 
     def _collect_news(self) -> dict[str, Seen]:
         """Collect the news of agents that have ended, and of the agent in turn."""
-        seen = {}
+        news = {}
         self.turn = []
         while self.env.agents and not self.turn:
             agent = self.env.agent_selection
             obs, reward, terminated, truncated, info = self.env.last()
             cut = bool(truncated) and not terminated
             opens = agent not in self.acted
-            seen[agent] = Seen(
+            news[agent] = Seen(
                 obs, reward, terminated=bool(terminated), truncated=cut, info=info, opens=opens
             )
             if terminated or truncated:
                 self.env.step(None)
             else:
                 self.turn = [agent]
-        return seen
+        return news
 
 
 def game_of(world: World) -> Game:

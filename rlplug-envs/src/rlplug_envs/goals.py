@@ -91,15 +91,15 @@ class Each:
             return False
 
     def __call__(self, achieved: Array, desired: Array) -> Array:
-        achieved = _like(self.achieved, achieved)
-        desired = _like(self.desired, desired)
+        achieved = _convert_goals(self.achieved, achieved)
+        desired = _convert_goals(self.desired, desired)
         if self.whole:
             return np.asarray(self.function(achieved, desired, {}), self.dtype)
         each = [self.function(*pair, {}) for pair in zip(achieved, desired, strict=True)]
         return np.array(each, self.dtype).reshape(len(each))
 
 
-def _like(own: Array, goals: Array) -> Array:
+def _convert_goals(own: Array, goals: Array) -> Array:
     """Return goals [B, ...] in the type and the shape of an environment's own; agents see them as float32."""
     return goals.astype(own.dtype, copy=False).reshape(len(goals), *own.shape)
 
@@ -128,11 +128,11 @@ def _shows_goals(env: gymnasium.ObservationWrapper[Any, Any, Any]) -> bool:
     if not isinstance(space, spaces.Dict) or not space.spaces.keys() >= GOALS:
         return True
     space.seed(0)
-    seen = space.sample()
+    sample = space.sample()
     try:
-        shown = env.observation(deepcopy(seen))
+        shown = env.observation(deepcopy(sample))
         return all(
-            np.allclose(np.ravel(shown[name]), np.ravel(seen[name]), rtol=1e-5)
+            np.allclose(np.ravel(shown[name]), np.ravel(sample[name]), rtol=1e-5)
             for name in sorted(GOALS)
         )
     except Exception:  # noqa: BLE001 - it may raise anything about an observation that no environment gave

@@ -92,9 +92,9 @@ def _check_numbers(value: Any, array: Array, dtype: Dtype, name: str) -> None:
         _check_whole(array, name)
         _check_range(array, dtype, name)
     else:
-        said = f"an array of {array.dtype}" if shape else plain(repr(value), 60)
+        text = f"an array of {array.dtype}" if shape else plain(repr(value), 60)
         raise DtypeMismatch(
-            f"the observation{name} is {said}, its observation space says {dtype}; give {dtype}, or declare the space "
+            f"the observation{name} is {text}, its observation space says {dtype}; give {dtype}, or declare the space "
             "with the bounds and the dtype of these observations"
         )
 
@@ -114,9 +114,9 @@ def _holds(dtype: Dtype, other: Dtype) -> bool:
 
 def _check_whole(array: Array, name: str) -> None:
     if (cut := array != np.trunc(array)).any():
-        index, said = _first(array, cut)
+        index, text = _first(array, cut)
         raise DtypeMismatch(
-            f"the observation{name} {said}, and its observation space has whole numbers; give one",
+            f"the observation{name} {text}, and its observation space has whole numbers; give one",
             index,
         )
 
@@ -129,11 +129,11 @@ def _check_range(array: Array, dtype: Dtype, name: str) -> None:
     if not array.size or (low <= array.min().item() and array.max().item() <= high):
         return
     # As Python's numbers: numpy compares int64 with uint64 as floats.
-    index, said = _first(
+    index, text = _first(
         array, np.array([not low <= one <= high for one in array.reshape(-1).tolist()])
     )
     raise DtypeMismatch(
-        f"the observation{name} {said}, and {dtype}, the type of its observation space, has {low} to {high}; "
+        f"the observation{name} {text}, and {dtype}, the type of its observation space, has {low} to {high}; "
         "let observation_space hold all that is given",
         index,
     )
@@ -142,11 +142,11 @@ def _check_range(array: Array, dtype: Dtype, name: str) -> None:
 def _check_size(array: Array, name: str) -> None:
     """Raise DtypeMismatch for a float that float32 does not hold."""
     if (bad := ~(np.abs(array) <= np.float64(LARGEST))).any():
-        index, said = _first(array, bad)
+        index, text = _first(array, bad)
         if not np.isfinite(array[index]):
-            raise DtypeMismatch(f"an observation{name} {wrong(array[index])}", index)
+            raise DtypeMismatch(f"an observation{name} {bad_number_message(array[index])}", index)
         raise DtypeMismatch(
-            f"the observation{name} {said}, more than float32 holds; give smaller numbers", index
+            f"the observation{name} {text}, more than float32 holds; give smaller numbers", index
         )
 
 
@@ -156,7 +156,7 @@ def _first(array: Array, chosen: Array) -> tuple[tuple[int, ...], str]:
     return index, f"{'holds' if index else 'is'} {array[index]}"
 
 
-def wrong(number: Any) -> str:
+def bad_number_message(number: Any) -> str:
     """Return the message about a number that is NaN or infinite."""
     return (
         "is not a number (NaN)"
@@ -174,7 +174,7 @@ def part(value: Any, name: str) -> Any:
 ERRORS = (KeyError, IndexError, TypeError, ValueError, OverflowError)
 
 
-def misfit(
+def find_mismatch(
     target: Obs,
     value: Any,
     batched: bool = False,
@@ -189,7 +189,7 @@ def misfit(
                 return DtypeMismatch(
                     f"the observation lacks the entry '{where}{name}' of its space"
                 )
-            if found := misfit(inner, entry, batched, f"{where}{name}/"):
+            if found := find_mismatch(inner, entry, batched, f"{where}{name}/"):
                 return found
         return None
     try:
@@ -204,13 +204,13 @@ def misfit(
     return None
 
 
-def unusable(obs: Obs) -> str:
+def bad_float_message(obs: Obs) -> str:
     """Return the message about a float in the observation that is NaN or infinite; "" if there is none."""
     if isinstance(obs, dict):
-        return next(filter(None, map(unusable, obs.values())), "")
+        return next(filter(None, map(bad_float_message, obs.values())), "")
     if obs.dtype.kind != "f" or (finite := np.isfinite(obs)).all():
         return ""
-    return f"an observation {wrong(obs[~finite][0])}"
+    return f"an observation {bad_number_message(obs[~finite][0])}"
 
 
 def count_unusable(obs: Array) -> int:

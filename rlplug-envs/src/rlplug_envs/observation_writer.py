@@ -9,8 +9,8 @@ import numpy as np
 
 from rlplug_core.errors import BadEnv
 from rlplug_core.types import MASK, Array, GymEnv, Obs, Spec, align_mask
-from rlplug_envs.observation_dtypes import ERRORS, DtypeMismatch, arrays, misfit
-from rlplug_envs.spaces import View, lacking, merge, put, write
+from rlplug_envs.observation_dtypes import ERRORS, DtypeMismatch, arrays, find_mismatch
+from rlplug_envs.spaces import View, merge, missing_mask_error, put, write
 from rlplug_envs.watch import check_counted
 
 
@@ -46,7 +46,7 @@ class ObservationWriter:
         try:
             write(body, value)
         except ERRORS:
-            mismatch = misfit(body, value, batched=True)
+            mismatch = find_mismatch(body, value, batched=True)
             if mismatch:
                 raise self._refusal(mismatch, np.arange(self.spec.num_envs)) from None
             raise
@@ -88,7 +88,7 @@ class ObservationWriter:
         given = self.view.mask(info, bool(maskless.all()))
         rows = info.get(f"_{MASK}", self.all_rows)
         for row in np.flatnonzero(~rows & ~maskless).tolist():
-            raise lacking(self.when(row))
+            raise missing_mask_error(self.when(row))
         return np.where(align_mask(rows, given), given, 1) if MASK in info else given
 
     def _refusal(self, mismatch: DtypeMismatch, rows: Array) -> BadEnv:

@@ -10,13 +10,13 @@ import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv
-from rlplug_core.nets.actions import one_of
+from rlplug_core.nets.actions import row_of
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep
 from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.state_format import Uncapturable, name_without_place
-from rlplug_envs.observation_dtypes import unusable
-from rlplug_envs.spaces import allocate, same
+from rlplug_envs.observation_dtypes import bad_float_message
+from rlplug_envs.spaces import allocate, equal_rows
 from rlplug_envs.watch import Watch
 
 
@@ -25,7 +25,7 @@ def row_seed(seed: int, row: int) -> int:
     return Seeds(seed).child("row", row).integer()
 
 
-def listing(space: Space) -> Callable[[Array], list[Any]] | None:
+def discrete_lister(space: Space) -> Callable[[Array], list[Any]] | None:
     """Return a function that makes a list of `Discrete` actions [N], `np.int64` as sampled; None for other spaces.
 
     Gymnasium's check of an `int` costs CartPole a fifth of a step. Spaces of narrower integers refuse `np.int64`, and
@@ -36,17 +36,17 @@ def listing(space: Space) -> Callable[[Array], list[Any]] | None:
     return list if space.dtype == np.int64 else np.ndarray.tolist
 
 
-def choosing(
+def action_converter(
     space: Space,
     to_env: Callable[[Array], Any] | None,
 ) -> Callable[[Array], Any]:
     """Return a function from canonical actions [N, ...] to a sequence of actions for single environments."""
-    listed = listing(space)
+    listed = discrete_lister(space)
     if listed is not None:
         return listed if to_env is None else lambda action: listed(to_env(action))
     if isinstance(space, spaces.Dict | spaces.Tuple):
         assert to_env is not None  # canonical actions concatenate their parts
-        return lambda action: [one_of(to_env(action), row) for row in range(len(action))]
+        return lambda action: [row_of(to_env(action), row) for row in range(len(action))]
     if space.shape == ():  # a row of the array is a number of NumPy, which a Box does not contain
         convert = to_env or np.asarray
         return lambda action: [np.asarray(number) for number in convert(action)]
@@ -80,8 +80,8 @@ def check_last(final_obs: Obs, id: str) -> None:
 
     A watch only checks the arrays of observations, and these are separate from them.
     """
-    if told := unusable(final_obs):
-        raise BadEnv(f"{id}: {told}")
+    if problem := bad_float_message(final_obs):
+        raise BadEnv(f"{id}: {problem}")
 
 
 def refusal(
@@ -135,7 +135,7 @@ def check_masked_reset(
     running: Array,
 ) -> None:
     """Raise BadEnv if the first masked reset changed observations of the mask `running`, too."""
-    if not same(before, after, running):
+    if not equal_rows(before, after, running):
         raise BadEnv(
             f"{id}: reset(options={{'reset_mask': …}}) also changed environments outside the mask, "
             "which cuts running episodes; apply the mask in its reset, or use the mode SAME_STEP or NEXT_STEP "

@@ -15,7 +15,7 @@ class Settings:
         self.wanted: dict[str, object] = {}
         self.rows = [self.wanted] * num_envs
 
-    def want(
+    def set_later(
         self,
         settings: Mapping[str, object],
         env: GymEnv,

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from rlplug_core.errors import BadEnv, plain
 from rlplug_core.nets.actions import UNBOUNDED, dtype_of, scale_and_shift, shape_of
 from rlplug_core.types import MASK, Array, Obs, Space
-from rlplug_envs.observation_dtypes import ERRORS, WHOLE, fit, misfit, part
+from rlplug_envs.observation_dtypes import ERRORS, WHOLE, find_mismatch, fit, part
 
 INT64 = np.dtype(np.int64)
 #: The most integers that a place of a Box of actions may have.
@@ -106,7 +106,7 @@ class View:
     def mask(self, info: Mapping[str, object], ended: bool) -> Any:
         """Return the mask in `info`; after the end of an episode it may be absent, and all actions are allowed."""
         if MASK not in info and not ended:
-            raise lacking(self.id)
+            raise missing_mask_error(self.id)
         if MASK in info and (shape := self._mask_shape(info, self._batched)) != self._shape:
             raise BadEnv(
                 f"{self.id}: info['{MASK}'] has shape {shape}, and in the first reset it had {self._shape}; give an "
@@ -129,7 +129,7 @@ class View:
         return numbers != 0
 
 
-def lacking(where: str) -> BadEnv:
+def missing_mask_error(where: str) -> BadEnv:
     """Return the error for a step without its mask."""
     return BadEnv(
         f"{where}: info has no '{MASK}' in the middle of an episode, though its reset gave one"
@@ -196,7 +196,7 @@ def canonical_action(
         apart = Apart(space, id)
         return apart.canonical, apart
     if isinstance(space, spaces.Discrete):
-        return spaces.Discrete(int(space.n)), _counting(space)
+        return spaces.Discrete(int(space.n)), _number_converter(space)
     if isinstance(space, spaces.MultiDiscrete):
         offset = space.start.astype(space.dtype)
         return spaces.MultiDiscrete(space.nvec), lambda action: action.astype(offset.dtype) + offset
@@ -238,7 +238,7 @@ def canonical_integers(
     return spaces.MultiDiscrete(choices.astype(np.int64).reshape(-1)), to_env
 
 
-def _counting(space: spaces.Discrete) -> Callable[[Array], object] | None:
+def _number_converter(space: spaces.Discrete) -> Callable[[Array], object] | None:
     """Return a function from numbers that count from 0 to the space's own; None if they are the same."""
     start = int(space.start)
     dtype = space.dtype
@@ -351,18 +351,18 @@ def put(
         BadEnv: a part is missing, has another shape, or would not keep its numbers; `when` names a row and its step.
     """
     try:
-        _put(target, row, value)
+        _write_part(target, row, value)
     except ERRORS:
-        if told := misfit(target, value):
-            raise BadEnv(f"{when(row)}: {told}") from None
+        if mismatch := find_mismatch(target, value):
+            raise BadEnv(f"{when(row)}: {mismatch}") from None
         raise
 
 
-def _put(target: Obs, row: int, value: Any) -> None:
+def _write_part(target: Obs, row: int, value: Any) -> None:
     """Write an observation, converted to the shape and type of its part; any error says that it does not fit."""
     if isinstance(target, dict):
         for name, inner in target.items():
-            _put(inner, row, part(value, name))
+            _write_part(inner, row, part(value, name))
     elif value.__class__ is np.ndarray:
         if value.dtype is not target.dtype or value.shape != target.shape[1:]:
             value = fit(value, target.shape[1:], target.dtype)
@@ -389,8 +389,8 @@ def merge(target: Obs, rows: Array, source: Any, name: str = "") -> None:
         )
 
 
-def same(one: Obs, other: Obs, rows: Array) -> bool:
+def equal_rows(one: Obs, other: Obs, rows: Array) -> bool:
     """Return whether two batches of observations agree in the rows that the mask selects; NaN agrees with NaN."""
     if isinstance(one, dict):
-        return all(same(inner, other[name], rows) for name, inner in one.items())
+        return all(equal_rows(inner, other[name], rows) for name, inner in one.items())
     return bool(one[rows].tobytes() == other[rows].tobytes())

@@ -23,9 +23,9 @@ from rlplug_envs.goals import with_goals
 from rlplug_envs.observation_dtypes import LARGEST, LEAST, WHOLE, fit
 from rlplug_envs.raw_return import Wrap, find_raw_return, wrap_single
 from rlplug_envs.rows import (
+    action_converter,
     capture_rows,
     check_state,
-    choosing,
     frame_rate,
     refusal,
     row_seed,
@@ -99,7 +99,7 @@ class SerialEnvs:
         self.action_space = env.action_space
         self._own_returns = [one for one in map(find_raw_return, self.envs) if one]  # all or none
         self._steps = [env.step for env in self.envs]
-        self._choose = choosing(env.action_space, view.to_env)
+        self._choose = action_converter(env.action_space, view.to_env)
         self._read_formats(view)
         self._allocate(num_envs)
         self._limit = limit or inf
@@ -112,7 +112,9 @@ class SerialEnvs:
         self._shape = view.obs.shape or ()
         self._dtype = np.dtype(view.obs.dtype)
         # Classes of observations, besides arrays, that need no conversion.
-        self._whole = WHOLE if self._shape == () and self._dtype is INT64 else frozenset[type]()
+        self._unconverted_classes = (
+            WHOLE if self._shape == () and self._dtype is INT64 else frozenset[type]()
+        )
         self._maskless = not masked(view.obs)
 
     def _allocate(self, num_envs: int) -> None:
@@ -121,21 +123,21 @@ class SerialEnvs:
         self._infos: list[dict[str, object]] = [{}] * num_envs  # of the last step of each row
         #: None before the first reset, so that `step` refuses every action.
         self._action_shape: tuple[int, ...] | None = None
-        self._never = np.zeros(num_envs, np.bool_)
-        self._always = np.ones(num_envs, np.bool_)
-        self._now, self._next = two_sets(self.spec, self._never, self._always)
+        self._false = np.zeros(num_envs, np.bool_)
+        self._true = np.ones(num_envs, np.bool_)
+        self._now, self._next = two_sets(self.spec, self._false, self._true)
 
     def _begin(self, lengths: list[int], totals: list[float]) -> None:
         """Set the running episodes: a length is the time since a row started."""
         self._time = 0
-        self._begun = [-length for length in lengths]
-        self._deadline = min(self._begun) + self._limit
+        self._starts = [-length for length in lengths]
+        self._deadline = min(self._starts) + self._limit
         self._totals = totals
 
     def reset(self, seed: int) -> Timestep:
         """Start every environment from its own seed, derived from `seed`. No row holds a transition yet."""
         num_envs = self.spec.num_envs
-        never = self._never
+        never = self._false
         self._begin([0] * num_envs, [0.0] * num_envs)
         self._action_shape = self._view.action_shape(num_envs)
         self._now, self._next = self._next, self._now
@@ -143,9 +145,9 @@ class SerialEnvs:
         reward[:] = 0
         for row, env in enumerate(self.envs):
             self._settings.apply(row, env)
-            self._open(obs, row, env.reset(seed=row_seed(seed, self._first_row + row)))
-        self._look(watch)
-        return Timestep.opening(obs, reward, self._always, never)
+            self._write_first(obs, row, env.reset(seed=row_seed(seed, self._first_row + row)))
+        self._check_obs(watch)
+        return Timestep.opening(obs, reward, self._true, never)
 
     def step(self, action: Array) -> Timestep:
         """Step every environment with its action [N, ...]; reset it in the same call if its episode ends."""
@@ -157,7 +159,7 @@ class SerialEnvs:
         self._time += 1
         for measure, part, enough in watch.parts:  # `watch.suspects()`, without two calls
             if not measure(part) <= enough:
-                self._look(watch)
+                self._check_obs(watch)
         if not ended and self._time < self._deadline:
             return quiet
         return self._end(obs, reward, ended, watch)
@@ -175,7 +177,7 @@ class SerialEnvs:
         dtype = self._dtype
         totals = self._totals
         infos = self._infos
-        whole = self._whole
+        whole = self._unconverted_classes
         maskless = self._maskless
         ended: dict[int, bool] = {}
         result: Any = ()
@@ -184,7 +186,7 @@ class SerialEnvs:
                 result = step(choices[row])
                 value, gain, terminated, truncated, info = result
                 if gain.__class__ not in NUMBERS or not LEAST <= gain <= LARGEST:
-                    gain = check_reward(self._where(row), gain, terminated, truncated)
+                    gain = check_reward(self._describe_step(row), gain, terminated, truncated)
                 if info.__class__ is not dict or (maskless and MASK in info):
                     self._check_info(row, info)
                 if not flat:
@@ -200,33 +202,33 @@ class SerialEnvs:
                 infos[row] = info
                 if terminated or truncated:
                     if terminated.__class__ not in FLAGS or truncated.__class__ not in FLAGS:
-                        check_result(self._where(row), gain, terminated, truncated)
+                        check_result(self._describe_step(row), gain, terminated, truncated)
                     ended[row] = bool(terminated)
         except (ValueError, TypeError, OverflowError) as error:
-            explain(self._where(row), obs, error, result)
+            explain(self._describe_step(row), obs, error, result)
             raise
         return ended
 
-    def _look(self, watch: Watch) -> None:
+    def _check_obs(self, watch: Watch) -> None:
         """Raise BadEnv for NaN, infinity and wrong states; warn of numbers far outside their bounds."""
-        if watch.suspects():
-            watch.examine([self._time - begun for begun in self._begun])
+        if watch.has_suspects():
+            watch.examine([self._time - start for start in self._starts])
 
     def _check_info(self, row: int, info: Any) -> None:
         """Raise BadEnv if info is not a dictionary, or has a mask that the first reset did not have."""
-        check_info(self._where(row), info, "step")
+        check_info(self._describe_step(row), info, "step")
         if self._maskless:
-            check_late_mask(self._where(row), info)
+            check_late_mask(self._describe_step(row), info)
 
-    def _where(self, row: int) -> str:
+    def _describe_step(self, row: int) -> str:
         """Return the environment and its step, for a message."""
-        return self._at(row, self._time + 1 - self._begun[row])
+        return self._describe_row(row, self._time + 1 - self._starts[row])
 
-    def _opening(self, row: int) -> str:
+    def _describe_reset(self, row: int) -> str:
         """Return which environment is being reset, for a message."""
-        return self._at(row, 0)
+        return self._describe_row(row, 0)
 
-    def _at(self, row: int, step: int) -> str:
+    def _describe_row(self, row: int, step: int) -> str:
         return f"{self.spec.id}, environment {self._first_row + row}, step {step} of its episode"
 
     def _end(
@@ -237,12 +239,12 @@ class SerialEnvs:
         watch: Watch,
     ) -> Timestep:
         """Return the Timestep of a step that ended episodes; `ended` maps rows to whether they terminated."""
-        for row, begun in enumerate(self._begun):
-            if self._time - begun >= self._limit:
+        for row, start in enumerate(self._starts):
+            if self._time - start >= self._limit:
                 ended.setdefault(row, False)
         final = tree_map(np.copy, obs)
         episodes = self._end_episodes(sorted(ended), obs)
-        self._look(watch)  # at the observations of the resets
+        self._check_obs(watch)  # at the observations of the resets
         first = np.zeros(self.spec.num_envs, np.bool_)
         terminated = first.copy()
         for row, has_terminated in ended.items():
@@ -255,7 +257,7 @@ class SerialEnvs:
             terminated=terminated,
             truncated=first & ~terminated,
             is_first=first,
-            valid=self._always,
+            valid=self._true,
             episodes=episodes,
             ended=True,
             count=self.spec.num_envs,
@@ -269,23 +271,23 @@ class SerialEnvs:
         for row in rows:
             # A copy: the reset may change the environment's own.
             info = self._infos[row] = dict(self._infos[row])
-            length = time - self._begun[row]
+            length = time - self._starts[row]
             episodes.append(Episode(row, totals[row], length, success(info), numbers(info)))
             self._totals[row] = 0.0
-            self._begun[row] = time
+            self._starts[row] = time
             self._settings.apply(row, self.envs[row])
-            self._open(obs, row, self.envs[row].reset())
-        self._deadline = min(self._begun) + self._limit
+            self._write_first(obs, row, self.envs[row].reset())
+        self._deadline = min(self._starts) + self._limit
         return episodes
 
-    def _open(self, obs: Obs, row: int, result: object) -> None:
+    def _write_first(self, obs: Obs, row: int, result: object) -> None:
         """Write a first observation, and check its info."""
-        value, info = check_reset(self._opening(row), result)
+        value, info = check_reset(self._describe_reset(row), result)
         if self._maskless:
-            check_late_mask(self._opening(row), info)
+            check_late_mask(self._describe_reset(row), info)
         if self._own_returns:
             self._own_returns[row].total = 0.0
-        put(self._view.body(obs), row, value, self._opening)
+        put(self._view.body(obs), row, value, self._describe_reset)
         if self._view.masked:
             obs[MASK][row] = self._view.mask(info, False)
 
@@ -297,18 +299,18 @@ class SerialEnvs:
         info: dict[str, object],
         ended: bool,
     ) -> None:
-        put(self._view.body(obs), row, value, self._where)
+        put(self._view.body(obs), row, value, self._describe_step)
         if self._view.masked:
             obs[MASK][row] = self._view.mask(info, ended)
 
     def limit(self, steps: int) -> None:
         """Truncate episodes after `steps` steps, or earlier if they already are; called before the first reset."""
         self._limit = min(self._limit, steps)
-        self._deadline = min(self._begun) + self._limit
+        self._deadline = min(self._starts) + self._limit
 
     def configure(self, settings: Mapping[str, object]) -> None:
         """Set attributes, in each environment from its next reset on."""
-        self._settings.want(settings, self.envs[0], self.spec.id)
+        self._settings.set_later(settings, self.envs[0], self.spec.id)
 
     def part(self, first: int) -> None:
         """Use the seeds of a larger vector, in which its first environment has the number `first`."""
@@ -370,7 +372,7 @@ class SerialEnvs:
             return state
         return {
             **state,
-            "lengths": [self._time - begun for begun in self._begun],
+            "lengths": [self._time - start for start in self._starts],
             "totals": self.running_returns().tolist(),
             **self._settings.state_dict(),
         }

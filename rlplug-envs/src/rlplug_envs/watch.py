@@ -14,16 +14,16 @@ from gymnasium import spaces
 
 from rlplug_core.config.import_string import describe
 from rlplug_core.errors import BadEnv, plain, warn
-from rlplug_core.nets.one_hot import Ranged, bounds, stray
+from rlplug_core.nets.one_hot import Ranged, bounds, outlier
 from rlplug_core.plugins.single_wrappers import INSTEAD, learns
 from rlplug_core.types import MASK, Array, GymEnv, Obs, Space
 from rlplug_envs.observation_dtypes import (
     LARGEST,
     LEAST,
     DtypeMismatch,
+    bad_number_message,
     count_unusable,
-    misfit,
-    wrong,
+    find_mismatch,
 )
 
 #: The interface before Gymnasium.
@@ -70,7 +70,7 @@ class Watch:
             self._counted.append((name[:-1], space, obs))
             self.parts.append((_outside(space), obs, 0))
 
-    def suspects(self) -> bool:
+    def has_suspects(self) -> bool:
         """Return whether a number is NaN, infinite, far out of bounds, or outside a space of integers."""
         for measure, part, most in self.parts:  # noqa: SIM110 - a generator takes as long again
             if not measure(part) <= most:
@@ -91,8 +91,10 @@ class Watch:
         for name, space, obs in self._spaces:
             where = f" '{name[:-1]}'" if name else ""
             for row, *place in np.argwhere(~np.isfinite(obs)).tolist():
-                raise BadEnv(f"{when(row)}: an observation{where} {wrong(obs[(row, *place)])}")
-            self._say_far(where, space, obs, lengths)
+                raise BadEnv(
+                    f"{when(row)}: an observation{where} {bad_number_message(obs[(row, *place)])}"
+                )
+            self._warn_of_far_values(where, space, obs, lengths)
         for name, counted, obs in self._counted:
             check_counted(when, counted, obs, name)
         for name, mask in self._masks:
@@ -103,7 +105,7 @@ class Watch:
                 )
         self.parts = [_raise_limit(watched) for watched in self.parts]
 
-    def _say_far(
+    def _warn_of_far_values(
         self,
         where: str,
         space: spaces.Box,
@@ -131,7 +133,7 @@ NUMBERS: frozenset[Any] = frozenset(
 FLAGS = frozenset({bool, np.bool_})
 
 
-def say_learning(env: GymEnv, id: str) -> None:
+def warn_of_learning(env: GymEnv, id: str) -> None:
     """Warn if a wrapper inside a user's environment learns; once, and not in each worker."""
     while isinstance(env, gymnasium.Wrapper):
         if learns(type(env)) and parent_process() is None and f"{id} learns" not in _said:
@@ -167,11 +169,11 @@ def check_counted(
         for key, part in space.spaces.items():
             if key != MASK:
                 check_counted(when, part, obs[key], f"{name}/{key}" if name else key)
-    elif isinstance(space, Ranged) and (found := stray(space, obs)):
-        row, told = found
+    elif isinstance(space, Ranged) and (found := outlier(space, obs)):
+        row, problem = found
         where = f" '{name}'" if name else ""
         raise BadEnv(
-            f"{when(row)}: the observation{where} {told}; let observation_space hold all that is given"
+            f"{when(row)}: the observation{where} {problem}; let observation_space hold all that is given"
         )
 
 
@@ -244,9 +246,11 @@ def check_result(
 def refuse_reward(where: str, gain: Any) -> BadEnv:
     """Return the error for a reward that is not a number from -LARGEST to LARGEST."""
     if isinstance(gain, int) or np.isfinite(gain):
-        said = f"a number of {gain.bit_length()} bits" if isinstance(gain, int) else f"{gain:g}"
+        description = (
+            f"a number of {gain.bit_length()} bits" if isinstance(gain, int) else f"{gain:g}"
+        )
         return BadEnv(
-            f"{where}: the reward is {said}, more than float32 holds; give a smaller number"
+            f"{where}: the reward is {description}, more than float32 holds; give a smaller number"
         )
     return BadEnv(f"{where}: the reward is {gain}; give a finite number")
 
@@ -332,8 +336,8 @@ def explain(where: str, obs: Obs, error: Exception, result: Any) -> None:
         raise BadEnv(f"{where}: {error}") from None
     if error.__traceback__ is None or error.__traceback__.tb_next is not None:
         return
-    if isinstance(error, OverflowError) and result and (told := misfit(obs, result[0])):
-        raise BadEnv(f"{where}: {told}") from None  # an integer too large for any array
+    if isinstance(error, OverflowError) and result and (mismatch := find_mismatch(obs, result[0])):
+        raise BadEnv(f"{where}: {mismatch}") from None  # an integer too large for any array
     # A TypeError may come from its arguments.
     if isinstance(error, ValueError) or not isinstance(result, tuple):
         five = "(observation, reward, terminated, truncated, info)"

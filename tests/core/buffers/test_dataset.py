@@ -235,7 +235,7 @@ def test_warm_replay_draws_in_proportion_to_sizes() -> None:
         )  # fmt: skip
         warm.add(step)
         assert time > 8 or not list(warm.batches(clock))  # learning_starts counts the run's own steps
-    warm.own.owed = 100
+    warm.own.due_batches = 100
     batches = [batch.obs[:, 0] for batch in warm.batches(clock)]
     assert len(batches) == 100
     mine = torch.stack([(obs < 0).sum() for obs in batches])
@@ -383,7 +383,7 @@ def test_warm_replay_draws_a_fixed_share_from_the_data_set(alpha: float, share: 
         none = np.zeros(1, bool)
         warm.add(Step(obs, np.zeros((1, 2), np.float32), np.zeros(1, np.float32), obs - 1, none, none, none,
                       np.ones(1, bool), False, {}, None))  # fmt: skip
-    warm.own.owed = 50
+    warm.own.due_batches = 50
     for batch in warm.batches(clock):
         theirs = batch.obs[:, 0] >= 0
         assert (len(theirs), int(theirs.sum())) == (4, wanted)

@@ -74,7 +74,7 @@ def test_every_complete_window_is_drawn(story: Story, n: int) -> None:
     buffer, length = buffer_for(story.num_envs, 50, n, size=2000), len(story)
     for step in story.steps():
         buffer.add(step)
-    if not buffer.owed:
+    if not buffer.due_batches:
         return
     known = {k: v for row in story.moments for k, v in replay.memory(row, length, n, GAMMA).items()}
     seen = check(next(iter(buffer.batches(CLOCK))), known)

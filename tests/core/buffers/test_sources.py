@@ -83,7 +83,7 @@ def test_steps_of_all_sources_are_equally_likely(kind: type[ReplayBuffer]) -> No
     """The second actor has three quarters of the steps and of the samples."""
     buffer = two_sources(kind, n_step=1, capacity=4000, train_freq=10_000)
     fill(buffer, {0: 100, 1: 300})
-    buffer.owed = 600
+    buffer.due_batches = 600
     sources = torch.cat([batch.obs[:, 0] for batch in buffer.batches(Clock(1))])
     assert len(sources) == 600 * 32
     assert float(sources.mean()) == pytest.approx(0.75, abs=0.06)
@@ -95,7 +95,7 @@ def test_batch_uses_some_of_many_sources(kind: type[ReplayBuffer]) -> None:
     for source in range(20):
         for time in range(10 + 10 * (source < 5)):
             buffer.add(step(source, time), source)
-    buffer.owed = 500
+    buffer.due_batches = 500
     found = [batch.obs[:, 0].long().bincount(minlength=20) for batch in buffer.batches(Clock(1))]
     assert max(int((counts > 0).sum()) for counts in found) <= 8
     assert all(int(counts.sum()) == 30 for counts in found)
@@ -114,7 +114,7 @@ def test_importance_weights_correct_priorities_between_sources() -> None:
         ring.feedback(ring.gather(np.arange(50 * ROWS)), Result({}, torch.full((50 * ROWS,), error)))
     found = np.zeros(2)
     for _ in range(200):
-        buffer.owed = 1
+        buffer.due_batches = 1
         (batch,) = buffer.batches(clock)
         np.add.at(found, batch.obs[:, 0].numpy().astype(int), batch.weight.numpy())
     assert found[0] / found.sum() == pytest.approx(0.5, abs=0.02)
@@ -125,7 +125,7 @@ def test_new_steps_get_the_largest_priority_of_all_sources() -> None:
     for source in (0, 1):
         for time in range(30):
             buffer.add(step(source, time), source)
-    buffer.owed = 1
+    buffer.due_batches = 1
     (batch,) = buffer.batches(Clock(1000))
     buffer.feedback(batch, Result({}, 1 + 99 * (batch.obs[:, 0] == 0).float()))
     assert buffer.rings[0].largest == buffer.rings[1].largest == pytest.approx(100**0.6, rel=1e-5)
@@ -138,7 +138,7 @@ def test_batches_join_sequences_of_several_sources() -> None:
         for time in range(40):
             memory = {"h": np.full((ROWS, 3), 100 * source + time, np.float32)}
             buffer.add(replace(step(source, time), recurrent_state=memory), source)
-    buffer.owed = 1
+    buffer.due_batches = 1
     (batch,) = buffer.batches(Clock(1000))
     obs = batch.obs.unflatten(0, (-1, 8))
     assert set(obs[0, :, 0].tolist()) == {0, 1}

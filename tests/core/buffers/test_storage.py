@@ -13,7 +13,7 @@ import torch
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.prioritized import PrioritizedReplay
 from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
-from rlplug_core.buffers.storage import at_once
+from rlplug_core.buffers.storage import copy_together
 from rlplug_core.clock import Clock
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, Step, tree_map
@@ -113,7 +113,7 @@ def test_observations_can_have_an_empty_part(store: str) -> None:
         buffer.add(replace(step, obs=obs, next_obs=after))
         for batch in buffer.batches(CLOCK):
             assert batch.obs["none"].shape == batch.next_obs["none"].shape == (8, 0)
-    assert buffer.owed == 0
+    assert buffer.due_batches == 0
 
 
 def test_at_once_copies_arrays_of_any_layout() -> None:
@@ -123,6 +123,6 @@ def test_at_once_copies_arrays_of_any_layout() -> None:
         numbers.astype(np.uint8)[:3], numbers.T.astype(np.float32), numbers > 5, numbers[::2, 1:].astype(np.int16),
         numbers[:0].astype(np.float64), numbers.astype(np.uint32)[:, 0],
     ]  # fmt: skip
-    for array, tensor in zip(arrays, at_once(arrays, torch.device("cpu")), strict=True):
+    for array, tensor in zip(arrays, copy_together(arrays, torch.device("cpu")), strict=True):
         assert tensor.numpy().dtype == array.dtype
         np.testing.assert_array_equal(tensor.numpy(), array)

@@ -21,7 +21,7 @@ from rlplug_core.learning.update_rules import Adam
 from rlplug_core.nets.distributional import CategoricalQ, ImplicitQ, QuantileQ
 from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.forward import TorchForward, fast_forward
-from rlplug_core.nets.heads import Beside, Categorical
+from rlplug_core.nets.heads import Categorical, ParallelHeads
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
@@ -179,9 +179,9 @@ class Temperature(nn.Linear):
     ("layer", "backend"),
     [
         (Temperature(8, 3), "torch"),
-        (Beside([nn.Linear(8, 1), Temperature(8, 2)]), "torch"),
+        (ParallelHeads([nn.Linear(8, 1), Temperature(8, 2)]), "torch"),
         (nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3)), "numpy"),
-        (Beside([nn.Linear(8, 1), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))]), "numpy"),
+        (ParallelHeads([nn.Linear(8, 1), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))]), "numpy"),
     ],
 )
 def test_head_can_have_any_layers(layer: nn.Module, backend: str) -> None:

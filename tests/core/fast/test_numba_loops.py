@@ -12,7 +12,14 @@ from rlplug_core.fast.activations import FUNCTIONS, RELU, TANH
 from rlplug_core.fast.forward import FEW, dense
 from rlplug_core.fast.kernels import HostViews
 from rlplug_core.fast.layer_ops import ElementwiseOp, LinearOp
-from rlplug_core.fast.numba_loops import available, how, how_on, loop_library, pair, why_not_numba
+from rlplug_core.fast.numba_loops import (
+    available,
+    describe_speed,
+    describe_speed_with,
+    loop_library,
+    numba_problem,
+    pair,
+)
 from rlplug_core.learning.update_rules import Adam, AdamW, RMSProp
 
 pytestmark = pytest.mark.usefixtures("loops")
@@ -42,13 +49,13 @@ def test_failed_import_of_numba_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
     pytest.importorskip("numba")
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
     monkeypatch.setattr(loops_module, "import_module", refuse)
-    why_not_numba.cache_clear()
-    how_on.cache_clear()
-    assert "cannot be used here: Numba needs NumPy 1.26 or less" in how()
+    numba_problem.cache_clear()
+    describe_speed_with.cache_clear()
+    assert "cannot be used here: Numba needs NumPy 1.26 or less" in describe_speed()
     assert not available()
     assert loop_library() == "numpy"
-    why_not_numba.cache_clear()
-    how_on.cache_clear()
+    numba_problem.cache_clear()
+    describe_speed_with.cache_clear()
 
 
 def test_loops_compile_without_a_cache_directory(loops: str, monkeypatch: pytest.MonkeyPatch) -> None:

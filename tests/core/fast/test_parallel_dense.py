@@ -86,7 +86,7 @@ def test_parallel_dense_equals_autograd(activation: type[nn.Module], count: int,
     obs = numbers(ROWS, INPUTS)
     above = numbers(count, ROWS, OUTPUTS)
     expected, below, own = autograd(networks, obs, above)
-    assert through.pays(obs)
+    assert through.is_faster(obs)
     result = through(FastTensor(obs, (), lambda gradient, into: ()))
     assert result.backward_of is not None
     (found,) = result.backward_of(above, into)
@@ -107,7 +107,7 @@ def test_parallel_dense_equals_autograd_at_the_limits() -> None:
             networks = [network(activation) for _ in range(2)]
             through, into, flat = join(networks)
             expected, below, own = autograd(networks, obs, above)
-            assert through.pays(obs)
+            assert through.is_faster(obs)
             result = through(FastTensor(obs, (), lambda gradient, into: ()))
             assert result.backward_of is not None
             with np.errstate(all="ignore"):
@@ -123,6 +123,6 @@ def test_parallel_dense_equals_autograd_at_the_limits() -> None:
 
 def test_other_networks_and_float64_are_not_parallel() -> None:
     through, _, _ = join([network(nn.ReLU), network(nn.Tanh)])
-    assert not through.pays(numbers(ROWS, INPUTS))
+    assert not through.is_faster(numbers(ROWS, INPUTS))
     through, _, _ = join([network(nn.ReLU)])
-    assert not through.pays(numbers(ROWS, INPUTS).astype(np.float64))
+    assert not through.is_faster(numbers(ROWS, INPUTS).astype(np.float64))

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from rlplug_core.accelerator import network, room
 from rlplug_core.fast.array import FastTensor
 from rlplug_core.fast.gradients import Gradients, NoFastPath
-from rlplug_core.fast.hooks import of_parameters
+from rlplug_core.fast.hooks import hooks_of_parameters
 from rlplug_core.fast.trace import PROGRAMS
 from rlplug_core.nets.continuous import ActionCritic, ActionCritics, DeterministicPolicy
 from rlplug_core.nets.distributional import CategoricalQ, ImplicitQ, QuantileQ
@@ -179,7 +179,7 @@ def test_hooks_of_all_modules_and_of_parameters_are_detected() -> None:
     handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
     assert why_not(critic) == "a module with a hook"
     handle.remove()
-    check = of_parameters(list(critic.parameters()))
+    check = hooks_of_parameters(list(critic.parameters()))
     assert not check()
     removable = next(critic.parameters()).register_hook(lambda gradient: None)
     assert check()

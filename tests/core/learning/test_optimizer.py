@@ -102,7 +102,7 @@ def test_age_of_a_batch_counts_steps_of_all_learners() -> None:
     optimizer = Optimizer(
         net.parameters(), name="network", rule=SGD(), learning_rate=linear(1.0, 0.0), mean=EqualLearners()
     )
-    optimizer.minimize(loss_of(net, 0), clock, age=20)
+    optimizer.minimize(loss_of(net, 0), clock, steps_ago=20)
     assert optimizer.rate == pytest.approx(0.9)
 
 

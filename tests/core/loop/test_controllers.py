@@ -97,23 +97,23 @@ def test_early_stop_stops_once() -> None:
 def test_limits_stop_once() -> None:
     limits, clock = Limits(episodes=3, seconds=10.0), Clock(100)
     for episodes, seconds in ((0, 0.0), (2, 9.9)):
-        limits.spent(episodes, seconds, clock)
+        limits.check(episodes, seconds, clock)
         assert not clock.stop
-    limits.spent(4, 9.9, clock)
+    limits.check(4, 9.9, clock)
     assert clock.stop
     assert limits.reason == "4 episodes have ended (--max-episodes 3)"
     clock.stop = False
-    limits.spent(9, 99.0, clock)
+    limits.check(9, 99.0, clock)
     assert not clock.stop
     seconds = Limits(seconds=10.0)
-    seconds.spent(0, 10.0, clock)
+    seconds.check(0, 10.0, clock)
     assert clock.stop
     assert seconds.reason == "10 seconds have passed (--max-seconds 10)"
 
 
 def test_default_limits_never_stop() -> None:
     clock = Clock(100)
-    Limits().spent(10**9, 1e9, clock)
+    Limits().check(10**9, 1e9, clock)
     assert not clock.stop
 
 

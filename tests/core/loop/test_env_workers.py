@@ -11,7 +11,7 @@ import pytest
 
 from rlplug_core.errors import BadEnv, PluginError, UsageError, WorkerFailed
 from rlplug_core.loop.build import training_env
-from rlplug_core.loop.env_timing import choose_env_workers, worthwhile
+from rlplug_core.loop.env_timing import choose_env_workers, fastest_worker_count
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import legal
 from rlplug_core.protocols import Env
@@ -131,7 +131,7 @@ def test_async_runner_refuses_env_workers() -> None:
     [(20, 8, 16, 1), (1_000, 8, 2, 2), (1_000, 8, 16, 8), (1_000, 1, 16, 1), (100, 64, 16, 11)],
 )
 def test_chooses_number_of_workers_by_step_time(microseconds: float, num_envs: int, cores: int, workers: int) -> None:
-    assert worthwhile(microseconds * 1e-6, num_envs, cores) == workers
+    assert fastest_worker_count(microseconds * 1e-6, num_envs, cores) == workers
 
 
 def test_environments_with_threads_get_no_workers() -> None:

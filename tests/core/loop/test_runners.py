@@ -186,5 +186,5 @@ def test_design_page_shows_the_loop() -> None:
     page = Path(__file__).parents[3] / "docs" / "design.md"
     code = re.search(r"```text\n(def loop\(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     assert code is not None
-    source = "\n".join(map(getsource, (sync.loop, sync.turn, sync.train)))
+    source = "\n".join(map(getsource, (sync.loop, sync.step_and_train, sync.train)))
     assert plain_functions(code[1]) == plain_functions(source)

@@ -15,8 +15,8 @@ from rlplug_core.nets.actions import (
     dtype_of,
     join,
     legal,
-    one_of,
     parts,
+    row_of,
     sample,
     sample_legal,
     shape_of,
@@ -73,7 +73,7 @@ def test_join_inverts_split(space: spaces.Space[Any], num_envs: int) -> None:
     assert action.dtype == dtype_of(space)
     tree = split(space, action)
     for number in range(num_envs):
-        element = one_of(tree, number)
+        element = row_of(tree, number)
         assert space.contains(element if isinstance(element, dict) else np.asarray(element, space.dtype)[()])
     np.testing.assert_array_equal(join(space, tree), action)
 
@@ -89,7 +89,7 @@ def test_sample_draws_row_by_row() -> None:
 
 def test_one_of_selects_a_row_of_tuples_and_dictionaries() -> None:
     tree = ({"a": np.array([1, 2]), "b": (np.array([[3], [4]]),)}, np.array([5, 6]))
-    first, second = one_of(tree, 1)
+    first, second = row_of(tree, 1)
     assert first["a"] == 2
     assert first["b"][0].tolist() == [4]
     assert second == 6

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.continuous import beside
+from rlplug_core.nets.continuous import action_encoder
 from rlplug_core.nets.encoders import Image, encoder, usual_convolutions
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.number_scale import number_scale
@@ -165,9 +165,9 @@ def test_networks_scale_bytes_to_between_0_and_1() -> None:
     torch.testing.assert_close(encoder(space, empty)[0](obs), wanted)
     both, _ = encoder(spaces.Dict(a=space, b=spaces.Box(-1, 1, (1,))), empty)
     torch.testing.assert_close(both({"a": obs, "b": torch.ones(1, 1)}), torch.cat([wanted, torch.ones(1, 1)], 1))
-    critic, _ = beside(Spec(space, spaces.Box(-1, 1, (1,)), 1, "Test"), empty)
+    critic, _ = action_encoder(Spec(space, spaces.Box(-1, 1, (1,)), 1, "Test"), empty)
     torch.testing.assert_close(critic({"obs": obs, "action": torch.ones(1, 1)})[:, 1:], wanted)
     plain = encoder(space, replace(empty, normalize_obs=True))[0](obs)
     torch.testing.assert_close(plain, obs.float().clamp(max=10))  # its moments are still 0 and 1
-    normed, _ = beside(Spec(space, spaces.Box(-1, 1, (1,)), 1, "Test"), replace(empty, normalize_obs=True))
+    normed, _ = action_encoder(Spec(space, spaces.Box(-1, 1, (1,)), 1, "Test"), replace(empty, normalize_obs=True))
     torch.testing.assert_close(normed({"obs": obs, "action": torch.ones(1, 1)})[:, 1:], plain)

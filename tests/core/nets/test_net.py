@@ -16,7 +16,7 @@ from rlplug_core.config.schema import flatten
 from rlplug_core.errors import BadConfig, PluginError, UsageError
 from rlplug_core.nets.continuous import ActionCritic, DeterministicPolicy
 from rlplug_core.nets.encoders import MLP, encoder
-from rlplug_core.nets.heads import Beside, squashed
+from rlplug_core.nets.heads import ParallelHeads, squashed
 from rlplug_core.nets.initial_weights import linear
 from rlplug_core.nets.memory_networks import RecurrentCritic, RecurrentPolicy
 from rlplug_core.nets.net import Net
@@ -183,7 +183,7 @@ def test_output_gain_scales_the_last_layer_of_policies(given: float | None, expe
     gaussian = PolicyNetwork(CONTINUOUS, net).outputs
     several = PolicyNetwork(Spec(VECTOR, spaces.Dict({"a": spaces.Discrete(3), "b": BOX}), 1, "here"), net).outputs
     assert isinstance(gaussian, nn.Sequential)
-    assert isinstance(several, Beside)
+    assert isinstance(several, ParallelHeads)
     for layer in (
         PolicyNetwork(DISCRETE, net).outputs, gaussian[0], PolicyNetwork(CONTINUOUS, net, make=squashed).outputs,
         DeterministicPolicy(CONTINUOUS, net).outputs, PolicyNetwork(CONTINUOUS, replace(net, std="state")).outputs,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlplug_core.runs import journal_reader
-from rlplug_core.runs.journal import Journal, Record, locate, read, read_backwards, standing, tail
+from rlplug_core.runs.journal import Journal, Record, locate, read, read_backwards, tail, valid_records
 from rlplug_core.runs.listing import is_untrained, summary
 from rlplug_core.runs.schemas import parse_record
 
@@ -53,7 +53,7 @@ def test_readers_skip_superseded_records(block: int, tmp_path: Path, monkeypatch
     path = tmp_path / "journal.jsonl"
     for seed in range(60):
         write_journal(path, seed)
-        expected = standing(all_records(path))
+        expected = valid_records(all_records(path))
         assert list(read(path)) == expected
         assert list(read_backwards(path)) == expected[::-1]
         for kinds in (("end",), ("metrics", "evaluation"), ("start", "final_eval")):

@@ -24,7 +24,7 @@ from rlplug_core.loop.events import Progress
 from rlplug_core.runs.api import Run, open_run, resume, train
 from rlplug_core.runs.checkpoint import Checkpoints, read, seal_manifest
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.journal import Journal, Record, standing, tail
+from rlplug_core.runs.journal import Journal, Record, tail, valid_records
 from rlplug_core.runs.journal import read as read_journal
 from rlplug_core.runs.reproduction import reproduce
 from tests.core.fakes import ENVS, TINY, assert_same
@@ -106,8 +106,8 @@ def test_final_evaluation_stays_if_resumed_after_it() -> None:
         return Record(seq, 0, kind, step, data)
 
     records = [record(1, "start", 0, after=0), record(2, "final_eval", 100, return_mean=1.0)]
-    assert [r.seq for r in standing([*records, record(3, "start", 100, after=1)])] == [1, 2, 3]
-    assert [r.seq for r in standing([*records, record(3, "start", 80, after=1)])] == [1, 3]
+    assert [r.seq for r in valid_records([*records, record(3, "start", 100, after=1)])] == [1, 2, 3]
+    assert [r.seq for r in valid_records([*records, record(3, "start", 80, after=1)])] == [1, 3]
 
 
 # Stopped after the final checkpoint.

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from rlplug_core.errors import UsageError
-from rlplug_core.runs.messages import apart
+from rlplug_core.runs.messages import space_differences
 from rlplug_core.runs.policy import Policy
 from rlplug_core.testing.envs import Vector
 from rlplug_core.types import MASK, Act, Spec, State, tree_map
@@ -175,4 +175,4 @@ TWO, THREE = (f"Box({size}) of float32 in [-1, 1]" for size in (2, 3))
 )  # fmt: skip
 def test_message_names_only_different_parts(here: Any, there: Any, message: str) -> None:
     action = spaces.Discrete(2)
-    assert apart(Spec(here, action, 1, "here"), Spec(there, action, 1, "there")) == message
+    assert space_differences(Spec(here, action, 1, "here"), Spec(there, action, 1, "there")) == message

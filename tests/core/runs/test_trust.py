@@ -127,7 +127,7 @@ def test_id_of_installed_module_needs_no_trust(run_copy: Path, tmp_path: Path, m
 def test_foreign_run_of_installed_plugins_needs_no_trust(run_copy: Path) -> None:
     base = {"algorithm": "a2c", "env": "CartPole-v1", "sources": {}, "modules": {}}
     edit_config(run_copy, **base, options={"device": "cuda:1", "seed": 1})
-    assert trust.doubts(run_copy, open_run(run_copy).config) == []
+    assert trust.code_without_seal(run_copy, open_run(run_copy).config) == []
 
 
 def test_foreign_run_does_not_fetch_weights(run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,12 +230,12 @@ def test_export_refuses_wrapper_from_file(tmp_path: Path) -> None:
 def test_export_may_repeat_wrapper_of_its_provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only that of its environment, and only from an installed module."""
     tiles = "minigrid.wrappers:OneHotPartialObsWrapper"
-    assert trust.unusual([tiles, "other:Wrap"], "MiniGrid-Empty-5x5-v0") == ["other:Wrap"]
-    assert trust.unusual([tiles], "CartPole-v1") == [tiles]
+    assert trust.unknown_wrappers([tiles, "other:Wrap"], "MiniGrid-Empty-5x5-v0") == ["other:Wrap"]
+    assert trust.unknown_wrappers([tiles], "CartPole-v1") == [tiles]
     (tmp_path / "minigrid").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [""])
-    assert trust.unusual([tiles], "MiniGrid-Empty-5x5-v0") == [tiles]
+    assert trust.unknown_wrappers([tiles], "MiniGrid-Empty-5x5-v0") == [tiles]
 
 
 def test_algorithm_of_a_module_is_sealed(tmp_path: Path) -> None:

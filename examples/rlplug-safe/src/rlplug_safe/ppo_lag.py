@@ -78,7 +78,7 @@ class PPOLag(rl.Algorithm[rl.Rollout]):
         for _ in range(now.n_epochs):
             for minibatch in samples.minibatches(now.batch_size, self.generator):
                 loss, terms = self.loss(minibatch, now)
-                norm = self.ppo_optimizer.minimize(loss, clock, age=batch.size)
+                norm = self.ppo_optimizer.minimize(loss, clock, steps_ago=batch.size)
                 metrics = {**terms, "loss/gradient_norm": norm}
         own = {"cost/episode": self.cost.clone(), "cost/multiplier": self.multiplier.clone()}
         return rl.Result({**metrics, **own})

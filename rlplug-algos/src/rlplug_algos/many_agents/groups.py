@@ -92,7 +92,7 @@ def groups(
     rules = list(_rules(words, names))
     members: dict[tuple[str, ...], list[str]] = {}
     for name in names:
-        found = next((rule for rule in rules if _fits(name, rule[0])), None)
+        found = next((rule for rule in rules if _name_matches(name, rule[0])), None)
         if found is None:
             raise rl.UsageError(
                 f"agent '{name}' of {spec.id} has no algorithm; add --agent '{name}=ppo'"
@@ -147,7 +147,7 @@ def _rules(
     for piece in ",".join(words).split(","):
         name, equals, algorithm = piece.partition("=")
         options = bool(found) and ":" in found[-1][1]
-        if equals and any(_fits(agent, name.strip()) for agent in names):
+        if equals and any(_name_matches(agent, name.strip()) for agent in names):
             found.append([name.strip(), algorithm.strip()])
         elif options or (found and not equals):
             found[-1][1] += f",{piece}"
@@ -158,7 +158,7 @@ def _rules(
     return ((name, algorithm) for name, algorithm in found)
 
 
-def _fits(agent: str, name: str) -> bool:
+def _name_matches(agent: str, name: str) -> bool:
     """Return whether a name matches an agent: its name, a pattern, or its name without the number."""
     return fnmatchcase(agent, name) or fnmatchcase(agent, f"{name}_*")
 

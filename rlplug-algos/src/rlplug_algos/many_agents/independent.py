@@ -124,7 +124,7 @@ class GroupsAgent:
         memories = dict[str, Any]()
         for name, count in rows.items():
             self.acting[name], memories[name] = begin_acting(self.agents[name], count)
-        return self._spread(memories, num_envs)
+        return self._expand_memories(memories, num_envs)
 
     def act(
         self,
@@ -144,18 +144,18 @@ class GroupsAgent:
             rows = group.rows(num_envs)
             before = recurrent_state and take_rows(recurrent_state[group.name], rows)
             own = clock.of_part(self.shares[group.name])
-            one = self.acting[group.name].act(
+            group_act = self.acting[group.name].act(
                 take_rows(group.part(obs), rows), first[rows], before, own, explore
             )
-            group.put(action, rows, one.action)
-            memories[group.name] = one.recurrent_state
+            group.put(action, rows, group_act.action)
+            memories[group.name] = group_act.recurrent_state
             extras |= {
                 f"{group.name}/{key}": _scatter(value, rows, num_envs)
-                for key, value in one.extras.items()
+                for key, value in group_act.extras.items()
             }
-        return rl.Act(action, self._spread(memories, num_envs), extras)
+        return rl.Act(action, self._expand_memories(memories, num_envs), extras)
 
-    def _spread(
+    def _expand_memories(
         self,
         memories: dict[str, Any],
         num_envs: int,

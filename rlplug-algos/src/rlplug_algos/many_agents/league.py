@@ -70,7 +70,7 @@ class League:
                 )
 
     @property
-    def facing(self) -> float:
+    def opponent_rating(self) -> float:
         """Return the rating of the current opponent, NaN if it is the player itself."""
         return math.nan if self.opponent is None else float(self.snapshots[self.opponent]["rating"])
 

@@ -111,7 +111,7 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
         for _ in range(now.n_epochs):
             for minibatch in normalized.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
-                norm = self.actor_critic_optimizer.minimize(loss, clock, age=batch.size)
+                norm = self.actor_critic_optimizer.minimize(loss, clock, steps_ago=batch.size)
         self.critic.update_stats(samples)
         return rl.Result({**metrics, "loss/gradient_norm": norm})
 

@@ -64,7 +64,7 @@ class SeatBuffer:
             # 1 for more than the average of the others, 0 for less, else 0.5.
             score = float(np.sign(own - others) + 1) / 2
             self.league.record_result(score, float(self.theirs[world]))
-        totals[opens], self.theirs[opens] = 0.0, self.league.facing
+        totals[opens], self.theirs[opens] = 0.0, self.league.opponent_rating
         totals += step.reward.reshape(shape)
         self.playing = (self.playing & ~opens) | step.valid.reshape(shape).any(1)
 
@@ -91,4 +91,4 @@ class SeatBuffer:
     def load_state_dict(self, state: rl.State) -> None:
         self.buffer.load_state_dict(state["buffer"])
         self.totals[:], self.playing[:] = state["totals"], state.get("playing", True)
-        self.theirs[:] = state.get("theirs", self.league.facing)
+        self.theirs[:] = state.get("theirs", self.league.opponent_rating)

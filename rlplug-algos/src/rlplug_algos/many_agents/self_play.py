@@ -127,8 +127,8 @@ class SelfPlayAgent:
         mine = self.own_acting.act(obs, is_first, recurrent_state, clock)
         if self.league.opponent is None:
             return mine
-        theirs = self.opponent_acting.act(obs, is_first, recurrent_state, clock)
-        chosen: Any = tree_where(self.seats.mine, _tree(mine), _tree(theirs))
+        opponent_act = self.opponent_acting.act(obs, is_first, recurrent_state, clock)
+        chosen: Any = tree_where(self.seats.mine, _tree(mine), _tree(opponent_act))
         return rl.Act(chosen["action"], chosen["memory"], mine.extras)
 
     def state_dict(self) -> rl.State:

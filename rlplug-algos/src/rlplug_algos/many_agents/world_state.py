@@ -36,8 +36,8 @@ def world_state(
     `keys` the observations are these keys of a Dict.
     """
     obs = select_space(obs, keys)
-    seen = _flat(select(rollout.obs, keys), obs, rollout.reward.ndim)
-    after = seen[1:].copy()
+    state = _flat(select(rollout.obs, keys), obs, rollout.reward.ndim)
+    after = state[1:].copy()
     cuts = rollout.truncations
     if cuts.count:
         places = cuts.index[: cuts.count]
@@ -47,7 +47,7 @@ def world_state(
     acts = rollout.weight > 0
     left = acts & ~rollout.terminated
     continues = left & ~rollout.truncated
-    states = _states(seen[:-1], acts, agents)
+    states = _states(state[:-1], acts, agents)
     successors = np.where(
         continues[..., None], _states(after, continues, agents), _states(after, left, agents)
     )

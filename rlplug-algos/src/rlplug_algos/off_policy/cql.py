@@ -41,7 +41,7 @@ class CQLConfig(rl.Config):
     autotune: bool = True
     # target entropy in nats; default: minus the number of action dimensions
     target_entropy: rl.Scheduled[float] | None = None
-    n_critics: rl.Count = 2  # number of critics; the lowest value counts
+    n_critics: rl.Count = 2  # number of critics; their lowest value is used
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")

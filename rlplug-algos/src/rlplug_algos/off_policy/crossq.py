@@ -34,7 +34,7 @@ class CrossQConfig(rl.Config):
     autotune: bool = True
     # target entropy in nats; default: minus the number of action dimensions
     target_entropy: rl.Scheduled[float] | None = None
-    n_critics: rl.Count = 2  # number of critics; the lowest value counts
+    n_critics: rl.Count = 2  # number of critics; their lowest value is used
     policy_delay: rl.Count = 3  # gradient steps of the critics per step of the policy
     # number of first gradient steps, which use plain batch normalization
     renorm_warmup: rl.Natural = 100_000

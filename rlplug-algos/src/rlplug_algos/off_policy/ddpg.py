@@ -33,10 +33,10 @@ class DDPGConfig(rl.Config):
     noise_sigma: rl.Scheduled[rl.NonNegative] = 0.1
     # decay of Ornstein-Uhlenbeck noise per step; default: 0.15
     noise_theta: rl.Scheduled[rl.Fraction] | None = None
-    n_critics: rl.Count = 1  # number of critics; the lowest value counts
+    n_critics: rl.Count = 1  # number of critics; their lowest value is used
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
-    # gradient steps of the critics per step of policy and targets
+    # gradient steps of the critics per step of the policy and of the target networks
     policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     critic_net: rl.CriticNet = rl.CriticNet()

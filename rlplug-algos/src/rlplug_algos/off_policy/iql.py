@@ -38,7 +38,7 @@ class IQLConfig(rl.Config):
     beta: rl.Scheduled[rl.NonNegative] = 3.0
     # the largest weight of an action in the policy's loss
     max_weight: rl.Scheduled[rl.Positive] = 100.0
-    n_critics: rl.Count = 2  # number of critics; the lowest value counts
+    n_critics: rl.Count = 2  # number of critics; their lowest value is used
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")

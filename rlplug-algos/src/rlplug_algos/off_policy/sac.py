@@ -34,20 +34,20 @@ class SACConfig(rl.Config):
     autotune: bool = True
     # target entropy in nats; default: minus the number of action dimensions
     target_entropy: rl.Scheduled[float] | None = None
-    n_critics: rl.Count = 2  # number of critics; the lowest value counts
-    # atoms, such as 101, of critics that predict distributions of returns, as in c51; default: no distributions
+    n_critics: rl.Count = 2  # number of critics; their lowest value is used
+    # number of atoms, such as 101, if critics predict distributions of returns, as in c51; default: they predict means
     n_atoms: rl.Several | None = None
     v_min: float = -250.0  # with n_atoms: smallest return, the first atom
     v_max: float = 250.0  # with n_atoms: largest return, the last atom
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
-    # gradient steps of the critics per step of policy and targets
+    # gradient steps of the critics per step of the policy and of the target networks
     policy_delay: rl.Count = 1
     # memory before policy and critics: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
     memory: rl.Importable | None = None
     # with a memory, steps of a sequence that train the networks; default: 20
     sequence_length: rl.Count | None = None
-    # with a memory, steps before them that only warm up the recurrent state; default: 10
+    # with a memory, steps before those that only warm up the recurrent state; default: 10
     burn_in: rl.Natural | None = None
     # with a memory, steps between the starts of sequences; default: half of sequence_length
     sequence_period: rl.Count | None = None
@@ -79,14 +79,15 @@ class SAC(rl.Algorithm[rl.Transitions]):
     """Trains a stochastic policy to maximize return plus entropy; the critics predict the sum of both.
 
     A subclass can override `values`, `next_value`, `policy_value` and `target_entropy`, which are parts of the losses.
-    They must not draw random numbers: `learn` can add some to `batch.extras`, and then call `super().learn`.
+    They must not draw random numbers. If they need some, override `learn`: add the numbers to `batch.extras`, then call
+    `super().learn`.
     """
 
     Config = SACConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = ("Box",)
-    #: Whether the targets move at each gradient step, or only together with the policy.
+    #: Whether the target critics move at each gradient step, or only together with the policy.
     moves_targets_each_step: ClassVar[bool] = False
     config: SACConfig
 
@@ -166,12 +167,12 @@ class SAC(rl.Algorithm[rl.Transitions]):
         noise: Tensor,
         now: SACConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of critics that predict distributions; the next state's entropy is part of the reward."""
+        """Return the loss of critics that predict distributions; the reward includes the entropy of the next action."""
         with torch.no_grad():
             action, log_prob = self.head.draw(self.policy(self.next_policy_obs(batch)), noise)
-            bonus = batch.discount * self.temperature.times_alpha(log_prob, now.ent_coef)
+            penalty = batch.discount * self.temperature.times_alpha(log_prob, now.ent_coef)
         return rl.categorical_critic_loss(
-            critics, self.target_critics, batch, action, batch.reward - bonus
+            critics, self.target_critics, batch, action, batch.reward - penalty
         )
 
     def next_policy_obs(self, batch: rl.Transitions) -> rl.Obs:
@@ -200,8 +201,8 @@ class SAC(rl.Algorithm[rl.Transitions]):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return alpha * log pi(a | s) - min Q(s, a) (eq. 7) plus the loss of log alpha (eq. 18); and metrics."""
         obs = self.critics.obs(batch)
-        seen = self.policy.trunk.obs(batch) if self.policy.trunk else obs
-        action, log_prob = self.head.draw(self.policy(seen), noise)
+        policy_obs = self.policy.trunk.obs(batch) if self.policy.trunk else obs
+        action, log_prob = self.head.draw(self.policy(policy_obs), noise)
         q = self.policy_value(batch, obs, action)
         entropy = self.target_entropy(now)
         return rl.soft_policy_loss(
@@ -214,7 +215,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         obs: rl.Obs,
         action: Tensor,
     ) -> Tensor:
-        """Return Q(s, a) of all critics [n, B], which learn the target.
+        """Return Q(s, a) of all critics [n, B]; the loss of the critics compares them with the soft target.
 
         Args:
             batch: the batch, with its extras.

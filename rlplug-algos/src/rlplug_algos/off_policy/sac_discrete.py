@@ -31,10 +31,10 @@ class SACDiscreteConfig(rl.Config):
     target_entropy: rl.Scheduled[float] | None = (
         None  # target entropy in nats; default: 0.98 of the largest possible one
     )
-    n_critics: rl.Count = 2  # number of critics; the lowest value counts
+    n_critics: rl.Count = 2  # number of critics; their lowest value is used
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
-    # gradient steps of the critics per step of policy and targets
+    # gradient steps of the critics per step of the policy and of the target networks
     policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     critic_net: rl.CriticNet = rl.CriticNet()

@@ -41,20 +41,20 @@ class TD3Config(rl.Config):
     target_noise_clip: rl.Scheduled[rl.NonNegative] = (
         0.5  # largest absolute value of the noise on target actions
     )
-    n_critics: rl.Count = 2  # number of critics; the lowest value counts
-    # atoms, such as 101, of critics that predict distributions of returns, as in c51; default: no distributions
+    n_critics: rl.Count = 2  # number of critics; their lowest value is used
+    # number of atoms, such as 101, if critics predict distributions of returns, as in c51; default: they predict means
     n_atoms: rl.Several | None = None
     v_min: float = -250.0  # with n_atoms: smallest return, the first atom
     v_max: float = 250.0  # with n_atoms: largest return, the last atom
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
-    # gradient steps of the critics per step of policy and targets
+    # gradient steps of the critics per step of the policy and of the target networks
     policy_delay: rl.Count = 2
     # memory before policy and critics: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
     memory: rl.Importable | None = None
     # with a memory, steps of a sequence that train the networks; default: 20
     sequence_length: rl.Count | None = None
-    # with a memory, steps before them that only warm up the recurrent state; default: 10
+    # with a memory, steps before those that only warm up the recurrent state; default: 10
     burn_in: rl.Natural | None = None
     # with a memory, steps between the starts of sequences; default: half of sequence_length
     sequence_period: rl.Count | None = None
@@ -196,8 +196,8 @@ class TD3(rl.Algorithm[rl.Transitions]):
         noise = (now.target_policy_noise * noise).clip(
             -now.target_noise_clip, now.target_noise_clip
         )
-        seen = (self.target_policy.trunk or self.target_critics).next_obs(batch)
-        action: Tensor = self.target_policy(seen) + noise
+        policy_obs = (self.target_policy.trunk or self.target_critics).next_obs(batch)
+        action: Tensor = self.target_policy(policy_obs) + noise
         return action.clip(-1, 1)
 
     @rl.pure

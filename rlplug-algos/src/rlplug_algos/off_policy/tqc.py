@@ -40,7 +40,7 @@ class TQCConfig(rl.Config):
     top_quantiles_to_drop_per_net: rl.Natural = 2
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
-    # gradient steps of the critics per step of policy and targets
+    # gradient steps of the critics per step of the policy and of the target networks
     policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     critic_net: rl.CriticNet = rl.CriticNet()

@@ -126,7 +126,7 @@ class A2C(rl.Algorithm[rl.Rollout]):
         samples = self.networks.samples(rollout, advantage, target, self.device)
         loss, metrics = self.loss(self.critic.normalize(samples), now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
-            loss, clock, age=batch.size
+            loss, clock, steps_ago=batch.size
         )
         self.critic.update_stats(samples)
         metrics["loss/explained_variance"] = rl.explained_variance(rollout, advantage, target)

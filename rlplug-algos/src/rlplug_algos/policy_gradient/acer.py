@@ -101,7 +101,7 @@ class ACER(rl.Algorithm[rl.Rollout]):
         samples = self.retrace_targets(batch, now)
         loss, metrics = self.loss(samples, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
-            loss, clock, age=batch.size
+            loss, clock, steps_ago=batch.size
         )
         self.average.move(1 - now.average_policy_decay)
         return rl.Result(metrics)
@@ -141,15 +141,15 @@ class ACER(rl.Algorithm[rl.Rollout]):
         log_probs = self.policy(*batch.inputs).log_softmax(-1)
         q = self.q_network(batch.obs)
         probs = log_probs.exp()
-        ascent = self.ascent(batch, probs.detach(), q.detach(), now)
-        policy_loss = -(ascent * probs).sum(-1)
+        trust_region_gradient = self.trust_region_gradient(batch, probs.detach(), q.detach(), now)
+        policy_loss = -(trust_region_gradient * probs).sum(-1)
         entropy = -(probs * log_probs).sum(-1)
         value_loss = (rl.of_action(q, batch.action) - batch.target).square()
         loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
         metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy}
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}
 
-    def ascent(
+    def trust_region_gradient(
         self,
         batch: rl.Samples,
         probs: Tensor,

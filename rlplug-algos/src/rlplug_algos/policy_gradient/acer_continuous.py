@@ -100,7 +100,7 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         samples = self.retrace_targets(batch, now)
         loss, metrics = self.loss(samples, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
-            loss, clock, age=batch.size
+            loss, clock, steps_ago=batch.size
         )
         self.average.move(1 - now.average_policy_decay)
         return rl.Result(metrics)
@@ -126,10 +126,10 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         target = rl.retrace(
             batch, value, next_value, chosen=q, ratio=ratio ** (1 / head.dims), gamma=now.gamma
         )
-        uncut = rl.retrace(
+        full_return = rl.retrace(
             batch, value, next_value, chosen=q, ratio=np.ones_like(ratio), gamma=now.gamma
         )
-        samples = batch.samples(uncut - value, target, self.device)
+        samples = batch.samples(full_return - value, target, self.device)
         extras = rl.to_tensors(
             {"drawn": np.ascontiguousarray(drawn[:, 0]), "others": inputs["others"]}, self.device
         )
@@ -160,15 +160,17 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
                 - head.log_prob(batch.extras["outputs"], batch.action)
             ).exp()
             value_target = value + weight.clamp(max=1) * (batch.target - q)
-        ascent = self.ascent(batch, outputs.detach(), weight, centered, now)
-        policy_loss = -(ascent * outputs).sum(-1)
+        trust_region_gradient = self.trust_region_gradient(
+            batch, outputs.detach(), weight, centered, now
+        )
+        policy_loss = -(trust_region_gradient * outputs).sum(-1)
         entropy = head.entropy(outputs)
         value_loss = (q - batch.target).square() + (value - value_target).square()
         loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
         metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy}
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}
 
-    def ascent(
+    def trust_region_gradient(
         self,
         batch: rl.Samples,
         outputs: Tensor,

@@ -111,7 +111,7 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         start = self.kfac.part(self.actor_critic_optimizer.flat, 0).clone()
         loss, metrics = self.loss(normalized, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
-            loss, clock, age=batch.size
+            loss, clock, steps_ago=batch.size
         )
         limit = now.kfac_clip * clock.scale**2
         metrics["loss/kl"] = self.bound_divergence(samples, before, start, limit)

@@ -104,7 +104,7 @@ class APPO(rl.Algorithm[rl.Rollout]):
         for _ in range(now.n_epochs):
             for minibatch in samples.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
-                norm = self.actor_critic_optimizer.minimize(loss, clock, age=batch.size)
+                norm = self.actor_critic_optimizer.minimize(loss, clock, steps_ago=batch.size)
         return rl.Result({**metrics, "loss/gradient_norm": norm})
 
     def advantages(self, rollout: rl.Rollout, now: APPOConfig) -> rl.Samples:

@@ -112,7 +112,7 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
         samples = self.networks.samples(batch, advantage, value_target, self.device)
         loss, metrics = self.loss(samples, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
-            loss, clock, age=batch.size
+            loss, clock, steps_ago=batch.size
         )
         return rl.Result(metrics)
 

@@ -26,10 +26,10 @@ class PPOConfig(rl.Config):
     clip_range: rl.Scheduled[rl.Positive] = 0.2  # largest change of the probability ratio from 1
     # largest change of a value since the rollout; default: no limit
     clip_range_vf: rl.Scheduled[rl.Positive] | None = None
-    # stop the epochs of a rollout when the last minibatch's KL divergence is larger
+    # stop the epochs of a rollout if the KL divergence of the last minibatch is above this
     target_kl: rl.Scheduled[rl.Positive] | None = None
     # adapt the learning rate: divide it by 1.5 if the KL divergence of a rollout's last minibatch is above twice this,
-    # multiply it by 1.5 if below half
+    # multiply it by 1.5 if it is below half of this
     desired_kl: rl.Positive | None = None
     # also learn from mirrored samples: ./mine.py:mirror, a function that mirrors observations and actions
     symmetry: rl.Importable | None = None
@@ -40,7 +40,7 @@ class PPOConfig(rl.Config):
     # memory of policy and critic: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
     memory: rl.Importable | None = None
     recurrent_cell: rl.CellName | None = None  # former name of memory
-    recurrent_hidden_size: rl.Count | None = None  # former option for the units of a memory
+    recurrent_hidden_size: rl.Count | None = None  # former name of the option units of a memory
     # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
     # initial standard deviation of the noise; default: the paper's
@@ -98,7 +98,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
         self.predict_values = rl.value_predictor(self.networks, self.inference_backend)
 
     def _check_kl_steps(self) -> None:
-        """Raise UsageError if a rollout has one gradient step: its KL divergence is always 0."""
+        """Raise UsageError if `desired_kl` is set and a rollout has one gradient step: its KL divergence is 0."""
         c = self.config
         rows = c.n_steps * self.spec.num_envs
         if c.desired_kl is not None and c.n_epochs == 1 and 2 * c.batch_size > rows:
@@ -122,7 +122,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
         now: PPOConfig,
         clock: rl.Clock,
     ) -> rl.Result:
-        samples, explained = self.advantages(self.scale_reward(batch), now)
+        samples, explained_variance = self.advantages(self.scale_reward(batch), now)
         normalized = self.critic.normalize(samples)
         rows = batch.size
         for _ in range(now.n_epochs):
@@ -130,7 +130,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
                 minibatch = self.augment(minibatch)
                 loss, terms = self.loss(minibatch, now)
                 # Every minibatch of a rollout uses the learning rate at the start of the rollout.
-                norm = self.actor_critic_optimizer.minimize(loss, clock, age=rows)
+                norm = self.actor_critic_optimizer.minimize(loss, clock, steps_ago=rows)
             # Checked once per epoch, because reading a number from a GPU waits for the GPU.
             if now.target_kl is not None and rl.to_float(self.kl(minibatch, terms)) > now.target_kl:
                 break
@@ -140,7 +140,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
         self.critic.update_stats(samples)
         metrics = self.metrics(minibatch, terms, now)
         metrics["loss/gradient_norm"] = norm
-        metrics["loss/explained_variance"] = explained
+        metrics["loss/explained_variance"] = explained_variance
         return rl.Result(metrics)
 
     def advantages(
@@ -154,8 +154,9 @@ class PPO(rl.Algorithm[rl.Rollout]):
         """
         value, next_value = self.predict_values(rollout)
         advantage, target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
-        explained = rl.explained_variance(rollout, advantage, target)
-        return self.networks.samples(rollout, advantage, target, self.device), explained
+        explained_variance = rl.explained_variance(rollout, advantage, target)
+        samples = self.networks.samples(rollout, advantage, target, self.device)
+        return samples, explained_variance
 
     @rl.pure
     def loss(

@@ -92,13 +92,13 @@ class TRPO(rl.Algorithm[rl.Rollout]):
         metrics = self.improve(samples, now)
         # Before the critic's steps: their gradient is not clipped, and Adam would remember the first large ones.
         self.critic.update_stats(samples)
-        seen = self.networks.critic_samples(self.critic.normalize(samples))
+        critic_samples = self.networks.critic_samples(self.critic.normalize(samples))
         for _ in range(now.n_critic_updates):
-            for minibatch in seen.minibatches(now.batch_size, self.generator):
+            for minibatch in critic_samples.minibatches(now.batch_size, self.generator):
                 value_loss = minibatch.mean(
                     (self.critic.normalized(minibatch.obs) - minibatch.target).square()
                 )
-                norm = self.critic_optimizer.minimize(value_loss, clock, age=batch.size)
+                norm = self.critic_optimizer.minimize(value_loss, clock, steps_ago=batch.size)
         return rl.Result(
             {
                 **metrics,

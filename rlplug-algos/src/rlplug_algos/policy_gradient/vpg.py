@@ -80,7 +80,7 @@ class VPG(rl.Algorithm[rl.Rollout]):
         samples = rollout.samples(advantage, value_target, self.device)
         loss, metrics = self.loss(self.critic.normalize(samples), now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
-            loss, clock, age=batch.size
+            loss, clock, steps_ago=batch.size
         )
         self.critic.update_stats(samples)
         return rl.Result(metrics)

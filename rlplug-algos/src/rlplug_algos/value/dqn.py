@@ -32,10 +32,10 @@ class DQNConfig(rl.Config):
     exploration_fraction: rl.Positive = 0.2  # fraction of the run until the final probability
     # more points of this schedule: fraction of the run, probability, fraction, probability, and so on
     exploration_points: tuple[float, ...] = ()
-    # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0: all alike
+    # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0: all actors alike
     exploration_alpha: rl.NonNegative = 0.0
     eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
-    # explore with a softmax of the values at this temperature instead
+    # choose actions by a softmax of the values at this temperature; default: epsilon-greedy
     softmax_temperature: rl.Scheduled[rl.Positive] | None = None
     # choose the target's action with the online network (van Hasselt et al., 2016)
     double: bool = False
@@ -53,7 +53,7 @@ class DQNConfig(rl.Config):
     memory: rl.Importable | None = None
     # with a memory, steps of a sequence that train the network; default: 20
     sequence_length: rl.Count | None = None
-    # with a memory, steps before them that only warm up the recurrent state; default: 10
+    # with a memory, steps before those that only warm up the recurrent state; default: 10
     burn_in: rl.Natural | None = None
     # with a memory, steps between the starts of sequences; default: half of sequence_length
     sequence_period: rl.Count | None = None

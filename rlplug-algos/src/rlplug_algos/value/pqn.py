@@ -91,7 +91,7 @@ class PQN(rl.Algorithm[rl.Rollout]):
         for _ in range(now.n_epochs):
             for minibatch in samples.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch)
-                norm = self.q_optimizer.minimize(loss, clock, age=batch.size)
+                norm = self.q_optimizer.minimize(loss, clock, steps_ago=batch.size)
         return rl.Result({**metrics, "loss/gradient_norm": norm})
 
     def lambda_return(self, batch: rl.Rollout, now: PQNConfig) -> rl.Array:

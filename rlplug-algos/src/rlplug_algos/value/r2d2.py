@@ -21,7 +21,7 @@ class R2D2Config(rl.Config):
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 32  # sequences per gradient step
     sequence_length: rl.Count = 20  # steps of a sequence that train the network
-    burn_in: rl.Natural = 10  # steps before them that only warm up the recurrent state
+    burn_in: rl.Natural = 10  # steps before those that only warm up the recurrent state
     # steps between the starts of sequences; default: half of sequence_length
     sequence_period: rl.Count | None = None
     buffer_size: rl.Count = 100_000  # size of the replay buffer in env steps
@@ -37,7 +37,7 @@ class R2D2Config(rl.Config):
     exploration_fraction: rl.Positive = 0.2  # fraction of the run until the final probability
     # more points of this schedule: fraction of the run, probability, fraction, probability, and so on
     exploration_points: tuple[float, ...] = ()
-    # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0: all alike
+    # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0: all actors alike
     exploration_alpha: rl.NonNegative = 0.0
     eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
     # choose the target's action with the online network (van Hasselt et al., 2016)
@@ -51,7 +51,7 @@ class R2D2Config(rl.Config):
     # memory: gru, lstm, a plugin's id, or ./mine.py:Mine, with options: gru:units=128; default: lstm
     memory: rl.Importable | None = None
     recurrent_cell: rl.CellName | None = None  # former name of memory
-    recurrent_hidden_size: rl.Count | None = None  # former option for the units of a memory
+    recurrent_hidden_size: rl.Count | None = None  # former name of the option units of a memory
     net: rl.Net = rl.Net(activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 5e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # decrease the learning rate to 0 over the run

@@ -23,7 +23,7 @@ class VQNConfig(rl.Config):
     # more points of this schedule: fraction of the run, probability, fraction, probability, and so on
     exploration_points: tuple[float, ...] = ()
     eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
-    # explore with a softmax of the values at this temperature instead
+    # choose actions by a softmax of the values at this temperature; default: epsilon-greedy
     softmax_temperature: rl.Scheduled[rl.Positive] | None = None
     # loss of a TD error: mse, or huber (squared within 1, linear beyond)
     loss: rl.Regression = "mse"

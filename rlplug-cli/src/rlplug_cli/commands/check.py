@@ -151,7 +151,7 @@ def command(
     else:
         found = CHECKS[kind](name, expected_failures=expectations)
     outcomes = _with_tracebacks((check, check.outcome()) for check in found)
-    results = list(outcomes) if json else list(_tell(outcomes))
+    results = list(outcomes) if json else list(_print_outcomes(outcomes))
     if json:
         echo_json(_report(kind, name, results))
     if recorded is not None:
@@ -241,7 +241,7 @@ def _with_tracebacks(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tupl
         yield check, outcome
 
 
-def _tell(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Outcome]]:
+def _print_outcomes(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Outcome]]:
     """Yield the outcomes, and print a line for each and a summary."""
     level = ""
     counts = Counter[str]()

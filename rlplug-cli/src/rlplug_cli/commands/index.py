@@ -56,15 +56,15 @@ def command(
 def _of(name: str) -> list[Record]:
     """Return the plugins of a distribution that have an index: all except hooks."""
     every = plugins.records()
-    here = [
+    matching = [
         one for one in every if one.distribution == canonical(name) and one.group not in MODULES
     ]
-    for record in here:
+    for record in matching:
         if record.status not in ("ok", "shadowed"):
             raise PluginError(f"{record} is {record.status}: {record.reason}; {remedy(record)}")
-    if not here:
+    if not matching:
         near = did_you_mean(name, {one.distribution for one in every})
         raise UsageError(
             f"no plugin '{name}' with algorithms, environments, wrappers or controllers is installed{near}"
         )
-    return here
+    return matching

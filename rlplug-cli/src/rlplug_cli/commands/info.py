@@ -119,7 +119,7 @@ def _algorithm(name: str, env: str | None, json: bool) -> None:
         }
         echo_json({**about, **options, "preset": values})
         return
-    _tell(about)
+    _print_facts(about)
     echo(
         f"\n{_options(f'OPTION OF {name.upper()}', own)}\n\n{_options('OPTION OF EVERY RUN', every)}"
     )
@@ -153,9 +153,11 @@ def _group(name: str) -> Group:
     """Return the group of a name, or of the nearest ones: algorithms, wrappers, controllers, or else environments."""
     if is_target(name) and names_code(name):
         return _group_of(load_target(name, "plugin"))
-    here = [record.group for record in plugins.records() if name in (record.id, record.full_name)]
+    matching = [
+        record.group for record in plugins.records() if name in (record.id, record.full_name)
+    ]
     groups: tuple[Group, ...] = ("algorithms", *OPTION)
-    if found := next((group for group in groups if group in here), None):
+    if found := next((group for group in groups if group in matching), None):
         return found
     if provider_in(name) or _VERSIONED.search(name) or family_of(name) or name in plugins.env_ids():
         return "envs"
@@ -191,14 +193,14 @@ def _part(name: str, group: Group, json: bool) -> None:
     if json:
         echo_json({**about, "options": [asdict(one) for one in options]})
         return
-    _tell(about)
+    _print_facts(about)
     if options:
         echo(f"\n{_options(f'OPTION OF {name.upper()}', options)}")
     example = ",".join(f"{one.name}={value_text(one.default)}" for one in options)
     echo(f"\nrlplug run ALGORITHM ENV {OPTION[group]} {name}{example and f':{example}'}")
 
 
-def _tell(about: dict[str, Any]) -> None:
+def _print_facts(about: dict[str, Any]) -> None:
     said = {
         title: text if isinstance(text, str) else ", ".join(text) for title, text in about.items()
     }

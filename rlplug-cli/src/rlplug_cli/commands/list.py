@@ -60,7 +60,7 @@ def command(
         return
     if actions is not None:
         # Agents know a Tuple as a Dict.
-        _taking("Dict" if actions.lower() == "tuple" else actions, as_json)
+        _print_algorithms_for("Dict" if actions.lower() == "tuple" else actions, as_json)
         return
     if as_json:
         echo_json({group: rows(group) for group in GROUPS})
@@ -107,7 +107,7 @@ def _environments(
         )
 
 
-def _taking(actions: str, as_json: bool) -> None:
+def _print_algorithms_for(actions: str, as_json: bool) -> None:
     """Print the algorithms that declare these actions; upper and lower case do not matter.
 
     Raises:

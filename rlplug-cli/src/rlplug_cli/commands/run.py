@@ -70,13 +70,13 @@ class Algorithms(click.Group):
         return plugins.ids("algorithms")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        own = options_of("algorithms", cmd_name, may_import=not ctx.resilient_parsing)
+        algorithm_options = options_of("algorithms", cmd_name, may_import=not ctx.resilient_parsing)
         shared = schema_of(RunOptions)
         if not ctx.resilient_parsing:  # completion shows no defaults and reads no presets
-            check_options(cmd_name, [option.name for option in own])
-            own = usual_options(cmd_name, own)
+            check_options(cmd_name, [option.name for option in algorithm_options])
+            algorithm_options = usual_options(cmd_name, algorithm_options)
             shared = usual_options(cmd_name, shared)
-        return AlgorithmCommand(cmd_name, own, shared)
+        return AlgorithmCommand(cmd_name, algorithm_options, shared)
 
     def format_commands(
         self,
@@ -110,18 +110,18 @@ def _option_before_algorithm(flag: str, args: list[str]) -> str:
 
 
 class AlgorithmCommand(TakesArguments):
-    """`rlplug run <algorithm> ENV`, with the options of the algorithm (`own`) and of every run (`run_options`)."""
+    """`rlplug run <algorithm> ENV`, with the options of the algorithm and those of every run."""
 
     def __init__(
         self,
         algorithm: str,
-        own: tuple[Option, ...],
+        algorithm_options: tuple[Option, ...],
         shared: tuple[Option, ...],
     ) -> None:
         self.algorithm = algorithm
-        self.own = own
+        self.algorithm_options = algorithm_options
         self.run_options = shared
-        self.options = (*own, *shared)
+        self.options = (*algorithm_options, *shared)
         parameters: list[click.Parameter] = [
             click.Argument(["env"], metavar="ENV", shell_complete=environments)
         ]
@@ -131,7 +131,7 @@ class AlgorithmCommand(TakesArguments):
             algorithm,
             params=[
                 *parameters,
-                *network_option(own),
+                *network_option(algorithm_options),
                 *command_options([option.name for option in self.options]),
             ],
             callback=self.train,
@@ -141,7 +141,7 @@ class AlgorithmCommand(TakesArguments):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
-            with self._flags_in_errors():
+            with self._convert_names_in_errors():
                 return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             raise UsageError(
@@ -155,12 +155,12 @@ class AlgorithmCommand(TakesArguments):
         return owners_of(flag) or nearest(flag, names, write=flag_of)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with self._flags_in_errors():
+        with self._convert_names_in_errors():
             return super().invoke(ctx)
 
     @contextmanager
-    def _flags_in_errors(self) -> Iterator[None]:
-        """Replace Python's names of options in errors by their flags."""
+    def _convert_names_in_errors(self) -> Iterator[None]:
+        """Write options in errors as flags, not as names of Python."""
         names = {option.name for option in self.options}
 
         def with_flag(match: re.Match[str]) -> str:
@@ -184,7 +184,7 @@ class AlgorithmCommand(TakesArguments):
         until: int | None,
         **typed: object,
     ) -> None:
-        from rlplug_cli.lookup import one_thread  # with the list of runs, which help does not need
+        from rlplug_cli.lookup import one_thread  # imports the list of runs; help does not
 
         one_thread()
         refuse_path(name)
@@ -238,7 +238,7 @@ class AlgorithmCommand(TakesArguments):
         return request
 
     def probe(self, request: RunRequest, quiet: bool = False) -> None:
-        """Check that a request would start; say so if that takes long, unless `quiet`.
+        """Check that a request would start; print a message if that takes long, unless `quiet`.
 
         Raises:
             UsageError, PluginError: it would fail.
@@ -247,7 +247,7 @@ class AlgorithmCommand(TakesArguments):
         from rlplug_core.runs import probe
 
         wait = f"trying {self.algorithm} on {request.source.name}; training starts after that"
-        with self._flags_in_errors(), nullcontext() if quiet else notice(wait):
+        with self._convert_names_in_errors(), nullcontext() if quiet else notice(wait):
             probe(request)
 
     def user_words(self, context: click.Context) -> list[str]:
@@ -283,12 +283,12 @@ class AlgorithmCommand(TakesArguments):
                     formatter.write_dl(lines)
 
     def _section(self, option: click.Option) -> str:
-        own = {each.name for each in self.own}
+        algorithm_options = {each.name for each in self.algorithm_options}
         if isinstance(option, SchemaOption):
             name = option.option.name
-            return sections.title(name, self.algorithm, name in own)
+            return sections.title(name, self.algorithm, name in algorithm_options)
         if option.name in ("net", "critic_net"):
-            return sections.title(option.name, self.algorithm, option.name in own)
+            return sections.title(option.name, self.algorithm, option.name in algorithm_options)
         return "Input and output"
 
 

@@ -113,7 +113,7 @@ def command(
         "group": f"{group}*" if group else None,
     }
     every = [summary(path) for path in run_directories(out)]
-    fitting = [run for run in every if _fits(run, wanted)]
+    fitting = [run for run in every if _passes_filters(run, wanted)]
     found = sort_runs(fitting, sort or "created", reverse != (sort is None))[:limit]
     if json:
         echo_json([run.plain() for run in found])
@@ -173,7 +173,7 @@ def _matches(name: str, out: Path) -> list[Path]:
 
 @command.command("reap")
 @runs_directory_option
-def _reap(out: Path) -> None:
+def _clean_up(out: Path) -> None:
     """Clean up after killed runs: delete half-written checkpoints, and end their runs in MLflow."""
     from rlplug_core.runs import Checkpoints
 
@@ -199,7 +199,7 @@ def final(run: Summary) -> float | None:
     return None if run.final_eval is None else float(run.final_eval["return_mean"])
 
 
-def _fits(run: Summary, wanted: dict[str, str | None]) -> bool:
+def _passes_filters(run: Summary, wanted: dict[str, str | None]) -> bool:
     plain = run.plain()
     return all(
         pattern is None or fnmatchcase(str(plain[name]), pattern)

@@ -12,7 +12,7 @@ from rlplug_cli.lookup import end_reason, export_advice, file_name, find_run, sh
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import value_text
 from rlplug_cli.render.live import duration, number
-from rlplug_cli.render.tables import facts, table, terminal
+from rlplug_cli.render.tables import facts, table, terminal_width
 from rlplug_cli.render.trace import Trace
 from rlplug_cli.sweep.progress import RunProgress
 from rlplug_core.config import is_directory, is_regular
@@ -83,7 +83,7 @@ def _scores(
     for step, value in evaluations.items():
         trace.add(step, value)
     if trace.values:
-        yield "evaluations", trace.draw((terminal() or 80) - 12)
+        yield "evaluations", trace.draw((terminal_width() or 80) - 12)
         yield "", f"best {number(about.best)}, last {number(about.last)}"
     if about.final_eval is not None:
         final = about.final_eval

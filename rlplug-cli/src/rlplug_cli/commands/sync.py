@@ -33,10 +33,10 @@ def command(run: str) -> None:
     except RlplugError:
         raise
     except Exception as error:  # SQLAlchemy, requests and plugins each raise their own errors
-        said = plain(str(error), 300)
+        message = plain(str(error), 300)
         uri = mirror.state.tracking_uri
         raise RlplugError(
-            f"cannot reach MLflow at {uri}: {said}; repeat 'rlplug sync {shell_word(run)}' later"
+            f"cannot reach MLflow at {uri}: {message}; repeat 'rlplug sync {shell_word(run)}' later"
         ) from error
     finally:
         mirror.close()

@@ -208,7 +208,7 @@ def _read_words(
     typed, fixed = _split_ranges(command, words)
     others, pairs = from_file(file, command.options, command.algorithm) if file else ({}, [])
     if not typed and not others:
-        others = ranges_of(command.own)
+        others = ranges_of(command.algorithm_options)
     return typed, others, [*(word for pair in pairs for word in ("--set", pair)), *fixed]
 
 

@@ -54,7 +54,7 @@ def command(port: int) -> None:
     warn("starting the MLflow server; its link follows")
     token = quote(os.environ.get(TOKEN, "")) or secrets.token_urlsafe(24)
     with tempfile.TemporaryFile() as log:
-        _attend(_start(uri, port, token, log), port, token, log)
+        _wait_for_end(_start(uri, port, token, log), port, token, log)
 
 
 def _refuse_taken(port: int) -> None:
@@ -68,7 +68,7 @@ def _refuse_taken(port: int) -> None:
             ) from error
 
 
-def _attend(
+def _wait_for_end(
     server: subprocess.Popen[bytes],
     port: int,
     token: str,
@@ -78,7 +78,7 @@ def _attend(
     before = signal.signal(signal.SIGTERM, _stop)
     try:
         _wait(server, port, token, log)
-        link = newest(port, token) or f"http://{HOST}:{port}/?token={token}"
+        link = newest_experiment(port, token) or f"http://{HOST}:{port}/?token={token}"
         echo(f"newest runs, best first: {link}  (Ctrl-C ends it)")
         server.wait()
         raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(log)}")
@@ -89,7 +89,7 @@ def _attend(
         _end(server)
 
 
-def newest(port: int, token: str) -> str:
+def newest_experiment(port: int, token: str) -> str:
     """Return the URL of the newest experiment with the best runs first, or "" if there is none."""
     query = {"max_results": 2, "order_by": ["last_update_time DESC"]}
     request = urllib.request.Request(

@@ -41,10 +41,10 @@ def _newest(runs: Sequence[History], role: str) -> dict[str, str]:
     """Return the newest name of each file in a role; other names stay."""
     above: dict[object, object] = {}
 
-    def top(one: object) -> object:
-        while one in above:
-            one = above[one]
-        return one
+    def top(key: object) -> object:
+        while key in above:
+            key = above[key]
+        return key
 
     for run in runs:
         place = top(run.config[role])

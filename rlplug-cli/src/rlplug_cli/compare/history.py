@@ -131,7 +131,7 @@ def history(path: Path, metrics: Collection[str]) -> History:
     kinds = (*(("evaluation",) if few else CURVE_KINDS), "start", "final_eval", "end")
     records = read_journal(journal, kinds=kinds) if journal.exists() else ()
     others: list[JournalRecord] = []
-    curves = curves_of(_set_aside_others(records, others), tuple(dict.fromkeys((RETURN, *metrics))))
+    curves = curves_of(_split_records(records, others), tuple(dict.fromkeys((RETURN, *metrics))))
     ends = tuple(
         replace(record, data={name: record.data[name] for name in DATA & record.data.keys()})
         for record in others
@@ -148,7 +148,7 @@ def history(path: Path, metrics: Collection[str]) -> History:
     )
 
 
-def _set_aside_others(
+def _split_records(
     records: Iterable[JournalRecord],
     others: list[JournalRecord],
 ) -> Iterator[JournalRecord]:

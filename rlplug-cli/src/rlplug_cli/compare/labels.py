@@ -84,12 +84,12 @@ def _distinguishing_options(
         names: set[str] = set()
         for env in {run.env for run in mine}:
             of_env = {run: values[run] for run in mine if run.env == env}
-            names.update(_differing(of_env))
+            names.update(_distinguishing_values(of_env))
         found.update(dict.fromkeys(mine, ("algorithm", *sorted(names))))
     return found
 
 
-def _differing(values: Mapping[History, Values]) -> list[str]:
+def _distinguishing_values(values: Mapping[History, Values]) -> list[str]:
     """Return the names of the values that distinguish the configurations of one environment."""
     every = list(values.values())
     given = (name for one in every for name in one if name.startswith((OF_ENV, SOURCES)))
@@ -107,14 +107,17 @@ def _differing(values: Mapping[History, Values]) -> list[str]:
     if any(run.options[EXTENDED] != "none" for run in values):
         by_hand.add("total_timesteps")
     chosen = [name for name in options if name in by_hand]
-    apart = _distinct(every, names)
+    apart = _count_configurations(every, names)
     for found in (chosen, [*chosen, *further], options):
-        if _distinct(every, found) == apart:
+        if _count_configurations(every, found) == apart:
             return found
     return names
 
 
-def _distinct(values: Sequence[Values], names: Sequence[str]) -> int:
+def _count_configurations(
+    values: Sequence[Values],
+    names: Sequence[str],
+) -> int:
     """Return the number of configurations that these values distinguish."""
     rows = ([one.get(name) for name in names] for one in values)
     return len({json.dumps(row) for row in rows})
@@ -157,14 +160,14 @@ def _algorithm_names(
             for one in names
             if one.rpartition(":")[2].casefold() == name.casefold()
         ]
-        file = Path(_ending(place, [other for other, _, _ in alike]))
+        file = Path(_unique_suffix(place, [other for other, _, _ in alike]))
         version = versions(run, changed).get(f"{SOURCES}algorithm", "")
         far = colon and (len(alike) > 1 or version)
         found[run] = f"{file.with_name(version) if version else file}:{name}" if far else name
     return found
 
 
-def _ending(place: str, others: Sequence[str]) -> str:
+def _unique_suffix(place: str, others: Sequence[str]) -> str:
     """Return the shortest end of a path, in whole names, that no other path has."""
     parts = Path(place).parts
     for count in range(1, len(parts)):

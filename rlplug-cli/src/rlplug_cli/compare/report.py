@@ -138,14 +138,14 @@ def _remarks(
 ) -> list[str]:
     """Return warnings about the results: unfinished runs, few seeds."""
     runs = [run for arm in found for run in arm.runs]
-    said = []
+    notes = []
     if pending := [run.path.name for run in runs if not run.is_finished]:
-        said.append(f"without final scores because they are not finished: {_some(pending)}")
+        notes.append(f"without final scores because they are not finished: {_first_names(pending)}")
     shown = {run for arm in found for env in envs([arm]) for run in runs_to_draw(arm.on(env))}
     cut = [run.path.name for run in runs if run not in shown]
     if cut and not running:
-        said.append(
-            f"left out of curves because other runs of their lines are finished: {_some(cut)}"
+        notes.append(
+            f"left out of curves because other runs of their lines are finished: {_first_names(cut)}"
         )
     single = [
         run.path.name
@@ -153,18 +153,18 @@ def _remarks(
         if run.is_finished and RETURN in run.curves and "best" not in run.scores
     ]
     if single:
-        said.append(
-            f"without a final evaluation (the last one in training counts): {_some(single)}"
+        notes.append(
+            f"without a final evaluation (the last one in training counts): {_first_names(single)}"
         )
     fewest = min(line.seeds for line in drawn)
     if fewest < FEW_SEEDS:
-        said.append(
+        notes.append(
             f"intervals of {fewest} seed{'s' if fewest > 1 else ''} are too narrow (docs/compare.md says how much)"
         )
-    return said
+    return notes
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(names[:5]) + more
 

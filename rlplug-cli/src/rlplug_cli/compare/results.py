@@ -183,20 +183,20 @@ def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
 
 def _cost(arm: Arm, env: str, target: float) -> Cost | None:
     """Return the cost of one arm on one environment; None without a run that counts."""
-    spent = []
+    costs = []
     for run in arm.on(env):
         if RETURN in run.curves:
             cost = cost_of_target(run, target)
             if run.is_finished or math.isfinite(cost[0]):  # else it may still reach the target
-                spent.append(cost)
-    if not spent:
+                costs.append(cost)
+    if not costs:
         return None
-    steps, seconds = np.array(spent).T
+    steps, seconds = np.array(costs).T
     return Cost(
         env,
         arm.label,
         target=target,
-        seeds=len(spent),
+        seeds=len(costs),
         reached=int(np.isfinite(steps).sum()),
         steps=_spread(steps),
         seconds=_spread(seconds),

@@ -98,7 +98,7 @@ class Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         if self.headers.get("Host", "") not in (f"{HOST}:{self.server.server_port}",):
             self._answer(421, "this server answers only to its own address\n")
-        elif self._is(parse_qs(url.query).get("token", [""])[0]):
+        elif self._is_token(parse_qs(url.query).get("token", [""])[0]):
             cookie = f"{self.server.cookie}={self.server.token}; Path=/; HttpOnly; SameSite=Strict"
             self._answer(303, "", ("Location", "/"), ("Set-Cookie", cookie))
         elif not self._has_cookie():
@@ -116,7 +116,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._answer(404, "there is only one page\n")
 
-    def _is(self, token: str) -> bool:
+    def _is_token(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self.server.token.encode())
 
     def _has_cookie(self) -> bool:
@@ -124,7 +124,7 @@ class Handler(BaseHTTPRequestHandler):
             found = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
         except CookieError:
             return False
-        return found is not None and self._is(found.value)
+        return found is not None and self._is_token(found.value)
 
     def _answer(
         self,

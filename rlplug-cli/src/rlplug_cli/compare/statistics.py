@@ -164,14 +164,18 @@ def probability_of_improvement(
     """
     values = []
     redrawn = []
-    for ours, theirs, our_drawn, their_drawn in zip(better, worse, *drawn, strict=True):
-        pairs = len(ours) * len(theirs)
-        once = np.ones((1, len(ours))), np.ones((1, len(theirs)))
-        values.append(_count_wins(ours, theirs, *once)[0] / pairs)
+    for better_scores, worse_scores, our_drawn, their_drawn in zip(
+        better, worse, *drawn, strict=True
+    ):
+        pairs = len(better_scores) * len(worse_scores)
+        once = np.ones((1, len(better_scores))), np.ones((1, len(worse_scores)))
+        values.append(_count_wins(better_scores, worse_scores, *once)[0] / pairs)
         wins = []
-        for our_index, their_index in _parts([our_drawn, their_drawn], len(ours) + len(theirs)):
-            counts = _counts(our_index, len(ours)), _counts(their_index, len(theirs))
-            wins.append(_count_wins(ours, theirs, *counts))
+        for our_index, their_index in _parts(
+            [our_drawn, their_drawn], len(better_scores) + len(worse_scores)
+        ):
+            counts = _counts(our_index, len(better_scores)), _counts(their_index, len(worse_scores))
+            wins.append(_count_wins(better_scores, worse_scores, *counts))
         redrawn.append(np.concatenate(wins) / pairs)
     low, high = _interval(np.mean(redrawn, axis=0), confidence)
     return Estimate(float(np.mean(values)), float(low), float(high))

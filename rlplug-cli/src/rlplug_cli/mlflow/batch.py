@@ -83,9 +83,9 @@ def final_tags(data: dict[str, Any]) -> dict[str, str]:
     """Return the tags of a final evaluation."""
     spread = data.get("return_std", math.nan)
     count = data.get("episodes", 0)
-    said = f"{data['return_mean']:.6g} ± {spread:.3g} over {count} episodes"
+    scores_text = f"{data['return_mean']:.6g} ± {spread:.3g} over {count} episodes"
     tags = {
-        "rlplug.final_eval": said,
+        "rlplug.final_eval": scores_text,
         "rlplug.final_eval.checkpoint": text_of(data["checkpoint"]),
     }
     if "last_return_mean" in data:

@@ -32,9 +32,9 @@ def conclude(directory: Path, files: Sequence[Path], status: str) -> None:
             _send(path)
         _tell_parents(directory, files, status)
     except Exception as error:  # noqa: BLE001 - MLflow may raise anything; the runs are safe
-        said = plain(str(error))
+        message = plain(str(error))
         warn(
-            f"MLflow does not have all of {directory} ({said}); type the same command again to send the rest"
+            f"MLflow does not have all of {directory} ({message}); type the same command again to send the rest"
         )
 
 

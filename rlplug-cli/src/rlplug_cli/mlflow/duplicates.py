@@ -41,10 +41,15 @@ def is_copy(run: Run, directory: Path) -> bool:
     """Return whether an MLflow run names another directory that still has the uid of this one."""
     other = _path_tag(run)
     uid = _uid(directory)
-    return other is not None and bool(uid) and not _same(other, directory) and _uid(other) == uid
+    return (
+        other is not None
+        and bool(uid)
+        and not _is_same_file(other, directory)
+        and _uid(other) == uid
+    )
 
 
-def own(runs: Sequence[Run], directory: Path) -> Run | None:
+def run_of_directory(runs: Sequence[Run], directory: Path) -> Run | None:
     """Return the MLflow run of this directory among runs with the same uid.
 
     It is the one that names the directory. If none does, the directory was moved, unless another directory still has
@@ -89,10 +94,10 @@ def _path_tag(run: Run) -> Path | None:
 
 def _names(run: Run, directory: Path) -> bool:
     path = _path_tag(run)
-    return path is not None and _same(path, directory)
+    return path is not None and _is_same_file(path, directory)
 
 
-def _same(one: Path, other: Path) -> bool:
+def _is_same_file(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)  # a link leads to the directory itself
     except (OSError, ValueError):  # it is gone, or its name has a null character

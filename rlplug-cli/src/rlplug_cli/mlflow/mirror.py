@@ -120,7 +120,7 @@ class Mirror:
                 self._connect()  # a copy is sent from the start
             self._compare()
         position = self._position
-        batch, after = self._next(position)
+        batch, after = self._next_records(position)
         if not batch.cursor:
             self._position = after
             return False
@@ -169,7 +169,7 @@ class Mirror:
         if self._client is None:
             store.apply_settings()
             store.prepare(self.state.tracking_uri)
-            relocation.settle_artifacts(self.state.tracking_uri)
+            relocation.correct_artifact_paths(self.state.tracking_uri)
             from mlflow import MlflowClient
 
             client = MlflowClient(tracking_uri=self.state.tracking_uri)
@@ -192,7 +192,7 @@ class Mirror:
         experiment = experiment_id(client, name, self.state.tracking_uri)
         found = [*client.search_runs([experiment], f"tags.`rlplug.uid` = '{config['uid']}'")]
         found += [original] if original is not None else []  # a search does not find deleted runs
-        run = duplicates.own(found, self.run)
+        run = duplicates.run_of_directory(found, self.run)
         if run is not None:
             duplicates.follow(client, run, self.run)
         else:
@@ -305,7 +305,7 @@ class Mirror:
             one for one in batch.metrics if (one[2], repr(one[1])) not in self._sent_points[one[0]]
         ]
 
-    def _next(self, position: int) -> tuple[Batch, int]:
+    def _next_records(self, position: int) -> tuple[Batch, int]:
         """Return the records from a byte position of the journal that fit one request, and the next position."""
         batch = Batch()
         last = self.state.cursor if position else 0

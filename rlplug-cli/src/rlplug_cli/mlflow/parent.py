@@ -54,7 +54,7 @@ def _find_or_create(
     """Return the parent's id; it is found by its uid if a process died before it could record the id."""
     sweep = as_type(read_json(directory / NAME), Sweep, directory / NAME)  # with a checked uid
     same_uid = client.search_runs([experiment], f"tags.`rlplug.uid` = '{sweep.uid}'")
-    if own := duplicates.own(same_uid, directory):
+    if own := duplicates.run_of_directory(same_uid, directory):
         return str(own.info.run_id)
     tags = {
         "rlplug.uid": sweep.uid,

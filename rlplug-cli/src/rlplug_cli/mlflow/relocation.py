@@ -7,7 +7,13 @@ from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from rlplug_cli.mlflow.store import ARTIFACTS, artifact_root, reading, sqlite_path, sqlite_uri
+from rlplug_cli.mlflow.store import (
+    ARTIFACTS,
+    artifact_root,
+    read_only_connection,
+    sqlite_path,
+    sqlite_uri,
+)
 
 #: Tables and columns of a store with paths of artifacts.
 _PLACES = (
@@ -30,7 +36,7 @@ def locate(uri: str, run: Path, run_id: str, wanted: str) -> str | None:
     return next((one for one in (wanted, *above) if _first(one, query, run_id)), None)
 
 
-def settle_artifacts(uri: str) -> None:
+def correct_artifact_paths(uri: str) -> None:
     """Correct the artifact paths in a local store that was moved: MLflow stores only absolute paths."""
     path = sqlite_path(uri)
     new = artifact_root(uri)
@@ -55,7 +61,7 @@ def _first(uri: str, query: str, value: str) -> str:
     path = sqlite_path(uri)
     with suppress(sqlite3.DatabaseError):
         if path is not None and path.is_file():
-            with closing(reading(path)) as connection:
+            with closing(read_only_connection(path)) as connection:
                 answer = connection.execute(query, (value,)).fetchone()
                 return str(answer[0]) if answer else ""
     return ""

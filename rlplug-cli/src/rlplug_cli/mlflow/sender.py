@@ -48,7 +48,7 @@ def main(seconds: float) -> int:
         run = json.loads(line)
         return 0 if _send(Path(run), seconds) else 1
     except Exception as error:  # noqa: BLE001 - the user needs no traceback of this process
-        _say(f"{run} is not sent to MLflow: {plain(str(error)) or type(error).__name__}")
+        _print(f"{run} is not sent to MLflow: {plain(str(error)) or type(error).__name__}")
         return 1
 
 
@@ -73,7 +73,7 @@ def _mirror(run: Path, ended: threading.Event, seconds: float) -> Mirror:
     deadline = float("inf")
     while True:
         try:
-            return Mirror(run, say=_say)
+            return Mirror(run, say=_print)
         except Busy:
             if ended.is_set():
                 deadline = min(deadline, time.monotonic() + seconds)
@@ -107,7 +107,7 @@ class Sender:
                 return False  # deleted or moved, and the run has ended with it
             if self.ended.is_set():
                 deadline = min(deadline, time.monotonic() + self.seconds)
-            if self._try():
+            if self._send_batch():
                 wait = EVERY
                 continue
             if self.done:
@@ -119,7 +119,7 @@ class Sender:
         self.mirror.close()
         return True
 
-    def _try(self) -> bool:
+    def _send_batch(self) -> bool:
         """Send one batch; report a failure once. The journal keeps the rest."""
         over = self.ended.is_set()
         try:
@@ -131,7 +131,7 @@ class Sender:
             self.damaged = isinstance(error, Damaged)
             if not already_reported:
                 uri = self.mirror.state.tracking_uri
-                _say(
+                _print(
                     f"cannot reach MLflow at {uri} ({self.failure}); training continues and nothing is lost"
                 )
             return False
@@ -155,7 +155,7 @@ def _pause(ended: threading.Event, seconds: float) -> None:
         ended.wait(seconds)
 
 
-def _say(sentence: str) -> None:
+def _print(sentence: str) -> None:
     with contextlib.suppress(OSError):  # the reader may be gone
         print(clean(sentence), flush=True)
 

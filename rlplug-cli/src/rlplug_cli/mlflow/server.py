@@ -46,16 +46,16 @@ class Guarded:
         is_http = scope["type"] == "http"
         number = ui_redirect.experiment(str(scope.get("path", ""))) if is_http else ""
         tokens = parse_qs(scope.get("query_string", b"")).get(b"token", [b""])
-        if number and self._knows(scope):
+        if number and self._is_authorized(scope):
             await _answer(
                 send,
                 200,
                 [(b"content-type", b"text/html; charset=utf-8")],
                 ui_redirect.page(number),
             )
-        elif scope["type"] == "lifespan" or self._knows(scope):
+        elif scope["type"] == "lifespan" or self._is_authorized(scope):
             await self.application(scope, receive, send)
-        elif is_http and self._is(tokens[0]):
+        elif is_http and self._is_token(tokens[0]):
             cookie = f"{_cookie(scope)}={self.token.decode()}; Path=/; HttpOnly; SameSite=Strict"
             # The token leaves the address, and with it the history of the browser.
             place = f"{ui_redirect.PATH}{number}" if number else "/"
@@ -69,19 +69,19 @@ class Guarded:
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    def _knows(self, scope: Message) -> bool:
+    def _is_authorized(self, scope: Message) -> bool:
         headers = {name.lower(): value for name, value in scope["headers"]}
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if kind.lower() == b"bearer" and self._is(given):
+        if kind.lower() == b"bearer" and self._is_token(given):
             return True
         try:
             cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
         except CookieError:
             return False
         found = cookies.get(_cookie(scope))
-        return found is not None and self._is(found.value.encode())
+        return found is not None and self._is_token(found.value.encode())
 
-    def _is(self, given: bytes) -> bool:
+    def _is_token(self, given: bytes) -> bool:
         return hmac.compare_digest(given, self.token)
 
 

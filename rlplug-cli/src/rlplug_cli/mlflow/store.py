@@ -126,14 +126,14 @@ def prepare(uri: str) -> None:
         sync_directory(path.parent)
 
 
-def reading(path: Path) -> sqlite3.Connection:
+def read_only_connection(path: Path) -> sqlite3.Connection:
     """Return a connection to a local store that only reads."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
 def holds_run(path: Path, run_id: str) -> bool:
     """Return whether a local store has a run."""
-    with closing(reading(path)) as connection:
+    with closing(read_only_connection(path)) as connection:
         found = connection.execute("select 1 from runs where run_uuid = ?", (run_id,)).fetchone()
     return found is not None
 
@@ -150,7 +150,7 @@ def _examine(path: Path) -> None:
     if not path.is_file():
         raise Damaged(f"the store {path} is not a file; move it away and a new one is made")
     try:
-        with closing(reading(path)) as connection:
+        with closing(read_only_connection(path)) as connection:
             connection.execute("select count(*) from sqlite_master").fetchone()
     except sqlite3.OperationalError:
         return  # locked for a while by another process: MLflow waits for that

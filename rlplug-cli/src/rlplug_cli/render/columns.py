@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import zip_longest
 
 
-def uncut(
+def fit_words(
     lines: list[tuple[str, ...]],
     room: int,
     spared: Sequence[str],
@@ -16,18 +16,18 @@ def uncut(
     """Return columns without broken words, leaving out as few of `spared` as possible; or each row as a list."""
     left = lines
     for title in (None, *spared):
-        left = left if title is None else without(left, title)
-        least = [_least(column, wrapped) for column in zip(*left, strict=True)]
+        left = left if title is None else drop_column(left, title)
+        least = [_least_width(column, wrapped) for column in zip(*left, strict=True)]
         widths = widths_of(left)
-        if whole(least) <= room:
-            while whole(widths) > room:
+        if total_width(least) <= room:
+            while total_width(widths) > room:
                 widest = max((width, n) for n, width in enumerate(widths) if width > least[n])[1]
                 widths[widest] -= 1
             return "\n".join(text for line in left for text in _wrap(line, widths))
     return "\n\n".join("\n".join(_state_texts(lines[0], row, room)) for row in lines[1:])
 
 
-def _least(column: Sequence[str], wrapped: Collection[str]) -> int:
+def _least_width(column: Sequence[str], wrapped: Collection[str]) -> int:
     """Return the least width of a column without a broken word; only `wrapped` columns may break cells."""
     title, *cells = column
     words = title.split()
@@ -60,7 +60,7 @@ def _state_texts(
         )
 
 
-def without(
+def drop_column(
     lines: Sequence[tuple[str, ...]],
     title: str,
 ) -> list[tuple[str, ...]]:
@@ -73,6 +73,6 @@ def widths_of(lines: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(len, column)) for column in zip(*lines, strict=True)]
 
 
-def whole(widths: Sequence[int]) -> int:
+def total_width(widths: Sequence[int]) -> int:
     """Return the width of a line with two spaces between columns."""
     return sum(widths) + 2 * (len(widths) - 1)

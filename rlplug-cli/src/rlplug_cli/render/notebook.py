@@ -49,7 +49,7 @@ class LiveCurve:
         added = note(self.returns, progress.steps, progress.return_mean)
         added = note(self.losses, progress.steps, draw_loss(progress)) or added
         added = note(self.epsilons, progress.steps, progress.schedules.get(EPSILON)) or added
-        if progress.evaluation is not None and progress.evaluation != last(self.evaluations):
+        if progress.evaluation is not None and progress.evaluation != last_value(self.evaluations):
             added = note(self.evaluations, progress.steps, progress.evaluation) or added
         if added and (progress.phase == "final_eval" or self.now() - self.drawn >= self.every):
             self.drawn = self.now()
@@ -115,5 +115,5 @@ def note(
     return True
 
 
-def last(points: list[tuple[int, float]]) -> float | None:
+def last_value(points: list[tuple[int, float]]) -> float | None:
     return points[-1][1] if points else None

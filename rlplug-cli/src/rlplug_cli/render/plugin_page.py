@@ -115,14 +115,14 @@ def _row(offer: Offer) -> str:
         f"`{offer.id}`",
         f"`python -m pip install {offer.distribution}` {_escape(offer.version)}",
         _escape(about),
-        _learned(offer),
+        _preset_results(offer),
         str(offer.contract or "unknown"),
         works,
     )
     return f"| {' | '.join(cells)} |\n"
 
 
-def _learned(offer: Offer) -> str:
+def _preset_results(offer: Offer) -> str:
     """Return the first results of presets, and how many more there are."""
     rest = len(offer.learned) - SHOWN
     more = f"; {rest} more" if rest > 0 else ""

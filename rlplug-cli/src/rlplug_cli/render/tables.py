@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from rlplug_cli.render.columns import uncut, whole, widths_of, without
+from rlplug_cli.render.columns import drop_column, fit_words, total_width, widths_of
 from rlplug_core import plugins
 from rlplug_core.errors import plain
 from rlplug_core.plugins import Group, read_index
@@ -57,22 +57,22 @@ def table(
     own.
     """
     everything = [tuple(header), *(tuple(plain(cell, WIDEST) for cell in line) for line in lines)]
-    room = terminal() if room is None else room
+    room = terminal_width() if room is None else room
     widths = widths_of(everything)
-    if room and wrapped and whole(widths) > room:
-        return uncut(everything, room, spared, wrapped)
+    if room and wrapped and total_width(widths) > room:
+        return fit_words(everything, room, spared, wrapped)
     for title in spared:
-        if room and whole(widths) > room:
-            everything = without(everything, title)
+        if room and total_width(widths) > room:
+            everything = drop_column(everything, title)
             widths = widths_of(everything)
-    if room and whole(widths) > room:
+    if room and total_width(widths) > room:
         widths = fit(widths, room - 2 * (len(widths) - 1))
     return "\n".join(text for line in everything for text in _texts(line, widths))
 
 
 def facts(lines: Iterable[tuple[str, str]], width: int) -> str:
     """Return titles in a column of `width` characters with text next to each; on a terminal the text wraps."""
-    room = max(terminal() - width, LEAST) if terminal() else WIDEST * WIDEST
+    room = max(terminal_width() - width, LEAST) if terminal_width() else WIDEST * WIDEST
     return "\n".join(
         textwrap.indent("\n".join(textwrap.wrap(text, room)), " " * width).replace(
             " " * width, title.ljust(width), 1
@@ -81,7 +81,7 @@ def facts(lines: Iterable[tuple[str, str]], width: int) -> str:
     )
 
 
-def terminal() -> int:
+def terminal_width() -> int:
     """Return the number of characters in a line of the terminal; 0 if stdout is not a terminal."""
     if not sys.stdout.isatty():
         return 0
@@ -104,14 +104,14 @@ def _texts(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     *cells, last = line
     rest = textwrap.wrap(last, widths[-1]) or [""]
     start = "".join(
-        f"{cut(cell, width).ljust(width)}  " for cell, width in zip(cells, widths, strict=False)
+        f"{shorten(cell, width).ljust(width)}  " for cell, width in zip(cells, widths, strict=False)
     )
     yield (start + rest[0]).rstrip()
     for text in rest[1:]:
         yield " " * len(start) + text
 
 
-def cut(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     """Shorten a string to at most `width` characters, with an ellipsis in its middle."""
     if len(text) <= width:
         return text

@@ -71,10 +71,10 @@ class RunProgress:
         before = self._position
         if journal.exists():
             for record, self._position in tail_journal(journal, before):
-                self._take(record)
+                self._read_record(record)
         return self._position != before
 
-    def _take(self, record: JournalRecord) -> None:
+    def _read_record(self, record: JournalRecord) -> None:
         data = record.data
         self.steps = max(self.steps, record.step)
         if record.kind == "metrics":

@@ -80,8 +80,8 @@ class NetworkAgent:
             self.draws.load_state_dict(state["draws"])
 
 
-class HeldNoise:
-    """Outputs of a policy with noise on its weights that stays the same for `hold` vector steps.
+class RolloutNoise:
+    """Computes outputs of a policy with noise on its weights, which stays the same for `hold` vector steps.
 
     It belongs to one agent, for as many environments as `begin` was called with.
     """
@@ -93,36 +93,36 @@ class HeldNoise:
     def begin(self, num_envs: int) -> None:
         """Start drawing for this number of environments."""
         self.generator = self.seeds.generator()
-        self.left = 0
-        self.numbers = np.zeros(num_envs, np.int64)
+        self.steps_left = 0
+        self.noise_seeds = np.zeros(num_envs, np.int64)
 
     def __call__(self, obs: Obs) -> Array:
-        """Return outputs [N, size] for the next vector step; `numbers` [N] are then the seeds of the rows' noise."""
-        if self.left == 0:
-            self.left = self.hold
-            self.numbers = self.generator.integers(2**63, size=len(self.numbers))
-            self.noise = self.policy.draw(self.numbers)
+        """Return outputs [N, size] for the next vector step; set `noise_seeds` [N], the seeds of the rows' noise."""
+        if self.steps_left == 0:
+            self.steps_left = self.hold
+            self.noise_seeds = self.generator.integers(2**63, size=len(self.noise_seeds))
+            self.noise = self.policy.draw(self.noise_seeds)
             if is_on_device(obs):
                 self.noise = to_device(self.noise, first_leaf(obs).device)
-        self.left -= 1
+        self.steps_left -= 1
         return self.forward(obs, self.noise)
 
     def state_dict(self) -> State:
         return {
             "generator": self.generator.bit_generator.state,
-            "left": self.left,
-            "numbers": self.numbers,
+            "left": self.steps_left,
+            "numbers": self.noise_seeds,
         }
 
     def load_state_dict(self, state: State) -> None:
         self.generator.bit_generator.state = state["generator"]
-        self.left = state["left"]
-        self.numbers = np.array(state["numbers"])
-        self.noise = self.policy.draw(self.numbers)
+        self.steps_left = state["left"]
+        self.noise_seeds = np.array(state["numbers"])
+        self.noise = self.policy.draw(self.noise_seeds)
 
 
 class PolicyAgent(NetworkAgent):
-    """Samples from a policy, or takes its mode when it must not explore.
+    """Samples from a policy, or takes its mode if it must not explore.
 
     With `log_prob`, the log-probability of each action is in `extras["log_prob"]` [N], because only the actor knows it.
 
@@ -142,13 +142,13 @@ class PolicyAgent(NetworkAgent):
         self.head = policy.head
         self.log_prob = log_prob
         super().__init__(policy, seeds, inference_backend)
-        self.held: HeldNoise | None = None
+        self.rollout_noise: RolloutNoise | None = None
         if isinstance(policy, PolicyNetwork) and policy.noisy:
-            self.held = HeldNoise(policy, seeds.child("weights"), hold)
+            self.rollout_noise = RolloutNoise(policy, seeds.child("weights"), hold)
 
     def initial(self, num_envs: int) -> RecurrentState:
-        if self.held is not None:
-            self.held.begin(num_envs)
+        if self.rollout_noise is not None:
+            self.rollout_noise.begin(num_envs)
         return super().initial(num_envs)
 
     def noise(
@@ -166,13 +166,13 @@ class PolicyAgent(NetworkAgent):
         clock: Clock,
         explore: bool = True,
     ) -> Act:
-        if self.held is None or not explore or self.draws is None:
+        if self.rollout_noise is None or not explore or self.draws is None:
             return self.choose(self.forward(obs), None, explore)
-        act = self.choose(self.held(obs), None, explore)
-        numbers: Either = self.held.numbers
+        act = self.choose(self.rollout_noise(obs), None, explore)
+        noise_seeds: Either = self.rollout_noise.noise_seeds
         if is_on_device(obs):
-            numbers = to_device(numbers, first_leaf(obs).device)
-        return Act(act.action, None, {**act.extras, "noise": numbers})
+            noise_seeds = to_device(noise_seeds, first_leaf(obs).device)
+        return Act(act.action, None, {**act.extras, "noise": noise_seeds})
 
     def choose(
         self,
@@ -188,7 +188,7 @@ class PolicyAgent(NetworkAgent):
             explore: False for the mode of the distributions.
 
         Returns:
-            The actions [N, ...], with `log_prob` [N] in its extras if the buffer wants it.
+            The actions [N, ...], with `log_prob` [N] in its extras if the agent was made with `log_prob`.
         """
         if not explore or self.draws is None:
             return Act(self.head.mode(outputs), recurrent_state, NO_EXTRAS)
@@ -202,14 +202,14 @@ class PolicyAgent(NetworkAgent):
     def state_dict(self) -> State:
         return (
             super().state_dict()
-            if self.held is None
-            else {**super().state_dict(), "held": self.held.state_dict()}
+            if self.rollout_noise is None
+            else {**super().state_dict(), "held": self.rollout_noise.state_dict()}
         )
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        if self.held is not None:
-            self.held.load_state_dict(state["held"])
+        if self.rollout_noise is not None:
+            self.rollout_noise.load_state_dict(state["held"])
 
 
 class BehaviorAgent(PolicyAgent):
@@ -222,7 +222,9 @@ class BehaviorAgent(PolicyAgent):
         explore: bool,
     ) -> Act:
         act = super().choose(outputs, recurrent_state, explore)
-        silent = not explore or self.draws is None
+        is_greedy = not explore or self.draws is None
         return (
-            act if silent else Act(act.action, recurrent_state, {**act.extras, "outputs": outputs})
+            act
+            if is_greedy
+            else Act(act.action, recurrent_state, {**act.extras, "outputs": outputs})
         )

@@ -43,12 +43,12 @@ class MemoryAgent(PolicyAgent):
         explore: bool = True,
     ) -> Act:
         with no_gradient(obs):
-            seen, opens, before = (
+            obs_tensor, is_first_tensor, before = (
                 to_device(tree, self.device) for tree in (obs, is_first, recurrent_state)
             )
-            memory = self.policy.remember(seen, opens, before)
+            memory = self.policy.remember(obs_tensor, is_first_tensor, before)
             outputs, after = (
-                like_inputs(each, obs) for each in (self.policy.on(memory, seen), memory)
+                like_inputs(each, obs) for each in (self.policy.on(memory, obs_tensor), memory)
             )
         return self.choose(outputs, after, explore)
 
@@ -104,12 +104,13 @@ class MemoryGreedy(EpsilonGreedy):
         explores = explore and self.chooser.draws is not None
         noise = self.chooser.weight_noise() if explores else None
         with no_gradient(obs):
-            seen, opens, before, drawn = (
+            obs_tensor, is_first_tensor, before, drawn = (
                 to_device(tree, self.device) for tree in (obs, is_first, recurrent_state, noise)
             )
-            memory = self.recurrent.remember(seen, opens, before)
+            memory = self.recurrent.remember(obs_tensor, is_first_tensor, before)
             values, after = (
-                like_inputs(each, obs) for each in (self.recurrent.on(memory, seen, drawn), memory)
+                like_inputs(each, obs)
+                for each in (self.recurrent.on(memory, obs_tensor, drawn), memory)
             )
         return Act(self.chooser.select(obs, values, clock, explore), after, NO_EXTRAS)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import dtype_of, scale_and_shift
-from rlplug_core.nets.one_hot import Counted, first_altered, stray
+from rlplug_core.nets.one_hot import Counted, first_altered, outlier
 from rlplug_core.types import Array, Obs, Space, Spec, Step, first_nonfinite_row, tree_map
 
 OBS = "observations"
@@ -69,14 +69,14 @@ class Dataset:
         count = len(self)
         for name in FIELDS:
             if {len(leaf) for leaf in flat({name: self.arrays[name]}).values()} != {count}:
-                raise self._unfit(f"'{name}' and 'rewards' differ in length")
+                raise self._mismatch_error(f"'{name}' and 'rewards' differ in length")
         obs, after = (self._obs(name, spec) for name in (OBS, NEXT_OBS))
         actions = _canonical(
             _numbers(self.arrays["actions"], "actions", action_space.shape, self.place),
             action_space,
         )
         if actions is None:
-            raise self._unfit(f"its actions are outside {action_space}")
+            raise self._mismatch_error(f"its actions are outside {action_space}")
         terminated, truncated = (
             _numbers(self.arrays[name], name, (), self.place) != 0 for name in FIELDS[-2:]
         )
@@ -91,15 +91,15 @@ class Dataset:
         )
 
     def _obs(self, name: str, spec: Spec) -> Obs:
-        there = flat({name: self.arrays[name]})
+        arrays = flat({name: self.arrays[name]})
         wanted = _leaves(spec.obs, name)
-        if there.keys() != wanted.keys():
-            raise self._unfit(
-                f"it has {', '.join(sorted(there))}, and {spec.id} shows {', '.join(sorted(wanted))}"
+        if arrays.keys() != wanted.keys():
+            raise self._mismatch_error(
+                f"it has {', '.join(sorted(arrays))}, and {spec.id} shows {', '.join(sorted(wanted))}"
             )
-        return self._among(spec.obs, there, name)
+        return self._nest_obs(spec.obs, arrays, name)
 
-    def _among(
+    def _nest_obs(
         self,
         space: Space,
         there: Mapping[str, Array],
@@ -108,21 +108,24 @@ class Dataset:
         """Return observations nested like their space; a name may contain the slash that also joins names."""
         if isinstance(space, spaces.Dict):
             return {
-                key: self._among(part, there, f"{name}/{key}") for key, part in space.spaces.items()
+                key: self._nest_obs(part, there, f"{name}/{key}")
+                for key, part in space.spaces.items()
             }
         array = _numbers(there[name], name, space.shape, self.place)
         cast = array.astype(space.dtype, copy=False)
         if isinstance(space, Counted) and (array != cast).any():
-            raise self._unfit(f"'{name}' holds numbers that are not whole, and it is {space}")
+            raise self._mismatch_error(
+                f"'{name}' holds numbers that are not whole, and it is {space}"
+            )
         if (
-            found := stray(space, cast)
+            found := outlier(space, cast)
             if isinstance(space, Counted)
             else first_altered(space, array)
         ):
-            raise self._unfit(f"'{name}' of transition {found[0]:,} {found[1]}")
+            raise self._mismatch_error(f"'{name}' of transition {found[0]:,} {found[1]}")
         return cast
 
-    def _unfit(self, why: str) -> UsageError:
+    def _mismatch_error(self, why: str) -> UsageError:
         return UsageError(
             f"the data set {self.place} does not fit: {why}; name one that was recorded in this environment"
         )

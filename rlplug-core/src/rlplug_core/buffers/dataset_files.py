@@ -76,8 +76,8 @@ def _unpack(path: Path, file: Any) -> tuple[dict[str, object], str]:
 
 def _env(about: str) -> str:
     try:
-        said = json.loads(about)
+        description = json.loads(about)
     except (ValueError, RecursionError):
         return ""
-    env = said.get("env", "") if isinstance(said, dict) else ""
+    env = description.get("env", "") if isinstance(description, dict) else ""
     return plain(env) if isinstance(env, str) else ""

@@ -116,13 +116,13 @@ class DeviceRing:
     def load(cls, state: State) -> DeviceRing:
         num_envs = state["num_envs"]
 
-        def grown(rows: Tensor) -> Tensor:
+        def resize(rows: Tensor) -> Tensor:
             whole = rows.new_empty((state["slots"], num_envs, *rows.shape[1:]))
             whole.flatten(0, 1)[: len(rows)] = rows
             return whole
 
         fields = to_device(state["fields"], torch.device(state["device"]))
-        ring = cls(state["slots"], tree_map(grown, fields))
+        ring = cls(state["slots"], tree_map(resize, fields))
         ring.count = state["count"]
         return ring
 

@@ -91,11 +91,11 @@ class EpisodeBuffer:
         low = int(self.begin.min())
         slots = max(64, self.length - low)
 
-        def longer(array: Array) -> Array:
+        def extend(array: Array) -> Array:
             added = np.zeros((slots, *array.shape[1:]), array.dtype)
             return np.concatenate([array[low:], added])
 
-        self.open = tree_map(longer, fields)
+        self.open = tree_map(extend, fields)
         self.begin -= low
         self.length -= low
 

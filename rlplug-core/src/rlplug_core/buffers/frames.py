@@ -168,9 +168,9 @@ class Stacked:
         return found
 
     def finish(self, number: int, successor: Array) -> None:
-        seen = host(self._take(np.array([number])))[0]
+        stack = host(self._take(np.array([number])))[0]
         successor = np.moveaxis(successor, -1, 0) if self.last else successor
-        if np.array_equal(seen[self.channels :], successor[: -self.channels]):
+        if np.array_equal(stack[self.channels :], successor[: -self.channels]):
             self.finals[number] = successor[-self.channels :].copy()
         else:
             self.apart[number] = successor.copy()

@@ -103,13 +103,13 @@ class HindsightReplay(ReplayBuffer):
 
     def restart(self) -> None:
         super().restart()
-        self._look_back()
+        self._find_episodes()
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        self._look_back()
+        self._find_episodes()
 
-    def _look_back(self) -> None:
+    def _find_episodes(self) -> None:
         """Find the starts and ends of the stored episodes."""
         data = self.data
         if data is None:

@@ -51,7 +51,7 @@ class LearnerExtras:
                 "another name"
             )
         rows = rows_of(step.obs)
-        own = {name: _repeated(value, rows, step.reward) for name, value in self.values.items()}
+        own = {name: _repeat_rows(value, rows, step.reward) for name, value in self.values.items()}
         return replace(step, extras={**step.extras, **own})
 
     def check(self, extras: Mapping[str, Either], rows: int) -> None:
@@ -69,7 +69,7 @@ class LearnerExtras:
                 )
 
 
-def _repeated(value: Array, rows: int, like: Either) -> Either:
+def _repeat_rows(value: Array, rows: int, like: Either) -> Either:
     """Return a value [...] for each row, [rows, ...]: a tensor on the device of `like` if that is one."""
     if isinstance(like, torch.Tensor):
         return torch.as_tensor(value, device=like.device).expand(rows, *value.shape)

@@ -150,10 +150,10 @@ class PrioritizedReplay(ReplayBuffer):
             )
         mass = (priority + self.priority.epsilon) ** self.priority.alpha
         index = batch.index.cpu().numpy()
-        there = self._there(index)
-        if not there.all():
-            mass = mass[there]
-            index = index[there]
+        stored = self._is_stored(index)
+        if not stored.all():
+            mass = mass[stored]
+            index = index[stored]
         self._set(index % self.places, mass)
         self.largest = max(self.largest, float(mass.max(initial=0.0)))
 

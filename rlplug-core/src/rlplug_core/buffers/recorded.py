@@ -41,7 +41,7 @@ class RecordedReplay:
         # The last step ends its episode, so windows that start at it stop there.
         for _ in range(behind):
             replay.add(step)
-        replay.owed = 0
+        replay.due_batches = 0
 
     @property
     def mass(self) -> float:
@@ -115,8 +115,8 @@ class WarmReplay:
         self.own.add(step, source)
 
     def batches(self, clock: Clock) -> Iterator[Transitions]:
-        while self.own.owed:
-            self.own.owed -= 1
+        while self.own.due_batches:
+            self.own.due_batches -= 1
             yield self.joint.draw(self.own.pace.batch_size, clock)
 
     def feedback(self, batch: Transitions, result: Result) -> None:

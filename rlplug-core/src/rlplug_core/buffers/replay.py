@@ -91,13 +91,13 @@ class ReplayBuffer:
             raise UsageError(
                 f"buffer_storage '{store}' is not available to this torch; use --buffer-storage memory or disk"
             )
-        self.added = self.owed = 0
-        self.sources = 1  # number of actors that share the capacity
-        self.largest = (
-            1.0  # the mass (priority ** alpha) of new transitions, if the buffer is prioritized
-        )
-        #: For batches that were sampled together: the state of the generator before, and the number of batches used.
-        self.begun: tuple[Any, int] | None = None
+        self.added = self.due_batches = 0
+        #: The number of actors that share the capacity.
+        self.sources = 1
+        #: The mass (priority ** alpha) of new transitions, if the buffer is prioritized.
+        self.largest = 1.0
+        #: For batches that are parts of one sample: the generator before it, and the number of used batches.
+        self.split_sample: tuple[Any, int] | None = None
         self.data: Ring | None = None
         self.learner_extras: LearnerExtras | None = None
 
@@ -126,7 +126,7 @@ class ReplayBuffer:
 
     @property
     def mass(self) -> float:
-        """Return the sum of masses (1 each), which divides a batch between the replays of several actors."""
+        """Return the sum of the masses of all steps, 1 each; replays of several actors share batches by it."""
         if self.data is None:
             return 0.0
         return float(min(self.data.count, self.data.slots) * self.data.num_envs)
@@ -141,17 +141,17 @@ class ReplayBuffer:
         self._advance(int(np.count_nonzero(step.valid)))
 
     def _advance(self, steps: int) -> None:
-        """Count new env steps and newly due batches."""
+        """Count new env steps, and the batches that they make due."""
         before = self.added
         pace = self.pace
         self.added += steps
         if self.added >= pace.learning_starts:
-            self.owed += pace.gradient_steps * (
+            self.due_batches += pace.gradient_steps * (
                 self.added // pace.train_freq - before // pace.train_freq
             )
 
     def batches(self, clock: Clock) -> Iterable[Transitions]:
-        return self._due(clock) if self.owed else ()
+        return self._yield_due(clock) if self.due_batches else ()
 
     def feedback(self, batch: Transitions, result: Result) -> None:
         """Store the learner's extras; uniform replay has no priorities."""
@@ -165,18 +165,18 @@ class ReplayBuffer:
     ) -> None:
         """Store the learner's extras of a batch; skip steps that were evicted since."""
         numbers = self._step_numbers(batch)
-        own = self.learner_extras or LearnerExtras({})
-        own.check(extras, len(numbers))
-        there = self._there(numbers)
-        stores, place = self._extras_at(numbers[there])
+        learner_extras = self.learner_extras or LearnerExtras({})
+        learner_extras.check(extras, len(numbers))
+        stored = self._is_stored(numbers)
+        stores, position = self._extras_at(numbers[stored])
         for name, value in extras.items():
-            stores[name][place] = host(value)[there]
+            stores[name][position] = host(value)[stored]
 
     def _step_numbers(self, batch: Transitions) -> Array:
         """Return the numbers of a batch's steps, one for each row."""
         return host(batch.index)
 
-    def _there(self, index: Array) -> Array:
+    def _is_stored(self, index: Array) -> Array:
         """Return a mask [B] of the transitions with these numbers that are still stored."""
         assert self.data is not None
         return index >= self.data.oldest * self.data.num_envs
@@ -186,45 +186,49 @@ class ReplayBuffer:
         assert self.data is not None
         return self.data.flat["extras"], numbers % self.data.total
 
-    def _due(self, clock: Clock) -> Iterator[Transitions]:
-        while self.owed and self.ready():
+    def _yield_due(self, clock: Clock) -> Iterator[Transitions]:
+        while self.due_batches and self.ready():
             self.gamma = self.discount(clock.progress)
-            count = min(self.owed, self.together)
+            count = min(self.due_batches, self.together)
             if count > 1:
-                count = min(count, self._fitting())
+                count = min(count, self._count_that_fits())
             if count > 1:
-                yield from self._burst(count, clock)
+                yield from self._draw_together(count, clock)
             else:
-                self.owed -= 1
+                self.due_batches -= 1
                 yield self.draw(self.pace.batch_size, clock)
 
-    def _burst(self, count: int, clock: Clock) -> Iterator[Transitions]:
+    def _draw_together(
+        self,
+        count: int,
+        clock: Clock,
+    ) -> Iterator[Transitions]:
         """Yield batches from one large sample, equal to separate samples; unused ones will be sampled again."""
         size = self.pace.batch_size
         before = self.generator.bit_generator.state
         share = torch.from_numpy(np.ones(size, np.float32) / np.float32(size))
         try:
             for taken, batch in enumerate(self.draw(count * size, clock).split(size, share), 1):
-                self.owed -= 1
-                self.begun = before, taken
+                self.due_batches -= 1
+                self.split_sample = before, taken
                 yield batch
-            self.begun = None
+            self.split_sample = None
         finally:
             self.generator.bit_generator.state = self._generator_state()
-            self.begun = None
+            self.split_sample = None
 
     def _generator_state(self) -> Mapping[str, Any]:
         """Return the state of the generator after the batches that were used so far."""
         now = self.generator.bit_generator.state
-        if self.begun is None:
+        if self.split_sample is None:
             return now
-        self.generator.bit_generator.state, taken = self.begun
+        self.generator.bit_generator.state, taken = self.split_sample
         self.sample(taken * self.pace.batch_size)
         after_taken = self.generator.bit_generator.state
         self.generator.bit_generator.state = now
         return after_taken
 
-    def _fitting(self) -> int:
+    def _count_that_fits(self) -> int:
         """Return the number of batches to sample together: as many as fit into a cache; 1 if rows are invalid."""
         assert self.data is not None
         if not self.data.all_valid:
@@ -356,16 +360,17 @@ class ReplayBuffer:
             each = f" for each of {self.sources} actors" if self.sources > 1 else ""
             raise UsageError(
                 f"a replay of {self.capacity * self.sources} steps is too small for {num_envs} environments{each} and "
-                f"{self._needs()}; set buffer_size to {(self.span + 1) * num_envs * self.sources} or more"
+                f"{self._window_text()}; set buffer_size to {(self.span + 1) * num_envs * self.sources} or more"
             )
         if self.pace.learning_starts < (self.span + 1) * num_envs:
             raise UsageError(
-                f"learning_starts is {self.pace.learning_starts}, and {self._needs()} of {num_envs} environments need "
-                f"{(self.span + 1) * num_envs} steps or more; set it to at least that, or reduce num_envs"
+                f"learning_starts is {self.pace.learning_starts}, and {self._window_text()} of {num_envs} "
+                f"environments need {(self.span + 1) * num_envs} steps or more; set it to at least that, "
+                "or reduce num_envs"
             )
         return slots
 
-    def _needs(self) -> str:
+    def _window_text(self) -> str:
         """Return the words for `span` steps in messages."""
         return f"{self.n_step}-step returns"
 
@@ -379,13 +384,13 @@ class ReplayBuffer:
         return {
             "made": self.settings,
             "added": self.added,
-            "owed": self.owed,
+            "owed": self.due_batches,
             "generator": self._generator_state(),
             "data": None if self.data is None else self.data.state_dict(),
         }
 
     def load_state_dict(self, state: State) -> None:
         self.added = state["added"]
-        self.owed = state["owed"]
+        self.due_batches = state["owed"]
         self.generator.bit_generator.state = state["generator"]
         self.data = None if state["data"] is None else Ring.load(state["data"], self.store)

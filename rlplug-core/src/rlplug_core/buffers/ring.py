@@ -65,7 +65,9 @@ class Ring:
             "ended": space(step.terminated),
             "extras": space(step.extras),
         }
-        obs = tree_map(lambda now, after: _way(now, after, slots, store), step.obs, step.next_obs)
+        obs = tree_map(
+            lambda now, after: _storage_for(now, after, slots, store), step.obs, step.next_obs
+        )
         return cls(
             slots, {**fields, "valid": np.ones((slots, *step.valid.shape), dtype=bool)}, obs, store
         )
@@ -161,10 +163,10 @@ class Ring:
             discount = np.where(counts, discount * np.float32(gamma), discount)
             running &= ~ended.take(position)
         if not self.all_valid:
-            self._pass_absent(last, running)
+            self._skip_absent(last, running)
         return reward, last, discount
 
-    def _pass_absent(self, last: Array, running: Array) -> None:
+    def _skip_absent(self, last: Array, running: Array) -> None:
         """Advance the `last` steps of windows, in place, while the row is absent in the next step."""
         valid = self.flat["valid"]
         ended = self.flat["ended"]
@@ -209,12 +211,12 @@ class Ring:
     def load(cls, state: State, store: Store) -> Ring:
         slots = state["slots"]
 
-        def grown(array: Array) -> Array:
+        def resize(array: Array) -> Array:
             whole = np.zeros((slots, *array.shape[1:]), array.dtype)
             whole[: len(array)] = array
             return whole
 
-        fields = {name: tree_map(grown, tree) for name, tree in state["fields"].items()}
+        fields = {name: tree_map(resize, tree) for name, tree in state["fields"].items()}
         fields["valid"][len(state["fields"]["valid"]) :] = True
         obs = tree_map(
             lambda saved: WAYS[saved[0]].load(saved[1], state["count"], store), state["obs"]
@@ -224,7 +226,7 @@ class Ring:
         return ring
 
 
-def _way(
+def _storage_for(
     now: Array,
     after: Array,
     slots: int,

@@ -130,12 +130,12 @@ class RolloutBuffer:
         if "device" in state:
             tensors = {name: state[name] for name in ("data", "recurrent_state", "cuts", "finals")}
             state = {**state, **to_device(tensors, torch.device(state["device"]))}
-            self.finals = tree_map(lambda a: self._grown(a, False), state["finals"])
+            self.finals = tree_map(lambda a: self._resize(a, False), state["finals"])
         saved = state["data"]
         cuts = state["cuts"]
         self.rollout = data = Rollout(
             **{
-                name: tree_map(lambda a, n=name: self._grown(a, n == "obs"), tree)
+                name: tree_map(lambda a, n=name: self._resize(a, n == "obs"), tree)
                 for name, tree in saved.items()
             },
             truncations=Truncations(cuts["obs"], cuts["index"], len(cuts["index"])),
@@ -190,19 +190,19 @@ class RolloutBuffer:
     def _grow(self, cuts: Truncations, size: int, obs: Obs) -> None:
         """Allocate more memory, filled with observations `obs` [N, ...], because zeros may be outside their space."""
 
-        def longer(array: Array, unused: Array) -> Array:
+        def extend(array: Array, unused: Array) -> Array:
             added = np.resize(unused, (size - len(array), *array.shape[1:]))
             return np.concatenate([array, added])
 
         cuts.obs, cuts.index = (
-            tree_map(longer, cuts.obs, obs),
-            longer(cuts.index, np.zeros(1, np.int64)),
+            tree_map(extend, cuts.obs, obs),
+            extend(cuts.index, np.zeros(1, np.int64)),
         )
 
-    def _grown(self, array: Array, obs: bool) -> Array:
-        grown = zeros((self.steps + obs, *array.shape[1:]), array)
-        grown[: len(array)] = array
-        return grown
+    def _resize(self, array: Array, obs: bool) -> Array:
+        resized = zeros((self.steps + obs, *array.shape[1:]), array)
+        resized[: len(array)] = array
+        return resized
 
 
 def put(store: Obs, index: int | Array, value: Obs) -> None:

@@ -59,11 +59,11 @@ class SampledReplay(PrioritizedReplay):
         begin = data.count - self.n_step
         index = begin * data.num_envs + np.flatnonzero(data.valid[begin % data.slots])
         if len(index):
-            self._keep(super().look_up(index), len(index))
+            self._store_rows(super().look_up(index), len(index))
 
-    def _keep(self, rows: State, count: int) -> None:
+    def _store_rows(self, rows: State, count: int) -> None:
         if not self.finished:
-            self._make_room(rows)
+            self._allocate_like(rows)
         free = np.arange(self.fill_level, min(self.fill_level + count, self.capacity))
         place = np.concatenate([free, self._evict(count - len(free))])
         tree_map(lambda stored, value: put(stored, place, value), self.kept, rows)
@@ -71,7 +71,7 @@ class SampledReplay(PrioritizedReplay):
         self._set(place, np.full(count, self.largest))
         self.finished += count
 
-    def _make_room(self, like: State) -> None:
+    def _allocate_like(self, like: State) -> None:
         self.kept = self._allocate(like)
         self.numbers = np.zeros(self.capacity, np.int64)
         self.tree = SumTree(self.capacity)
@@ -104,7 +104,7 @@ class SampledReplay(PrioritizedReplay):
     def _numbers(self, place: Array) -> Array:
         return self.numbers[place]
 
-    def _there(self, index: Array) -> Array:
+    def _is_stored(self, index: Array) -> Array:
         return self.numbers[index % self.capacity] == index
 
     def _extras_at(self, numbers: Array) -> tuple[dict[str, Array], Array]:
@@ -123,6 +123,6 @@ class SampledReplay(PrioritizedReplay):
         super().load_state_dict(state)
         self.finished = state["finished"]
         if self.finished:
-            self._make_room(state["kept"]["rows"])
+            self._allocate_like(state["kept"]["rows"])
             self.numbers[: self.fill_level] = state["kept"]["numbers"]
             self._set(np.arange(self.fill_level), np.array(state["mass"]))

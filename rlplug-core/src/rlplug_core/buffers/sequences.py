@@ -101,7 +101,7 @@ class SequenceReplay(PrioritizedReplay):
     def span(self) -> int:
         return self.shape.burn_in + self.shape.length + self.n_step - 1
 
-    def _needs(self) -> str:
+    def _window_text(self) -> str:
         return f"sequences of {self.span} steps"
 
     def add(self, step: Step, source: int = 0) -> None:

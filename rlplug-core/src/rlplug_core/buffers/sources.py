@@ -82,23 +82,23 @@ class SourcesReplay:
             ring.generator = generator
             ring.sources = sources
         self.joint = Joint(self.rings, self.generator)
-        self.added = self.owed = 0
+        self.added = self.due_batches = 0
 
     def add(self, step: Step, source: int = 0) -> None:
         ring = self.rings[source]
         before = self.added
         held = ring.added
         ring.add(step)
-        ring.owed = 0
+        ring.due_batches = 0
         self.added += ring.added - held
         if self.added >= self.pace.learning_starts:
-            self.owed += self.pace.gradient_steps * (
+            self.due_batches += self.pace.gradient_steps * (
                 self.added // self.pace.train_freq - before // self.pace.train_freq
             )
 
     def batches(self, clock: Clock) -> Iterator[Transitions]:
-        while self.owed and any(ring.ready() for ring in self.rings):
-            self.owed -= 1
+        while self.due_batches and any(ring.ready() for ring in self.rings):
+            self.due_batches -= 1
             yield self.joint.draw(self.pace.batch_size, clock)
 
     def feedback(self, batch: Transitions, result: Result) -> None:
@@ -116,7 +116,7 @@ class SourcesReplay:
         return {
             "rings": [ring.state_dict() for ring in self.rings],
             "added": self.added,
-            "owed": self.owed,
+            "owed": self.due_batches,
             "generator": self.generator.bit_generator.state,
         }
 
@@ -124,7 +124,7 @@ class SourcesReplay:
         for ring, saved in zip(self.rings, state["rings"], strict=True):
             ring.load_state_dict(saved)
         self.added = state["added"]
-        self.owed = state["owed"]
+        self.due_batches = state["owed"]
         self.generator.bit_generator.state = state["generator"]
 
 

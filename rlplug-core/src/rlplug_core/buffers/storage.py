@@ -118,17 +118,20 @@ def send(trees: Sequence[object], device: torch.device) -> list[Any]:
     arrays: list[Array] = []
     for tree in trees:
         tree_map(lambda rows: arrays.append(rows) if isinstance(rows, np.ndarray) else None, tree)
-    came = iter(at_once(arrays, device))
+    copies = iter(copy_together(arrays, device))
     return [
         tree_map(
-            lambda rows: next(came) if isinstance(rows, np.ndarray) else to_device(rows, device),
+            lambda rows: next(copies) if isinstance(rows, np.ndarray) else to_device(rows, device),
             tree,
         )
         for tree in trees
     ]
 
 
-def at_once(arrays: Sequence[Array], device: torch.device) -> list[Tensor]:
+def copy_together(
+    arrays: Sequence[Array],
+    device: torch.device,
+) -> list[Tensor]:
     """Copy arrays to a device in one transfer; starting one takes longer than copying a batch of vectors.
 
     The source is pinned memory, so the CPU does not wait. Arrays of one type are adjacent, so one call splits them.
@@ -142,13 +145,14 @@ def at_once(arrays: Sequence[Array], device: torch.device) -> list[Tensor]:
     for (kind, group), start in zip(groups.items(), starts, strict=False):
         flat = [array.reshape(-1) for array in group]
         np.concatenate(flat, out=whole[start : start + sizes[kind]].view(kind))
-    there = staged.to(device, non_blocking=True)
-    came = {}
+    copied = staged.to(device, non_blocking=True)
+    copies = {}
     for (kind, group), start in zip(groups.items(), starts, strict=False):
-        part = there[start : start + sizes[kind]].view(of_torch(kind))
-        came[kind] = iter(part.split([array.size for array in group]))
+        part = copied[start : start + sizes[kind]].view(of_torch(kind))
+        copies[kind] = iter(part.split([array.size for array in group]))
     return [
-        next(came[a.dtype]) if a.ndim == 1 else next(came[a.dtype]).view(a.shape) for a in arrays
+        next(copies[a.dtype]) if a.ndim == 1 else next(copies[a.dtype]).view(a.shape)
+        for a in arrays
     ]
 
 

@@ -65,7 +65,7 @@ class TrajectoryReplay:
         self.priorities = np.zeros(capacity if alpha else 0)  # gradient norms
         self.given = 0  # the slot of the rollout that was returned last
         self.count = 0  # number of rollouts ever stored
-        self.owed = 0
+        self.due_replays = 0
         self.new = False
 
     def add(self, step: Step, source: int = 0) -> None:
@@ -77,25 +77,25 @@ class TrajectoryReplay:
         return self.incoming[source]
 
     def batches(self, clock: Clock) -> Iterator[Rollout]:
-        yield from self._due()
+        yield from self._yield_due()
         for source in sorted(self.incoming):
             for rollout in self.incoming[source].batches(clock):
-                self._keep(rollout)
+                self._store_rollout(rollout)
                 self.new = self.fresh
-                self.owed = (
+                self.due_replays = (
                     int(self.generator.poisson(self.ratio(clock.progress)))
                     if self.count >= self.start
                     else 0
                 )
-                yield from self._due()
+                yield from self._yield_due()
 
-    def _due(self) -> Iterator[Rollout]:
+    def _yield_due(self) -> Iterator[Rollout]:
         if self.new:
             self.new = False
             self.given = (self.count - 1) % self.capacity
             yield self._rollout(self.given)
-        while self.owed:
-            self.owed -= 1
+        while self.due_replays:
+            self.due_replays -= 1
             self.given = self._draw()
             yield self._rollout(self.given)
 
@@ -129,7 +129,7 @@ class TrajectoryReplay:
                 str(source): incoming.state_dict() for source, incoming in self.incoming.items()
             },
             "count": self.count,
-            "owed": self.owed,
+            "owed": self.due_replays,
             "new": self.new,
             "generator": self.generator.bit_generator.state,
             "apart": list(self.apart),
@@ -141,14 +141,14 @@ class TrajectoryReplay:
         for source, saved in state["incoming"].items():
             self._of(int(source)).load_state_dict(saved)
         self.count = state["count"]
-        self.owed = state["owed"]
+        self.due_replays = state["owed"]
         self.new = state["new"]
         self.generator.bit_generator.state = state["generator"]
         self.apart = list(state["apart"])
         self.fields = tree_map(np.array, state["fields"])
         self.priorities = np.array(state.get("priorities", self.priorities))
 
-    def _keep(self, rollout: Rollout) -> None:
+    def _store_rollout(self, rollout: Rollout) -> None:
         slot = self.count % self.capacity
         if self.alpha:
             self.priorities[slot] = self.priorities.max() or 1.0

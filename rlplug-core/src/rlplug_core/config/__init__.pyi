@@ -24,7 +24,7 @@ from rlplug_core.config.numbers import plain as plain_number
 from rlplug_core.config.numbers import whole as whole_number
 from rlplug_core.config.options import Config as Config
 from rlplug_core.config.options import Range as Range
-from rlplug_core.config.parse import meant as number_of_word
+from rlplug_core.config.parse import number_of_word as number_of_word
 from rlplug_core.config.parse import parse as parse_text
 from rlplug_core.config.parse import values_in_range as values_in_range
 from rlplug_core.config.run_options import RunOptions as RunOptions

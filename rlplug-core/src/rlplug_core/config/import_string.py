@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from rlplug_core.config.module_search import importable, look_here, nowhere
+from rlplug_core.config.module_search import importable, search_working_directory, where_searched
 from rlplug_core.errors import MissingPackage, PluginError, UsageError, did_you_mean, plain
 
 if TYPE_CHECKING:
@@ -67,14 +67,18 @@ def _from_module(module: str, target: str) -> ModuleType:
         raise UsageError(
             f"'{target}': '{module}' is not a module's name; write ./file.py:Name or module:Name"
         )
-    look_here(module)
+    search_working_directory(module)
     try:
         return import_quietly(module)
     except ModuleNotFoundError as error:
         if error.name and f"{module}.".startswith(f"{error.name}."):
-            sentence = f"'{target}': there is no module '{error.name}'{nowhere()}, or give a path: ./file.py:Name"
-            raise UsageError(sentence) from error
-        sentence = f"'{target}' needs the module '{error.name}', which is not installed{nowhere()}"
+            raise UsageError(
+                f"'{target}': there is no module '{error.name}'{where_searched()}, "
+                "or give a path: ./file.py:Name"
+            ) from error
+        sentence = (
+            f"'{target}' needs the module '{error.name}', which is not installed{where_searched()}"
+        )
         raise MissingPackage(sentence) from error
     # A foreign module may raise anything while it is imported.
     except (Exception, SystemExit) as error:
@@ -111,9 +115,7 @@ def _execute(loader: Loader, module: ModuleType, target: str) -> None:
         # A user's file may raise anything while it is executed.
         del sys.modules[name]
         if isinstance(error, ModuleNotFoundError) and error.name:
-            sentence = (
-                f"'{target}' needs the module '{error.name}', which is not installed{nowhere()}"
-            )
+            sentence = f"'{target}' needs the module '{error.name}', which is not installed{where_searched()}"
             raise MissingPackage(sentence) from error
         raise PluginError(
             f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where"
@@ -128,11 +130,11 @@ def attribute_of(module: ModuleType, attribute: str, what: str) -> object:
         except AttributeError as error:
             raise PluginError(
                 f"{what} cannot be loaded: {_display_name(module)} has no '{attribute}'"
-                f"{did_you_mean(attribute, _own(module))}"
+                f"{did_you_mean(attribute, _definitions(module))}"
             ) from error
         except ModuleNotFoundError as error:  # from a module with `__getattr__`
             raise MissingPackage(
-                f"{what} needs the module '{error.name}', which is not installed{nowhere()}"
+                f"{what} needs the module '{error.name}', which is not installed{where_searched()}"
             ) from error
         except Exception as error:  # `__getattr__` of a foreign module may raise anything
             raise PluginError(
@@ -150,7 +152,7 @@ def _display_name(module: ModuleType) -> str:
     )
 
 
-def _own(module: ModuleType) -> list[str]:
+def _definitions(module: ModuleType) -> list[str]:
     """Return the names of the classes and functions that a module defines."""
     members = vars(module).items()
     kinds = (type, FunctionType)
@@ -188,9 +190,9 @@ def place_of(error: BaseException) -> str:
         code = frames.tb_frame.f_code
         name = str(frames.tb_frame.f_globals.get("__name__", ""))
         file = Path(code.co_filename)
-        ours = name.partition(".")[0] in FIRST_PARTY
+        is_first_party = name.partition(".")[0] in FIRST_PARTY
         if (
-            not ours
+            not is_first_party
             and file.is_file()
             and not any(file.is_relative_to(prefix) for prefix in installed)
         ):

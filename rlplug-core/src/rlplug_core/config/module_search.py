@@ -21,14 +21,14 @@ def importable(folder: Path) -> None:
         _ADDED.append(folder)
 
 
-def nowhere() -> str:
+def where_searched() -> str:
     """Return the searched folders and the remedy for a missing module: the end of a sentence."""
     folders = [str(one) if one.is_dir() else f"{one}, which is gone" for one in _ADDED[-SHOWN:]]
     looked = f" (looked in {'; '.join(folders)})" if folders else ""
     return f"{looked}; install it, or say where it is: PYTHONPATH=FOLDER"
 
 
-def look_here(module: str) -> None:
+def search_working_directory(module: str) -> None:
     """Let imports find a module in the working directory, if it is nowhere else."""
     top = module.partition(".")[0]
     if _is_here(top) and top not in sys.modules and find_spec(top) is None:

@@ -105,7 +105,7 @@ class Config:
         """Return the configuration with the current value of every scheduled option; itself if there is none."""
         config = self
         for name, schedule in self.schedules.items():
-            config = _with(config, name.split("."), schedule(clock.progress))
+            config = _with_value(config, name.split("."), schedule(clock.progress))
         return config
 
     def following(self: C, schedules: Mapping[str, Schedule]) -> C:
@@ -143,7 +143,7 @@ def watch(config: C, seen: set[str]) -> C:
     return made
 
 
-def _with(config: C, path: list[str], value: float) -> C:
+def _with_value(config: C, path: list[str], value: float) -> C:
     name, *rest = path
-    changed = _with(getattr(config, name), rest, value) if rest else value
+    changed = _with_value(getattr(config, name), rest, value) if rest else value
     return dataclasses.replace(config, **{name: changed})

@@ -12,20 +12,20 @@ import msgspec
 from rlplug_core.config.numbers import plain, whole
 from rlplug_core.config.options import Config
 from rlplug_core.config.run_options import RunOptions
-from rlplug_core.config.schedules import FORMS, Written, schedule_text
+from rlplug_core.config.schedules import FORMS, ParsedSchedule, schedule_text
 from rlplug_core.config.schema import Option, flat, flatten, schema
 from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig
 
 C = TypeVar("C")
-#: Repeated options for which `none` differs from the default: evaluations then use no wrappers.
-SAYS_NONE = {"eval_wrap"}
+#: Repeated options with the value `none`, which differs from the default: evaluations then use no wrappers.
+NONE_IS_A_VALUE = {"eval_wrap"}
 #: The names of a file's types in msgspec's messages.
 BUILTIN = {"int", "float", "str", "bool", "null", "array", "object"}
 #: The start of a word with options in a list of words.
 _WITH_OPTIONS = re.compile(r"(?:^|,)[^,=]*:[A-Za-z_][\w.-]*=")
 #: Words that stand for a number of an option.
-MEANT: dict[tuple[str, object], int] = {
+WORD_VALUES: dict[tuple[str, object], int] = {
     ("env_workers", "auto"): 0,
     ("workers", "auto"): 0,
     ("keep_checkpoints", "all"): 0,
@@ -53,7 +53,7 @@ def convert_both(
     config: type[C],
     values: Mapping[str, object],
     algorithm: str,
-) -> tuple[RunOptions, C, dict[str, Written]]:
+) -> tuple[RunOptions, C, dict[str, ParsedSchedule]]:
     """Return the options of a run, those of its algorithm in `config`, and the schedules of the latter.
 
     Raises:
@@ -72,7 +72,7 @@ def convert_with_schedules(
     config: type[C],
     values: Mapping[str, object],
     where: str,
-) -> tuple[C, dict[str, Written]]:
+) -> tuple[C, dict[str, ParsedSchedule]]:
     """Return a configuration as `convert` does, and the schedules among `values`, which have dotted names."""
     options = {option.name: option for option in schema(config)}
     check_names(values, options, where)
@@ -104,11 +104,11 @@ def _plain_value(option: Option, value: object, where: str) -> object:
     # TOML has no null; the string "none" takes its place.
     if option.optional and isinstance(value, str) and value == "none":
         return None
-    plain_value = meant(option.name, plain(value, option.type))
+    plain_value = number_of_word(option.name, plain(value, option.type))
     if isinstance(plain_value, float) and not isfinite(plain_value):
-        shown = f"('rlplug info {where}' shows its type and default)"
+        hint = f"('rlplug info {where}' shows its type and default)"
         raise BadConfig(
-            f"{where}: option '{option.name}': expected a finite number, got {value} {shown}"
+            f"{where}: option '{option.name}': expected a finite number, got {value} {hint}"
         )
     return plain_value
 
@@ -127,7 +127,7 @@ def check_names(
             )
 
 
-def present_names(
+def current_names(
     config: type[object],
     values: Mapping[str, object],
     where: str,
@@ -153,7 +153,7 @@ def present_names(
 
 def _with_schedules(
     config: C,
-    scheduled: Mapping[str, Written],
+    scheduled: Mapping[str, ParsedSchedule],
     where: str,
 ) -> C:
     """Return a configuration with options that follow schedules."""
@@ -172,7 +172,7 @@ def _schedules(
     options: Mapping[str, Option],
     values: Mapping[str, object],
     where: str,
-) -> dict[str, Written]:
+) -> dict[str, ParsedSchedule]:
     """Return the schedules among `values`, by dotted name.
 
     Raises:
@@ -187,19 +187,22 @@ def _schedules(
         except BadConfig as error:
             raise BadConfig(f"{where}: option '{name}': {error}") from error
         if schedule is not None and not options[name].scheduled:
-            able = (
+            schedulable = (
                 ", ".join(option.name for option in options.values() if option.scheduled)
                 or "none of its options"
             )
             raise BadConfig(
-                f"{where}: option '{name}' cannot follow a schedule, give it a number; these can: {able}"
+                f"{where}: option '{name}' cannot follow a schedule, give it a number; these can: {schedulable}"
             )
         if schedule is not None:
             scheduled[name] = schedule
     return scheduled
 
 
-def values_in_range(option: Option, schedule: Written) -> tuple[float, ...]:
+def values_in_range(
+    option: Option,
+    schedule: ParsedSchedule,
+) -> tuple[float, ...]:
     """Return the values of a schedule that must be in range: all except later ones at an open bound."""
     start, *rest = schedule.values
     return (
@@ -208,19 +211,19 @@ def values_in_range(option: Option, schedule: Written) -> tuple[float, ...]:
     )
 
 
-def meant(name: str, value: object) -> object:
+def number_of_word(name: str, value: object) -> object:
     """Return the number for an option's word, such as `auto`; other values unchanged."""
-    return MEANT.get((name, value), value) if isinstance(value, str) else value
+    return WORD_VALUES.get((name, value), value) if isinstance(value, str) else value
 
 
 def parse(option: Option, text: str) -> object:
     """Convert a string from the command line to the option's type; a wrong one stays a string."""
-    if isinstance(number := meant(option.name, text), int):
+    if isinstance(number := number_of_word(option.name, text), int):
         return number
     if option.optional and text.lower() in ("none", "null"):
         return None
     if option.type == "repeated":
-        return [] if text.lower() == "none" and option.name not in SAYS_NONE else [text]
+        return [] if text.lower() == "none" and option.name not in NONE_IS_A_VALUE else [text]
     scalar: dict[str, Any] = {"int": whole, "ints": whole, "float": float, "floats": float}
     kind = scalar.get(option.type, str)
     try:

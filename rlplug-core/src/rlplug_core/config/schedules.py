@@ -71,7 +71,7 @@ def piecewise(points: Sequence[tuple[float, float]]) -> Schedule:
 
 
 @dataclass(frozen=True)
-class Written:
+class ParsedSchedule:
     """A schedule as a user types it in place of a number; `values` are those between which it runs, its start first."""
 
     text: str
@@ -79,7 +79,7 @@ class Written:
     values: tuple[float, ...]
 
 
-def schedule_text(text: object) -> Written | None:
+def schedule_text(text: object) -> ParsedSchedule | None:
     """Parse an option's value as a schedule; None if it does not look like one.
 
     Raises:
@@ -95,7 +95,7 @@ def schedule_text(text: object) -> Written | None:
         schedule, values = _piecewise(inside) if kind == "piecewise" else _line(kind, inside)
     except (ValueError, TypeError) as error:
         raise BadConfig(f"'{found.string.strip()}' is not a schedule; write {FORMS}") from error
-    return Written(found.string.strip(), schedule, (schedule(0.0), *values))
+    return ParsedSchedule(found.string.strip(), schedule, (schedule(0.0), *values))
 
 
 def _line(kind: str, inside: str) -> tuple[Schedule, tuple[float, ...]]:

@@ -121,7 +121,7 @@ def _options(
 ) -> Iterator[Option]:
     """Return the options of a dataclass; `held` is the value of a nested one, with its defaults."""
     hints = typing.get_type_hints(config, include_extras=True)
-    helps = _helps(config)  # type: ignore[arg-type]  # every class is hashable
+    helps = _help_texts(config)  # type: ignore[arg-type]  # every class is hashable
     for field in dataclasses.fields(config):
         name = prefix + field.name
         default = _default(config, field) if held is None else getattr(held, field.name)
@@ -203,7 +203,7 @@ def _kind(name: str, hint: object) -> tuple[str, tuple[str, ...]]:
 
 
 @cache
-def _helps(config: type[object]) -> dict[str, str]:
+def _help_texts(config: type[object]) -> dict[str, str]:
     """Return the comment of each field, from the sources of the class and its bases; {} without sources."""
     helps: dict[str, str] = {}
     for base in reversed(config.__mro__):

@@ -47,12 +47,15 @@ def nearest(
 
     if clause := instead().get(_plain(word)):
         return f"; {clause}"
-    found = meant(word, known)
-    there = set(known)
+    found = options_called(word, known)
+    known_names = set(known)
     if not found:
-        options = {_plain(option): option for option in there}
+        options = {_plain(option): option for option in known_names}
         options |= {
-            name: option for option in table() if option in there for name in _elsewhere(option)
+            name: option
+            for option in table()
+            if option in known_names
+            for name in _other_names(option)
         }
         found = [
             options[name] for name in get_close_matches(_plain(word), options, n=3, cutoff=0.6)
@@ -61,14 +64,14 @@ def nearest(
     return f"; did you mean {near}?" if near else ""
 
 
-def meant(word: str, known: Collection[str]) -> list[str]:
+def options_called(word: str, known: Collection[str]) -> list[str]:
     """Return the options among `known` that some library calls `word`, in the order of the file."""
     typed = _plain(word)
     there = set(known)
-    return [option for option in table() if option in there and typed in _elsewhere(option)]
+    return [option for option in table() if option in there and typed in _other_names(option)]
 
 
-def _elsewhere(option: str) -> list[str]:
+def _other_names(option: str) -> list[str]:
     """Return all names of an option in other libraries."""
     return [name for names in table()[option].values() for name in names]
 

@@ -60,31 +60,31 @@ def new_directory(directory: Path, follow: bool = True) -> Iterator[Path]:
     Raises:
         UsageError: the directory is not empty. BadFile: it is a link.
     """
-    own = directory.absolute()
-    exists = own.exists()
+    target = directory.absolute()
+    exists = target.exists()
     # An existing directory may be the only writable one, or on another disk, so the temporary one is inside it.
-    name = f".{own.name}.tmp"
-    if exists and (not own.is_dir() or any(path.name != name for path in own.iterdir())):
+    name = f".{target.name}.tmp"
+    if exists and (not target.is_dir() or any(path.name != name for path in target.iterdir())):
         raise UsageError(f"{directory} exists already; name another place with --out")
-    own.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        base = own.parent
+        base = target.parent
         if exists:
-            base = stack.enter_context(hold_directory(own.resolve() if follow else own))
-        held = stack.enter_context(temporary_directory(base / name))
-        place = held / own.name
-        yield place
-        for part in place.rglob("*"):
+            base = stack.enter_context(hold_directory(target.resolve() if follow else target))
+        temporary = stack.enter_context(temporary_directory(base / name))
+        folder = temporary / target.name
+        yield folder
+        for part in folder.rglob("*"):
             sync_directory(part) if part.is_dir() else sync_file(part)
-        parent = held / ".."  # by name it may be a link by now
+        parent = temporary / ".."  # the name of the parent may lead to another directory by now
         if exists:
-            for part in place.iterdir():
+            for part in folder.iterdir():
                 part.rename(parent / part.name)
         else:
-            place.rename(parent / own.name)
+            folder.rename(parent / target.name)
         with suppress(OSError):  # all files are there; this only protects them from a power loss
-            sync_directory(own)
-            sync_directory(own.parent)
+            sync_directory(target)
+            sync_directory(target.parent)
 
 
 def write(
@@ -107,11 +107,11 @@ def write(
         UsageError: the directory is not empty, or the agent or a space cannot be exported.
         MissingPackage: a package for ONNX is not installed.
     """
-    with new_directory(directory) as place:
-        place.mkdir()
-        _write_into(place, agent, env, about, onnx=onnx, torchscript=torchscript)
+    with new_directory(directory) as folder:
+        folder.mkdir()
+        _write_into(folder, agent, env, about, onnx=onnx, torchscript=torchscript)
         if card:
-            (place / "README.md").write_bytes(card.encode(errors="surrogateescape"))
+            (folder / "README.md").write_bytes(card.encode(errors="surrogateescape"))
     return directory
 
 
@@ -155,7 +155,7 @@ def _write_programs(
     onnx: bool,
     torchscript: bool,
 ) -> None:
-    """Write the policy as `policy.onnx` and `policy.pt`, if wanted."""
+    """Write the policy as `policy.onnx` if `onnx`, and as `policy.pt` if `torchscript`."""
     if onnx:
         from rlplug_core.export.formats import write_onnx
 
@@ -282,7 +282,7 @@ def read(directory: Path) -> ExportedPolicy:
             )
         as_type(about, About, directory / JSON)
         policy = ExportedPolicy(about, Program(about["program"], load(data)))
-        policy.env.close()  # this and the inputs are made once, so that wrong spaces are found here
+        policy.env.close()  # builds the spaces, and the next line the inputs, so that wrong spaces are found here
         example_inputs(policy)
         if len(policy.program.outputs) != 1 + len(about["memory"]):
             raise ValueError("its program must give the action and the memory")

@@ -113,9 +113,9 @@ def read_sb3(path: Path) -> Sb3Model:
             f"there is no file {path}; 'model.save' of Stable-Baselines3 writes one"
         ) from error
     except UNREADABLE as error:
-        said = plain(str(error).partition("\n")[0])
+        message = plain(str(error).partition("\n")[0])
         raise UsageError(
-            f"{path} cannot be read as a model of Stable-Baselines3 ({type(error).__name__}: {said})"
+            f"{path} cannot be read as a model of Stable-Baselines3 ({type(error).__name__}: {message})"
         ) from error
     tensors = isinstance(weights, Mapping) and all(map(torch.is_tensor, weights.values()))
     if not isinstance(data, dict) or not tensors:

@@ -108,18 +108,18 @@ class FastTensor(Elementwise, Reductions):
         except TypeError as error:
             raise NoFastPath(f"{name_of(function)} with these arguments ({error})") from error
 
-    # Most operations have a constant operand: `_linear` prepares their gradient in half of the time of `_both`.
+    # Most operations have a constant operand: `_linear` prepares their gradient in half of the time of `_binary`.
 
     def __add__(self, other: Operand) -> FastTensor:
         kind = other.__class__
         if kind is not FastTensor and kind is not float and kind is not int:
             other = operand(other)
         if other.__class__ is not FastTensor:
-            return self._linear(self.value + other, _pass)
+            return self._linear(self.value + other, _pass_gradient)
         value = self.value + other.value
         if other.backward_of is None:
-            return self._linear(value, _pass)
-        return _both(value, self, other, lambda g, into: (g, g))
+            return self._linear(value, _pass_gradient)
+        return _binary(value, self, other, lambda g, into: (g, g))
 
     __radd__ = __add__
 
@@ -128,11 +128,11 @@ class FastTensor(Elementwise, Reductions):
         if kind is not FastTensor and kind is not float and kind is not int:
             other = operand(other)
         if other.__class__ is not FastTensor:
-            return self._linear(self.value - other, _pass)
+            return self._linear(self.value - other, _pass_gradient)
         value = self.value - other.value
         if other.backward_of is None:
-            return self._linear(value, _pass)
-        return _both(value, self, other, lambda g, into: (g, -g))
+            return self._linear(value, _pass_gradient)
+        return _binary(value, self, other, lambda g, into: (g, -g))
 
     def __rsub__(self, other: Operand) -> FastTensor:
         other = operand(other)
@@ -154,7 +154,7 @@ class FastTensor(Elementwise, Reductions):
             return self._linear(one * two, lambda g, into: (g * two,))
         if self.backward_of is None:
             return other * self
-        return _both(one * two, self, other, lambda g, into: (g * two, g * one))
+        return _binary(one * two, self, other, lambda g, into: (g * two, g * one))
 
     __rmul__ = __mul__
 
@@ -166,7 +166,7 @@ class FastTensor(Elementwise, Reductions):
         value = self.value / two
         if other.backward_of is None:
             return self._linear(value, lambda g, into: (g / two,))
-        return _both(value, self, other, lambda g, into: (g / two, g * (-value / two)))
+        return _binary(value, self, other, lambda g, into: (g / two, g * (-value / two)))
 
     def __rtruediv__(self, other: Operand) -> FastTensor:
         other = operand(other)
@@ -191,7 +191,7 @@ class FastTensor(Elementwise, Reductions):
         two = other.value
         value = one.dot(two)
         if other.backward_of is not None:
-            return _both(value, self, other, lambda g, into: (g * two, g * one))
+            return _binary(value, self, other, lambda g, into: (g * two, g * one))
         if self.backward_of is None:
             return FastTensor(value)
         return self.result(value, lambda g, into: (g * two,))
@@ -199,14 +199,14 @@ class FastTensor(Elementwise, Reductions):
     def minimum(self, other: Operand) -> FastTensor:
         """Compute the minimum; equal values get half of the gradient each."""
         other = operand(other)
-        return self._either(np.minimum, other, lambda: _first(raw(other) - self.value))
+        return self._choose_one(np.minimum, other, lambda: _first(raw(other) - self.value))
 
     def maximum(self, other: Operand) -> FastTensor:
         """Compute the maximum; equal values get half of the gradient each."""
         other = operand(other)
-        return self._either(np.maximum, other, lambda: _first(self.value - raw(other)))
+        return self._choose_one(np.maximum, other, lambda: _first(self.value - raw(other)))
 
-    def _either(
+    def _choose_one(
         self,
         function: Callable[[Any, Any], Array],
         other: Any,
@@ -221,7 +221,7 @@ class FastTensor(Elementwise, Reductions):
             share = share_of()
             return gradient * share, gradient * (1 - share)
 
-        return _both(value, self, other, backward)
+        return _binary(value, self, other, backward)
 
     def _linear(
         self,
@@ -350,7 +350,7 @@ def from_tensor(tensor: Tensor) -> FastTensor:
     return FastTensor(value, (), backward)
 
 
-def _both(
+def _binary(
     value: Array,
     one: FastTensor,
     other: FastTensor,
@@ -377,7 +377,7 @@ def _both(
     )
 
 
-def _pass(gradient: Array, into: Gradients) -> tuple[Array]:
+def _pass_gradient(gradient: Array, into: Gradients) -> tuple[Array]:
     return (gradient,)
 
 

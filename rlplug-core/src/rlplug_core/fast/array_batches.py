@@ -48,9 +48,9 @@ class Kind:
                 "__slots__": ("fast",),
                 "__new__": lambda cls, *args, **named: kind(*args, **named),
                 "__reduce_ex__": _reduce,
-                "to": _to,
+                "to": _to_device,
                 "standard_normal": _standard_normal,
-                **{slot.__name__: _reading(slot) for slot in slots},
+                **{slot.__name__: _tensor_property(slot) for slot in slots},
             },
         )
         HOLDERS[self.holder] = self
@@ -114,7 +114,7 @@ def kind_of(batch: Batch) -> Kind | None:
     return HOLDERS.get(batch.__class__) or find_kind(batch.__class__)
 
 
-def _reading(slot: MemberDescriptorType) -> property:
+def _tensor_property(slot: MemberDescriptorType) -> property:
     """Return the attribute of a field, which turns its arrays into tensors on the same memory."""
 
     def read(batch: Batch) -> Field:
@@ -141,11 +141,11 @@ def _array(tree: Field) -> Field:
     return tree_map(lambda leaf: leaf.numpy() if isinstance(leaf, Tensor) else leaf, tree)
 
 
-def _same(value: Field) -> Field:
+def _identity(value: Field) -> Field:
     return value
 
 
-def _to(batch: Batch, device: torch.device) -> Batch:
+def _to_device(batch: Batch, device: torch.device) -> Batch:
     if device.type == "cpu":
         return batch
     return batch.map(lambda tensor: tensor.to(device, non_blocking=True))
@@ -162,13 +162,13 @@ def _standard_normal(
 
 def _reduce(batch: Batch, protocol: object) -> tuple[Field, ...]:
     """Copy or pickle a batch of tensors instead."""
-    return _same, (batch.map(_same),)
+    return _identity, (batch.map(_identity),)
 
 
 def without_arrays(argument: Field) -> Field:
     """Return an argument of a loss; a batch of arrays as one of tensors, which torch can trace."""
     known = HOLDERS.get(argument.__class__)
-    return argument if known is None else argument.map(_same)
+    return argument if known is None else argument.map(_identity)
 
 
 def observations(batch: Field) -> Field:
@@ -235,16 +235,16 @@ def _parts(
     values: Iterable[Field],
 ) -> Iterator[Field]:
     """Yield batches of equal size, as views of the rows of one batch; `shares` has the factors [B] of each."""
-    weight, *rest = (_in_parts(value, len(shares)) for value in values)
+    weight, *rest = (_split_tree(value, len(shares)) for value in values)
     return map(known.hold, zip(weight, shares, *rest, strict=True))
 
 
-def _in_parts(tree: Field, count: int) -> Sequence[Field]:
+def _split_tree(tree: Field, count: int) -> Sequence[Field]:
     if tree is None:
         return [None] * count
     if isinstance(tree, dict):
         if not tree:
             return [{} for _ in range(count)]
-        columns = [_in_parts(each, count) for each in tree.values()]
+        columns = [_split_tree(each, count) for each in tree.values()]
         return [dict(zip(tree, parts, strict=True)) for parts in zip(*columns, strict=True)]
     return list(tree.reshape(count, len(tree) // count, *tree.shape[1:]))

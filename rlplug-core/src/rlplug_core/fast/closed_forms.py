@@ -157,7 +157,7 @@ def _critic_outputs(
     *features: FastTensor,
 ) -> FastTensor:
     """Compute the outputs [n, B, O] of critics that see the same features."""
-    seen = features[0]
+    critic_input = features[0]
     if len(set(map(id, features))) > 1:
         raise NoFastPath("critics with features of their own")
     programs = [program_of(ActionCritic.on, member) for member in members._modules.values()]
@@ -165,9 +165,9 @@ def _critic_outputs(
         known = TOGETHER.get(members)
         if known is None or any(a is not b for a, b in zip(known.members, programs, strict=True)):
             known = TOGETHER[members] = ParallelDense(programs)
-        if known.pays(seen.value):
-            return known(seen)
-    return stack([program(seen) for program in programs])
+        if known.is_faster(critic_input.value):
+            return known(critic_input)
+    return stack([program(critic_input) for program in programs])
 
 
 def _action_features(
@@ -181,9 +181,14 @@ def _action_features(
     if known is None or known[0]() is not vectors:
         known = CONCATENATING[id(vectors)] = ref(vectors), _names(vectors)
     names = known[1]
-    one = obs.value
-    other = action.value
-    if not names or one.ndim != 2 or other.ndim != 2 or one.dtype != other.dtype:
+    obs_array = obs.value
+    action_array = action.value
+    if (
+        not names
+        or obs_array.ndim != 2
+        or action_array.ndim != 2
+        or obs_array.dtype != action_array.dtype
+    ):
         return vectors(both)
     return concatenate([both[name] for name in names], 1)
 

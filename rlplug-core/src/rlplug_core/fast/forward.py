@@ -88,10 +88,10 @@ def _in_numpy(module: nn.Module) -> Function | None:
     except NoFastPath:
         return None
     finish = finish_of(module)
-    return function if finish is None else _in_turn([function, finish])
+    return function if finish is None else _compose([function, finish])
 
 
-def _in_turn(functions: Sequence[Function]) -> Function:
+def _compose(functions: Sequence[Function]) -> Function:
     """Return functions, each on the outputs of the one before, as one function."""
     if len(functions) == 1:
         return functions[0]
@@ -123,7 +123,7 @@ def _chain(ops: Sequence[Op]) -> Function:
         functions.append(_step(op))
     if layers:
         functions.append(dense(layers))
-    return _in_turn(functions)
+    return _compose(functions)
 
 
 def _step(op: Op) -> Function:
@@ -146,7 +146,7 @@ def dense(layers: Sequence[LinearOp]) -> Function:
 
     def outputs(values: Array) -> Array:
         if loops is not None and len(values) <= FEW:
-            return loops.through(values, pairs, end, smooth)
+            return loops.mlp_outputs(values, pairs, end, smooth)
         for layer in layers:
             values, _ = layer.forward(values)
         return values

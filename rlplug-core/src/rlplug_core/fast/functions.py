@@ -17,7 +17,7 @@ from rlplug_core.fast.numba_loops import loop_module
 from rlplug_core.types import Array
 
 
-def _left(name: str) -> Callable[..., FastTensor]:
+def _left_operand(name: str) -> Callable[..., FastTensor]:
     """Return a binary method that takes a tensor on the left."""
     method = getattr(FastTensor, name)
 
@@ -39,17 +39,17 @@ for method, names in {
     "dot": ("dot",),
     "__matmul__": ("matmul", "__matmul__"),
 }.items():
-    REFLECTED.update(dict.fromkeys(names, _left(method)))
+    REFLECTED.update(dict.fromkeys(names, _left_operand(method)))
 
 
-def _smaller(one: Operand, other: object = None) -> FastTensor:
+def _minimum(one: Operand, other: object = None) -> FastTensor:
     """Compute `torch.min` of two tensors."""
     if not isinstance(other, FastTensor | Tensor):
         raise NoFastPath("torch.min of one tensor")
     return REFLECTED["minimum"](one, other)
 
 
-def _larger(one: Operand, other: object = None) -> FastTensor:
+def _maximum(one: Operand, other: object = None) -> FastTensor:
     """Compute `torch.max` of two tensors."""
     if not isinstance(other, FastTensor | Tensor):
         raise NoFastPath("torch.max of one tensor")
@@ -146,8 +146,8 @@ def _square_error(
 
 
 FUNCTIONS |= {
-    torch.min: _smaller,
-    torch.max: _larger,
+    torch.min: _minimum,
+    torch.max: _maximum,
     torch.cat: concatenate,
     torch.stack: stack,
     torch.pow: FastTensor.__pow__,

@@ -35,13 +35,13 @@ class HookCheck:
         return False
 
 
-def of_modules(modules: Iterable[nn.Module]) -> HookCheck:
+def hooks_of_modules(modules: Iterable[nn.Module]) -> HookCheck:
     """Return a check for hooks of modules, and for those of all modules."""
     hooks = [getattr(module, place) for module in modules for place in PLACES]
     return HookCheck(lambda: any(hooks) or _has_any_global_hook())
 
 
-def of_parameters(parameters: Iterable[nn.Parameter]) -> HookCheck:
+def hooks_of_parameters(parameters: Iterable[nn.Parameter]) -> HookCheck:
     """Return a check for hooks that autograd calls with gradients of parameters."""
     names = "_backward_hooks", "_post_accumulate_grad_hooks"
     return HookCheck(

@@ -169,7 +169,7 @@ def _lerp(
     loops = loop_module("learning") if tau < 1 and len(own) == 1 and on_host(own[0], tau) else None
     if loops is None:
         return NotImplemented
-    loops.toward(*arrays_of(target, own[0], followed[0]), tau)
+    loops.polyak(*arrays_of(target, own[0], followed[0]), tau)
     return None
 
 

@@ -19,9 +19,9 @@ from rlplug_core.batches import Batch
 from rlplug_core.fast.array import FastTensor, from_tensor
 from rlplug_core.fast.array_batches import Field, kind_of, observations, without_arrays
 from rlplug_core.fast.gradients import Gradients, NoFastPath
-from rlplug_core.fast.hooks import HookCheck, of_modules, of_parameters
+from rlplug_core.fast.hooks import HookCheck, hooks_of_modules, hooks_of_parameters
 from rlplug_core.fast.metrics import Metrics
-from rlplug_core.fast.numba_loops import how_on
+from rlplug_core.fast.numba_loops import describe_speed_with
 from rlplug_core.learning.optimizer import backward
 from rlplug_core.types import Array, Obs, Space
 
@@ -57,52 +57,52 @@ class FastLosses:
         loss: Function,
         learner: Field,
         *args: object,
-        **named: object,
+        **kwargs: object,
     ) -> Field:
         """Return the result of `loss` for the learner and these arguments."""
         name = loss.__name__
         reason = self._reason_for_autograd(name, learner, args)
         if not reason:
             try:
-                fast_named = {name: _to_fast(part) for name, part in named.items()}
+                fast_named = {name: _to_fast(part) for name, part in kwargs.items()}
                 result = loss(learner, *map(_to_fast, args), **fast_named)
-                tensors = _Results(self, loss, learner, args, named).convert(result)
+                tensors = _Results(self, loss, learner, args, kwargs).convert(result)
             # Functions of torch without `__torch_function__` raise TypeError.
             except (NoFastPath, TypeError) as missing:
                 reason = f"{missing} has no fast path"
                 self.failed[name] = (_call(args), reason)
             else:
-                path = how_on(torch.get_num_threads())
+                path = describe_speed_with(torch.get_num_threads())
                 if self.paths.get(name) is not path:
                     self.paths[name] = path
                 return tensors
         self.paths[name] = f"autograd: {reason}"
-        return loss(learner, *args, **named)
+        return loss(learner, *args, **kwargs)
 
     def numbers(
         self,
         function: Function,
         learner: Field,
         *args: object,
-        **named: object,
+        **kwargs: object,
     ) -> Field:
         """Return the result of a function without a gradient for the learner and these arguments."""
         try:
-            fast_named = {name: _to_fast(part) for name, part in named.items()}
+            fast_named = {name: _to_fast(part) for name, part in kwargs.items()}
             result = function(learner, *map(_to_fast, args), **fast_named)
-            return _Results(self, function, learner, args, named).convert(result)
+            return _Results(self, function, learner, args, kwargs).convert(result)
         except (NoFastPath, TypeError):
-            return function(learner, *args, **named)
+            return function(learner, *args, **kwargs)
 
     def compiled(
         self,
         loss: Function,
         learner: Field,
         *args: object,
-        **named: object,
+        **kwargs: object,
     ) -> Field:
         """Return the result of a compiled loss; it can read tensors only."""
-        return loss(learner, *map(without_arrays, args), **named)
+        return loss(learner, *map(without_arrays, args), **kwargs)
 
     def _reason_for_autograd(
         self,
@@ -114,7 +114,7 @@ class FastLosses:
         if name in self.plain:
             return "the loss is used for more than the step of its optimizer"
         if self.has_hooks is None:
-            self.has_hooks = of_modules(learner.modules())
+            self.has_hooks = hooks_of_modules(learner.modules())
         if self.has_hooks():
             return "a module has a hook"
         for argument in args:
@@ -187,7 +187,7 @@ def _field(value: Field) -> Field:
 class _Results:
     """The results of one call of a loss, and the same results by autograd at the first request."""
 
-    __slots__ = ("args", "count", "function", "learner", "losses", "named", "plain")
+    __slots__ = ("args", "count", "function", "kwargs", "learner", "losses", "plain")
 
     def __init__(
         self,
@@ -195,13 +195,13 @@ class _Results:
         function: Function,
         learner: nn.Module,
         args: Sequence[object],
-        named: dict[str, object],
+        kwargs: dict[str, object],
     ) -> None:
         self.losses = losses
         self.function = function
         self.learner = learner
         self.args = args
-        self.named = named
+        self.kwargs = kwargs
         self.plain: list[Tensor] | None = None
         self.count = 0
 
@@ -229,7 +229,7 @@ class _Results:
         return result
 
     def _fast_loss(self, array: FastTensor, place: int) -> FastLoss:
-        """Return an array as a loss; an unused loss is used again, because torch takes long to make a tensor."""
+        """Return an array as a loss; an unused loss is used again, because torch makes tensors slowly."""
         spare = self.losses.spare.setdefault(self.function.__name__, [])
         unused = [n for n in range(len(spare)) if getrefcount(spare[n]) == ONLY_SPARE]
         loss: FastLoss = spare[unused[0]] if unused else Tensor._make_subclass(FastLoss, UNREAD)
@@ -246,7 +246,7 @@ class _Results:
             name = self.function.__name__
             self.losses.plain.add(name)
             with torch.enable_grad():
-                self.plain = list(_tensors(self.function(self.learner, *self.args, **self.named)))
+                self.plain = list(_tensors(self.function(self.learner, *self.args, **self.kwargs)))
         return self.plain[place]
 
 
@@ -292,13 +292,13 @@ class FastLoss(Tensor):
     def detach(self) -> Tensor:
         return torch.from_numpy(np.asarray(self.array.value))
 
-    def backward(self, *args: Field, **named: Field) -> None:
+    def backward(self, *args: Field, **kwargs: Field) -> None:
         """Add the gradient to `.grad` of the learner's parameters, as a tensor's `backward` does."""
         learner = self.results.learner
         parameters = [each for each in learner.parameters() if each.requires_grad]
         used = self.array.backward_of is None
-        if used or args or named or of_parameters(parameters)():
-            self.by_autograd.backward(*args, **named)
+        if used or args or kwargs or hooks_of_parameters(parameters)():
+            self.by_autograd.backward(*args, **kwargs)
             return
         into = Gradients(
             {each: np.zeros(each.shape, each.detach().numpy().dtype) for each in parameters}
@@ -323,7 +323,7 @@ class FastLoss(Tensor):
         function: Function,
         types: object,
         args: Sequence[Field] = (),
-        named: dict[str, Field] | None = None,
+        kwargs: dict[str, Field] | None = None,
     ) -> Field:
         if function is backward:
             return _fill_gradient(*args)
@@ -334,7 +334,7 @@ class FastLoss(Tensor):
                 *(each.detach() if isinstance(each, FastLoss) else each for each in args)
             )
         plain = [_plain(argument) for argument in args]
-        plain_named = {name: _plain(argument) for name, argument in (named or {}).items()}
+        plain_named = {name: _plain(argument) for name, argument in (kwargs or {}).items()}
         return function(*plain, **plain_named)
 
 
@@ -355,8 +355,8 @@ def _plain(argument: Field) -> Field:
 
 #: For each optimizer, by the `id` of its flat gradient: this gradient, views of it for each parameter, and a check for
 #: hooks.
-KNOWN: dict[int, tuple[Tensor, Gradients, HookCheck]] = {}
-#: The largest number of optimizers in `KNOWN`.
+CACHE: dict[int, tuple[Tensor, Gradients, HookCheck]] = {}
+#: The largest number of optimizers in `CACHE`.
 MOST = 64
 
 
@@ -365,16 +365,16 @@ def _fill_gradient(
     parameters: list[nn.Parameter],
     gradient: Tensor,
 ) -> None:
-    known = KNOWN.get(id(gradient))
+    known = CACHE.get(id(gradient))
     if known is None or known[0] is not gradient:
-        if len(KNOWN) >= MOST:
-            KNOWN.clear()
+        if len(CACHE) >= MOST:
+            CACHE.clear()
         ends = np.cumsum([parameter.numel() for parameter in parameters])[:-1]
         parts = zip(parameters, np.split(gradient.numpy(), ends), strict=True)
         arrays: dict[nn.Parameter, Array] = {
             parameter: part.reshape(parameter.shape) for parameter, part in parts
         }
-        known = KNOWN[id(gradient)] = gradient, Gradients(arrays), of_parameters(parameters)
+        known = CACHE[id(gradient)] = gradient, Gradients(arrays), hooks_of_parameters(parameters)
     _, into, has_hooks = known
     if has_hooks():
         backward(loss.by_autograd, parameters, gradient)

@@ -34,7 +34,7 @@ def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
     """
     if not isinstance(features, Tensor) or features.numel() * weight.shape[0] <= WORTH:
         return NotImplemented
-    if not _ours(features, weight):
+    if not _is_supported(features, weight):
         return NotImplemented
     flat = features if features.ndim == 2 else features.flatten(0, -2)
     outputs = (_Product.apply if torch.is_grad_enabled() else _product)(flat, weight)
@@ -42,7 +42,7 @@ def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
     return outputs if features.ndim == 2 else outputs.view(*features.shape[:-1], -1)
 
 
-def _ours(features: Tensor, weight: Tensor) -> bool:
+def _is_supported(features: Tensor, weight: Tensor) -> bool:
     return (
         faster()
         and features.is_cpu
@@ -123,7 +123,7 @@ def matmul(one: Array, other: Array, into: Array | None = None) -> Array:
         return one.dot(other, out=into)
     first = torch.from_numpy(one)
     second = torch.from_numpy(other)
-    large = size > WORTH and _ours(first, second)
+    large = size > WORTH and _is_supported(first, second)
     result: Array = (_product(first, second.t()) if large else first.mm(second)).numpy()
     if into is None:
         return result

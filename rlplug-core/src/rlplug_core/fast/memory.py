@@ -105,7 +105,7 @@ class Along(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
-            return None, None, None, *_twice(ctx, gradients)
+            return None, None, None, *_differentiate_again(ctx, gradients)
         features, weight_ih, *_ = ctx.saved_tensors
         steps: Steps = ctx.steps
         at_input, at_hidden, at_before = steps.backward([g.contiguous().numpy() for g in gradients])
@@ -121,7 +121,10 @@ class Along(torch.autograd.Function):
         return None, None, None, *(None if a is None else torch.from_numpy(a) for a in arrays)
 
 
-def _twice(ctx: Any, gradients: tuple[Tensor, ...]) -> Sequence[Tensor | None]:
+def _differentiate_again(
+    ctx: Any,
+    gradients: tuple[Tensor, ...],
+) -> Sequence[Tensor | None]:
     """Return gradients that can be differentiated again."""
     features, *others = ctx.saved_tensors
     weights = others[:4]

@@ -34,11 +34,11 @@ TURN = Lock()
 
 def available() -> bool:
     """Return whether numba compiles loops here."""
-    return not why_not_numba()
+    return not numba_problem()
 
 
 @cache
-def why_not_numba() -> str:
+def numba_problem() -> str:
     """Return why numba compiles no loops here, or ""."""
     if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
         return "NUMBA_DISABLE_JIT is set"
@@ -111,17 +111,17 @@ def loop_library(threads: int = 1) -> str:
     return f"numba {version('numba')}" + (f" and SciPy {version('scipy')}" if passes else "")
 
 
-def how() -> str:
+def describe_speed() -> str:
     """Return how fast losses are computed on this machine, and anything that is missing."""
-    return how_on(torch.get_num_threads())
+    return describe_speed_with(torch.get_num_threads())
 
 
 @cache
-def how_on(threads: int) -> str:
+def describe_speed_with(threads: int) -> str:
     """Return how fast losses are computed with this number of torch's threads."""
     if not small_in_numpy():
         return SLOW
-    if missing := why_not_numba():
+    if missing := numba_problem():
         return f"fast; {missing}" if "cannot be used" in missing else "fast"
     enough = threads == 1 or has_scipy()
     return "fast, with loops by numba" + (

@@ -97,7 +97,7 @@ class ParallelDense:
         self.places: list[list[int]] = []
         self.networks: Networks | None = None
 
-    def pays(self, values: Array) -> bool:
+    def is_faster(self, values: Array) -> bool:
         """Return whether threads are faster for values [B, I] than one layer after the other."""
         if not self.has_form:
             self.form = _form([member.chain for member in self.members])
@@ -112,7 +112,7 @@ class ParallelDense:
         return self.networks is not None
 
     def __call__(self, values: FastTensor) -> FastTensor:
-        """Compute the outputs [n, B, O] of all networks, after `pays` returned True."""
+        """Compute the outputs [n, B, O] of all networks, after `is_faster` returned True."""
         loops = pass_loops()
         form = self.form
         networks = self.networks

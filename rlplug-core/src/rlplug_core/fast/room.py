@@ -51,4 +51,4 @@ class FastRoom:
         learning = numba_loops.loop_module("learning")
         if learning is not None and numba_loops.loop_module("acting") is not None:
             numbers = np.zeros(1, np.float32)
-            learning.toward(numbers, numbers, 0.0)
+            learning.polyak(numbers, numbers, 0.0)

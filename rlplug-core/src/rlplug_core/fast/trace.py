@@ -16,7 +16,7 @@ from rlplug_core.fast import dispatch
 from rlplug_core.fast.array import FastTensor
 from rlplug_core.fast.dispatch import FUNCTIONS
 from rlplug_core.fast.gradients import Gradients, NoFastPath, PerGradient
-from rlplug_core.fast.hooks import of_modules
+from rlplug_core.fast.hooks import hooks_of_modules
 from rlplug_core.fast.layer_ops import NoisyLinearOp, Op, VectorsOp
 from rlplug_core.fast.parallel_dense import ParallelDense
 from rlplug_core.fast.program import Chain, ConcatOp, DuelingOp, Step
@@ -31,7 +31,7 @@ MOST_FEATURES = 64
 
 
 #: A backward pass: its operations, the `id`s of their parameters, and whether no two operations share a parameter.
-Way: TypeAlias = tuple[list[Step], frozenset[int], bool]
+BackwardPass: TypeAlias = tuple[list[Step], frozenset[int], bool]
 
 
 class Program:
@@ -52,11 +52,13 @@ class Program:
         self.owners = [owner._parameters for owner in inner for _ in owner._parameters]
         self.names = [name for owner in inner for name in owner._parameters]
         self.known = list(map(dict.get, self.owners, self.names))
-        self.has_hooks = of_modules(inner)
+        self.has_hooks = hooks_of_modules(inner)
         #: The memory addresses of the parameters at the last call.
         self.places: list[int] = []
         #: Backward passes, without and with the gradient of the inputs.
-        self.ways = [PerGradient(partial(self._way, inputs)) for inputs in (False, True)]
+        self.backward_passes = [
+            PerGradient(partial(self._backward_pass, inputs)) for inputs in (False, True)
+        ]
         self.parallel = ParallelDense([self])
 
     def __call__(
@@ -68,7 +70,7 @@ class Program:
         features = values.value
         for noisy in self.noisy:
             noisy.noise = noise
-        if torch.get_num_threads() > 1 and self.parallel.pays(features):
+        if torch.get_num_threads() > 1 and self.parallel.is_faster(features):
             rows = (-1,) if self.row_shape is None else self.row_shape
             return self.parallel(values).reshape(len(features), *rows)
         chain = self.chain
@@ -81,16 +83,16 @@ class Program:
         inputs = values.backward_of is not None
 
         def backward(gradient: Array, into: Gradients) -> list[Array]:
-            way, trained, apart = self.ways[inputs](into)
+            backward_pass, trained, apart = self.backward_passes[inputs](into)
             fresh = apart and trained <= into.zero
             into.zero -= trained
             flat = gradient if shape is None else gradient.reshape(-1, width)
-            passed = chain.along(way, flat, saved, inputs, fresh)
+            passed = chain.along(backward_pass, flat, saved, inputs, fresh)
             return [] if passed is None else [passed]
 
         return FastTensor(value, (values,) if inputs else (), backward)
 
-    def _way(self, inputs: bool, into: Gradients) -> Way:
+    def _backward_pass(self, inputs: bool, into: Gradients) -> BackwardPass:
         """Return the backward pass; `inputs` says whether it includes the gradient of the inputs."""
         parameters = self.chain.parameters
         trained = frozenset(id(parameter) for parameter in parameters if parameter in into)
@@ -158,7 +160,7 @@ def program_of(
     programs = known[1]
     program = programs.get((method, noisy))
     if program is None:
-        if of_modules(module.modules())():
+        if hooks_of_modules(module.modules())():
             raise NoFastPath("a module with a hook")
         program = programs[method, noisy] = _record(method, module, noisy)
     if isinstance(program, str):
@@ -229,10 +231,12 @@ def _apply(values: FastTensor, op: Op) -> FastTensor:
     return FastTensor(outputs, (values,) if inputs else (), backward)
 
 
-def _applying(function: Function) -> Function:
+def _apply_operation(function: Function) -> Function:
     operation = OPERATIONS[function]
     return lambda *args, **named: _apply(*operation(*args, **named))
 
 
 FUNCTIONS[dispatch.network_call] = network_call
-FUNCTIONS.update({each: _applying(each) for each in OPERATIONS if each is not NoisyLinear.forward})
+FUNCTIONS.update(
+    {each: _apply_operation(each) for each in OPERATIONS if each is not NoisyLinear.forward}
+)

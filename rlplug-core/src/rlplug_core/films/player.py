@@ -47,13 +47,13 @@ class Reel:
             self.strips.append(Strip())
             first = self.opening
             self.opening = None
-            self._take(lambda: first)
-        self._take(render)
+            self._add_frame(lambda: first)
+        self._add_frame(render)
 
-    def _take(self, render: Callable[[], Array]) -> None:
+    def _add_frame(self, render: Callable[[], Array]) -> None:
         strip = self.strips[-1]
         filmed = self.count % self.every == 0
-        small = self.sheet and strip.wants()
+        small = self.sheet and strip.needs_frame()
         if filmed or small:
             frame = render()
             self.size = self.size or frame.shape[:2]
@@ -62,7 +62,7 @@ class Reel:
                 self.films.add(frame)
             if small:
                 strip.keep(frame)
-        strip.pass_by()
+        strip.skip_frame()
         self.count += 1
 
 

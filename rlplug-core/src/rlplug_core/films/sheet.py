@@ -26,18 +26,18 @@ class Strip:
     stride: int = 1
     seen: int = 0
 
-    def wants(self) -> bool:
+    def needs_frame(self) -> bool:
         """Return whether the next frame is needed."""
         return self.seen % self.stride == 0
 
     def keep(self, frame: Array) -> None:
         """Keep a small copy of the next frame; if there are too many, drop every second one."""
-        self.frames.append(smaller(frame))
+        self.frames.append(shrink(frame))
         if len(self.frames) >= 2 * ACROSS:
             self.frames = self.frames[::2]
             self.stride *= 2
 
-    def pass_by(self) -> None:
+    def skip_frame(self) -> None:
         """Count the next frame as seen."""
         self.seen += 1
 
@@ -47,7 +47,7 @@ class Strip:
         return [self.frames[round(place)] for place in np.linspace(0, len(self.frames) - 1, count)]
 
 
-def smaller(frame: Array) -> Array:
+def shrink(frame: Array) -> Array:
     """Return a copy of a frame that is about `WIDTH` pixels wide."""
     from PIL import Image
 

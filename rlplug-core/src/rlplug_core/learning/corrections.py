@@ -35,14 +35,18 @@ def log_probs(
         Log-probabilities [T, N] in nats; 0 in rows of weight 0.
     """
     rows = rollout.size
-    seen: Either
+    policy_outputs: Either
     if isinstance(policy, RecurrentPolicy):
-        seen = policy.outputs(rollout)
+        policy_outputs = policy.outputs(rollout)
     else:
-        seen = outputs(rollout.flat_obs, policy.noise_of(rollout.extras))
+        policy_outputs = outputs(rollout.flat_obs, policy.noise_of(rollout.extras))
     head = policy.head
     action: Either = rollout.action.reshape(rows, *rollout.action.shape[2:])
-    found = head.log_prob(seen, action) if is_on_device(seen) else head.host_log_prob(seen, action)
+    found = (
+        head.log_prob(policy_outputs, action)
+        if is_on_device(policy_outputs)
+        else head.host_log_prob(policy_outputs, action)
+    )
     xp = namespace(found)
     return xp.where(rollout.weight > 0, found.reshape(rollout.reward.shape), np.float32(0))
 

@@ -70,7 +70,7 @@ class MeanGradient:
         Raises:
             LearnerLost: they do not come within the timeout.
         """
-        with _loopback(), _understood():
+        with _use_loopback(), _explain_errors():
             store = dist.FileStore(str(file), self.ranks)  # type: ignore[attr-defined]  # documented, not in __all__
             store.set_timeout(self.timeout)
             if self.device.type == "cuda":
@@ -82,7 +82,7 @@ class MeanGradient:
                 self.group = dist.ProcessGroupGloo(store, self.rank, self.ranks, ENDLESS)
 
     def __call__(self, gradient: Tensor) -> None:
-        with _understood():
+        with _explain_errors():
             work = self.group.allreduce([gradient])
             if self.device.type == "cuda":
                 work.wait()
@@ -106,7 +106,7 @@ class MeanGradient:
 
 
 @contextmanager
-def _loopback() -> Iterator[None]:
+def _use_loopback() -> Iterator[None]:
     """Use the loopback interface, unless the environment names another one."""
     added = [name for name in LOOPBACK if name not in os.environ]
     os.environ.update({name: LOOPBACK[name] for name in added})
@@ -118,7 +118,7 @@ def _loopback() -> Iterator[None]:
 
 
 @contextmanager
-def _understood() -> Iterator[None]:
+def _explain_errors() -> Iterator[None]:
     """Replace errors of torch.distributed about lost or late learners, which contain C++ details, by one sentence."""
     try:
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from math import isfinite, sqrt
 from typing import Protocol
@@ -98,7 +99,7 @@ class Optimizer:
         self.rate = self.learning_rate(0.0)
         self.clip = None if self.max_grad_norm is None else self.max_grad_norm(0.0)
         schedules = (self.learning_rate, self.max_grad_norm)
-        self.moving = not all(isinstance(schedule, Constant | None) for schedule in schedules)
+        self.rate_varies = not all(isinstance(schedule, Constant | None) for schedule in schedules)
         self.flat, self.gradient = flatten(self.parameters)
         self.borrowed = shared is not None
         self.target = self.flat if shared is None else shared.parameters
@@ -119,13 +120,22 @@ class Optimizer:
         """Return whether steps can be recorded: no other learner shares them, and the rule runs on the device."""
         return takes_tensors(self.rule) and self.mean is None and not self.borrowed
 
-    def minimize(self, loss: Tensor, clock: Clock, age: int = 0) -> Tensor:
+    def minimize(
+        self,
+        loss: Tensor,
+        clock: Clock,
+        age: int = 0,
+        *,
+        steps_ago: int = 0,
+    ) -> Tensor:
         """Take a gradient step and set the gradient to zero.
 
         Args:
             loss: [].
             clock: for the schedules of the learning rate and of `max_grad_norm`.
-            age: env steps of this learner since the start of the batch; schedules are evaluated for that step.
+            age: the former name of `steps_ago`, which the next version removes.
+            steps_ago: number of env steps of this learner; schedules have the values of that many steps ago. An update
+                on a rollout passes the rollout's size, so that the schedules have their values at its start.
 
         Returns:
             The norm [] of the gradient before clipping; with several learners, of their mean gradient.
@@ -134,11 +144,11 @@ class Optimizer:
             NonFinite: the loss or the gradient is not finite: on the CPU before the parameters change, on other devices
                 at the next update or when the state is saved.
         """
-        if self.moving:
-            learners = 1 if self.mean is None else self.mean.ranks  # the clock counts steps of all
-            progress = clock.progress_before(age * learners)
-            self.rate = self.learning_rate(progress) * self.factor
-            self.clip = None if self.max_grad_norm is None else self.max_grad_norm(progress)
+        if age:
+            warnings.warn("minimize: age is now steps_ago", DeprecationWarning, stacklevel=2)
+            steps_ago = age
+        if self.rate_varies:
+            self._follow_schedules(clock, steps_ago)
         if self.on_device is not None:
             return self.on_device(loss, clock)
         backward(loss, self.parameters, self.gradient)
@@ -160,6 +170,13 @@ class Optimizer:
             self.pull()
         return norm
 
+    def _follow_schedules(self, clock: Clock, steps_ago: int) -> None:
+        """Set the learning rate and the largest norm to their values `steps_ago` env steps of this learner ago."""
+        learners = 1 if self.mean is None else self.mean.ranks  # the clock counts steps of all
+        progress = clock.progress_before(steps_ago * learners)
+        self.rate = self.learning_rate(progress) * self.factor
+        self.clip = None if self.max_grad_norm is None else self.max_grad_norm(progress)
+
     def adapt(self, kl: float, desired_kl: float) -> None:
         """Adapt the learning rate to the KL divergence of an update, as the adaptive schedules of rsl_rl and RL Games.
 
@@ -178,7 +195,7 @@ class Optimizer:
             self.factor *= max(self.rate / 1.5, min(self.rate, 1e-5)) / self.rate
         elif kl < desired_kl / 2:
             self.factor *= min(self.rate * 1.5, max(self.rate, 1e-2)) / self.rate
-        self.moving = True
+        self.rate_varies = True
 
     def step_in_parts(self, lr: float | Tensor) -> None:
         """Take a step that leaves `frozen` parts unchanged and applies no weight decay to `undecayed` parts.
@@ -286,7 +303,7 @@ class Optimizer:
         for name, tensor in self.state.items():
             tensor.copy_(state["state"][name])
         self.factor = state.get("factor", 1.0)
-        self.moving = self.moving or self.factor != 1
+        self.rate_varies = self.rate_varies or self.factor != 1
         self.pull()
 
 

@@ -77,7 +77,7 @@ def _torch(
                 f"no optimizer '{name}': K-FAC needs the inputs of each layer and gradients of log-probabilities, "
                 "which only acktr's update computes; write 'rlplug run acktr ENV'"
             )
-        usable = sorted(filter(_fits, known))
+        usable = sorted(filter(_is_usable, known))
         near = did_you_mean(short, [*RULES, *usable]) or ";"
         raise BadConfig(
             f"no optimizer '{name}'{near} take {rule_names()}, or of torch.optim {', '.join(usable)}"
@@ -85,7 +85,7 @@ def _torch(
     return Torch(short, _arguments(name, known[short], given, _adams(known[short], usual)))
 
 
-def _fits(name: str) -> bool:
+def _is_usable(name: str) -> bool:
     """Return whether a class of `torch.optim` can be a rule with its own arguments."""
     try:
         Torch(name, {})

@@ -59,10 +59,10 @@ def _check_shapes(
             lambda part: (tuple(part.shape), part.dtype), {"obs": obs, "action": action}
         )
 
-    ours = shapes(samples.obs, samples.action)
-    theirs = shapes(*image)
-    if ours != theirs:
+    before = shapes(samples.obs, samples.action)
+    after = shapes(*image)
+    if before != after:
         raise PluginError(
-            f"the symmetry '{words}' returns {theirs} for {ours}; return mirrored observations and actions of the same "
-            "shapes and types"
+            f"the symmetry '{words}' returns {after} for {before}; return mirrored observations and actions of the "
+            "same shapes and types"
         )

@@ -227,7 +227,9 @@ class Torch:
         self.arguments = arguments
         self.made: torch.optim.Optimizer | None = None
         self._state_tensors(torch.zeros(1))
-        self.weight_decay: float = self._fresh(torch.zeros(1)).defaults.get("weight_decay", 0.0)
+        self.weight_decay: float = self._make_optimizer(torch.zeros(1)).defaults.get(
+            "weight_decay", 0.0
+        )
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         return {**self._state_tensors(parameters), "begun": torch.zeros(())}
@@ -245,7 +247,7 @@ class Torch:
             or made.param_groups[0]["params"][0] is not parameters
             or not state["begun"]
         ):
-            made = self.made = self._fresh(parameters)
+            made = self.made = self._make_optimizer(parameters)
             if state["begun"]:
                 kept = {name: tensor for name, tensor in state.items() if name != "begun"}
                 made.state[parameters].update(kept)
@@ -259,14 +261,14 @@ class Torch:
                 held[name] = tensor.copy_(held[name])
         state["begun"].fill_(1)
 
-    def _fresh(self, parameters: Tensor) -> torch.optim.Optimizer:
+    def _make_optimizer(self, parameters: Tensor) -> torch.optim.Optimizer:
         return getattr(torch.optim, self.name)([parameters], lr=1.0, **self.arguments)
 
     def _state_tensors(self, parameters: Tensor) -> dict[str, Tensor]:
         """Return the state tensors of the class, in the right shapes."""
         copy = parameters.detach().clone()
         try:
-            made = self._fresh(copy)
+            made = self._make_optimizer(copy)
             copy.grad = torch.zeros_like(copy)
             made.step()
         except (TypeError, ValueError, RuntimeError, IndexError) as error:

@@ -48,7 +48,7 @@ class StepAgent:
         turn = self.now.turn
         act = self.agent.act(self.now.obs, first, before, clock, explore=explore)
         if turn is not None:
-            act = self.held = holding(turn, act, self.held)
+            act = self.held = hold_actions(turn, act, self.held)
         self.now = self.env.step(act.action)
         self.is_first, self.recurrent_state = carry_over(self.now, act, first, before)
         return act
@@ -70,8 +70,8 @@ def start(agent: Agent, spec: Spec) -> tuple[Agent, RecurrentState]:
     return acting, None if memory is None else to_device(memory, spec.device)
 
 
-def holding(turn: Array, act: Act, held: Act | None) -> Act:
-    """Return the last action of each row in its turn; rows outside the mask `turn` [N] keep theirs."""
+def hold_actions(turn: Array, act: Act, held: Act | None) -> Act:
+    """Return the new actions of the rows in the mask `turn` [N], and the `held` actions of the others."""
     if held is None:
         return act
     pair = ({"action": one.action, "extras": one.extras} for one in (act, held))
@@ -100,7 +100,7 @@ def carry_over(
     return now.is_first | (first & ~now.valid), tree_where(now.valid, act.recurrent_state, before)
 
 
-#: After this many steps on a device that have not been read, the actor reads them.
+#: The actor reads the episodes that ended on a device after this many steps that ended some.
 MOST_UNREAD = 1_024
 #: The keys that lead to environments in the state of a runner.
 _TO_ENVS = ("actor", "actors", "workers", "all", "env")
@@ -125,7 +125,7 @@ class Actor:
         self.agent = agent
         self.buffer = buffer
         self.clock = clock
-        #: The learners that step at the same time, each its own environments; the clock counts the steps of all.
+        #: The number of learners that step at the same time, each its own environments; the clock counts all steps.
         self.learners = 1
         #: The learner's signals; None if it names none.
         self.signals = InfoColumns.of(learner, env)
@@ -136,9 +136,9 @@ class Actor:
     def reset(self, seed: int) -> None:
         """Reset every environment for the first time, with the run's seed of environments."""
         self.seed = seed
-        self._open(seed)
+        self._reset_envs(seed)
 
-    def _open(self, seed: int) -> None:
+    def _reset_envs(self, seed: int) -> None:
         now = self.env.reset(seed)
         self.obs = now.obs
         self.is_first = now.is_first
@@ -154,7 +154,7 @@ class Actor:
         recurrent_state = self.recurrent_state
         act = self.acting.act(obs, first, recurrent_state, self.clock)
         if self.turn is not None:
-            act = self.held = holding(self.turn, act, self.held)
+            act = self.held = hold_actions(self.turn, act, self.held)
         now = self.env.step(act.action)
         self.obs = now.obs
         self.is_first = now.is_first
@@ -200,9 +200,9 @@ class Actor:
     def take_episodes(self) -> list[tuple[int, Episode]]:
         """Return the episodes that finished since the last call, each with the clock's steps at its end."""
         self._read()
-        taken = self.episodes
+        episodes = self.episodes
         self.episodes = []
-        return taken
+        return episodes
 
     def state_dict(self) -> State:
         self._read()
@@ -228,13 +228,13 @@ class Actor:
         else:
             self.env.load_state_dict(state["env"])
             self.acting, memory = start(self.agent, self.env.spec)
-            here = {"obs": self.obs, "is_first": self.is_first, "recurrent_state": memory}
-            own = {name: tree_map(check_shape, state[name], here[name]) for name in here}
+            current = {"obs": self.obs, "is_first": self.is_first, "recurrent_state": memory}
+            loaded = {name: tree_map(check_shape, state[name], current[name]) for name in current}
             if self.env.spec.device is not None:
-                own = to_device(own, self.env.spec.device)
-            self.obs = own["obs"]
-            self.is_first = own["is_first"]
-            self.recurrent_state = own["recurrent_state"]
+                loaded = to_device(loaded, self.env.spec.device)
+            self.obs = loaded["obs"]
+            self.is_first = loaded["is_first"]
+            self.recurrent_state = loaded["recurrent_state"]
             held = state.get("held")
             self.turn = state.get("turn")
             self.held = None if held is None else Act(held[0], None, held[1])
@@ -249,15 +249,19 @@ class Actor:
         """
         if complete(self.env).learned():
             self.env.load_state_dict(env)
-        self._open(self.seed + self.clock.steps)
+        self._reset_envs(self.seed + self.clock.steps)
         if isinstance(self.buffer, SupportsRestart):
             self.buffer.restart()
 
 
-def in_order(taken: Iterable[Sequence[tuple[int, Episode]]]) -> list[tuple[int, int, Episode]]:
-    """Return the episodes that each of several actors has finished as (steps, rank, episode), in the order of ends."""
+def sort_episodes(
+    by_actor: Iterable[Sequence[tuple[int, Episode]]],
+) -> list[tuple[int, int, Episode]]:
+    """Return the finished episodes of several actors as (steps, rank, episode), in the order in which they ended."""
     found = [
-        (steps, rank, episode) for rank, episodes in enumerate(taken) for steps, episode in episodes
+        (steps, rank, episode)
+        for rank, episodes in enumerate(by_actor)
+        for steps, episode in episodes
     ]
     return sorted(found, key=lambda each: each[0])
 

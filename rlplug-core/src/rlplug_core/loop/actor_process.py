@@ -75,7 +75,7 @@ class _Acting:
             elif kind == "state":
                 post(self.parent, ("state", self.remote.state_dict()))
             elif kind == "load":
-                self.remote.go_on(*content)
+                self.remote.continue_from(*content)
             elif kind == "settings":
                 self.remote.configure(content)
 

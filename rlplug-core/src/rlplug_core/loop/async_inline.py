@@ -19,10 +19,10 @@ from rlplug_core.config.schedules import Schedule
 from rlplug_core.errors import UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory, SharedState
 from rlplug_core.learning.update_rules import UpdateRule
-from rlplug_core.loop.actor import Actor, in_order
+from rlplug_core.loop.actor import Actor, sort_episodes
 from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.sync import Meter, train, turn
+from rlplug_core.loop.sync import Meter, step_and_train, train
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.seeds import global_state, load_global_state
@@ -80,13 +80,15 @@ def share(
             f"{type(learner).__name__} must build on rlplug_core.Algorithm to run under 'async'"
         )
     check_optimized(learner, "async", 1)
-    for tensor in _others(learner).values():
+    for tensor in _tensors_without_optimizer(learner).values():
         tensor.data = place(tensor.data)
     states = {optimizer.name: optimizer.share(place) for optimizer in learner.optimizers}
-    return Shared(states, _others(learner), lock() if learner.running else nullcontext())
+    return Shared(
+        states, _tensors_without_optimizer(learner), lock() if learner.running else nullcontext()
+    )
 
 
-def _others(learner: nn.Module) -> dict[str, Tensor]:
+def _tensors_without_optimizer(learner: nn.Module) -> dict[str, Tensor]:
     """Return the tensors of a learner that no optimizer trains (targets and moments), under each of their names."""
     fixed = {
         name: p
@@ -115,7 +117,7 @@ class Worker:
             env.spec, shared.optimizers(), rank, ranks, shared.stats_lock, data=env
         )
         assert isinstance(learner, Algorithm)
-        self.others = _others(learner)
+        self.others = _tensors_without_optimizer(learner)
         for name, tensor in self.others.items():
             tensor.data = shared.others[name].data
         self.learner: AnyLearner = learner
@@ -181,7 +183,7 @@ class Inline:
                 break
             self._turn(
                 self.workers[self.next],
-                lambda worker: turn(worker.actor, worker.clock, worker.meter),
+                lambda worker: step_and_train(worker.actor, worker.clock, worker.meter),
             )
             self.next = (self.next + 1) % len(self.workers)
 
@@ -194,7 +196,7 @@ class Inline:
             self.clock.updates = sum(each.clock.updates for each in self.workers)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        return in_order(worker.actor.take_episodes() for worker in self.workers)
+        return sort_episodes(worker.actor.take_episodes() for worker in self.workers)
 
     def metrics(self) -> Mapping[str, float]:
         return mean_of([worker.meter.flush() for worker in self.workers])

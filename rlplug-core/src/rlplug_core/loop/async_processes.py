@@ -66,10 +66,12 @@ class Remote:
         task: Any,
     ) -> None:
         self.rank = rank
-        self.connection, theirs = Pipe()
+        self.connection, worker_end = Pipe()
         lifeline, self._lifeline = Pipe(duplex=False)
-        self.process = launch(target, (task, theirs, lifeline), (self.connection, self._lifeline))
-        theirs.close()
+        self.process = launch(
+            target, (task, worker_end, lifeline), (self.connection, self._lifeline)
+        )
+        worker_end.close()
         lifeline.close()
         #: Seconds without a message while the parent was able to read one.
         self.silent = 0.0
@@ -78,7 +80,7 @@ class Remote:
         self.updates = 0
         self.inexact = ""
 
-    def how_it_ended(self) -> str:
+    def describe_exit(self) -> str:
         """Wait for a process that is about to end; return how it ended, as the rest of a sentence."""
         self.process.join(CLOSING)
         code = self.process.exitcode or 0
@@ -88,7 +90,7 @@ class Remote:
             else f"exited with code {code}"
         )
 
-    def overdue(self, elapsed: float, limit: float) -> bool:
+    def is_overdue(self, elapsed: float, limit: float) -> bool:
         """Return whether the process was silent for longer than `limit` seconds, `elapsed` since the last look.
 
         A late check means that this process was stopped, suspended or busy, maybe together with the other, so it
@@ -169,13 +171,13 @@ class Processes:
         )
 
     def run(self, poll: Callable[[], None]) -> None:
-        self._until(lambda remote: remote.ready or self.clock.stop, lambda: None)
+        self._read_until(lambda remote: remote.ready or self.clock.stop, lambda: None)
         if self.clock.stop:  # before any of them has started
             return
         for remote, state in zip(self.remotes, self.saved, strict=True):
-            self._tell(remote, (self.clock.limit, self.clock.total, state, self.settings))
+            self._send(remote, (self.clock.limit, self.clock.total, state, self.settings))
         self.began = True
-        self._until(lambda remote: remote.done, poll)
+        self._read_until(lambda remote: remote.done, poll)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
         taken = self.pending
@@ -209,8 +211,8 @@ class Processes:
         states = list(self.saved)
         if self.began:
             self.flags[PAUSE] = 1
-            self._until(lambda remote: remote.state is not None, lambda: None)
-            self._look()
+            self._read_until(lambda remote: remote.state is not None, lambda: None)
+            self._check_workers()
             states = [remote.state for remote in self.remotes]
         state = {
             "clock": self.clock.state_dict(),
@@ -226,15 +228,15 @@ class Processes:
             },
         }
         if self.began:
-            self._go_on()
+            self._resume_workers()
         return state
 
-    def _go_on(self) -> None:
+    def _resume_workers(self) -> None:
         self.flags[PAUSE] = 0
         for remote in self.remotes:
             if not remote.done:
                 remote.state = None
-                self._tell(remote, GO_ON)
+                self._send(remote, GO_ON)
 
     def load_state_dict(self, state: State) -> None:
         self.clock.load_state_dict(state["clock"])
@@ -254,7 +256,7 @@ class Processes:
         for remote in self.remotes:
             remote.end()
 
-    def _until(
+    def _read_until(
         self,
         reached: Callable[[Remote], bool],
         poll: Callable[[], None],
@@ -265,17 +267,17 @@ class Processes:
             open_ = {remote.connection: remote for remote in self.remotes if not remote.done}
             for connection in wait(list(open_), GLANCE):
                 assert isinstance(connection, Connection)
-                self._hear(open_[connection])
+                self._read_message(open_[connection])
             self._check()
-            self._look()
+            self._check_workers()
             if not self.clock.done:
                 poll()
 
-    def _look(self) -> None:
+    def _check_workers(self) -> None:
         self.clock.steps = int(self.slots.sum())
         self.clock.updates = sum(remote.updates for remote in self.remotes)
 
-    def _tell(self, remote: Remote, message: object) -> None:
+    def _send(self, remote: Remote, message: object) -> None:
         """Send a waiting worker its task; from now on it must send messages."""
         remote.waiting = False
         remote.silent = 0.0
@@ -284,7 +286,7 @@ class Processes:
         except OSError:
             raise self._died(remote) from None
 
-    def _hear(self, remote: Remote) -> None:
+    def _read_message(self, remote: Remote) -> None:
         try:
             kind, content = fetch(remote.connection)
         except (EOFError, OSError):
@@ -316,13 +318,13 @@ class Processes:
             if remote.process.exitcode is not None:
                 raise self._died(remote)
             limit = patience(remote.ready, self.plan.options.worker_timeout)
-            if remote.overdue(self.checked - before, limit) and not remote.waiting:
+            if remote.is_overdue(self.checked - before, limit) and not remote.waiting:
                 at = "; it hung in its environment or update" if remote.ready else ""
                 sentence = f"worker {remote.rank} {silence(remote.ready, limit)}{at}"
                 raise WorkerFailed(f"{sentence} (--worker-timeout waits longer)", sentence)
 
     def _died(self, remote: Remote) -> WorkerFailed:
-        how = remote.how_it_ended()
+        how = remote.describe_exit()
         return WorkerFailed(
             f"worker {remote.rank} {how}; its last message did not arrive",
             f"worker {remote.rank} {how}",

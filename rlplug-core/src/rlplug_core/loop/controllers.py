@@ -173,7 +173,7 @@ class Limits:
         self.seconds = seconds
         self.reason = ""
 
-    def spent(self, episodes: int, seconds: float, clock: Clock) -> None:
+    def check(self, episodes: int, seconds: float, clock: Clock) -> None:
         """Check the episodes and seconds of the run so far, including earlier sessions."""
         if self.reason:
             return
@@ -244,7 +244,7 @@ class ControllerGroup:
 
     def evaluated(self, evaluation: Evaluated) -> str:
         """Call the controllers after an evaluation; return the first new reason to stop, or an empty string."""
-        return self._tell(
+        return self._call_each(
             "evaluated",
             lambda one: (
                 one.evaluated(evaluation, self.clock)
@@ -255,21 +255,24 @@ class ControllerGroup:
 
     def ended(self, episodes: Sequence[Episode]) -> str:
         """Call the controllers after episodes ended; return the first new reason to stop, or an empty string."""
-        return self._tell(
+        return self._call_each(
             "ended",
             lambda one: one.ended(episodes, self.clock) if isinstance(one, SupportsEnded) else None,
         )
 
-    def _tell(self, what: str, tell: Callable[[Controller], None]) -> str:
+    def _call_each(self, what: str, tell: Callable[[Controller], None]) -> str:
         found = ""
-        for one in self.controllers:
-            before = one.reason
+        for controller in self.controllers:
+            before = controller.reason
             self.clock.stopped = False
-            guard(one, what, partial(tell, one))
-            said = one.reason if one.reason != before else ""
-            if self.clock.stopped and not said:
-                said = one.reason or f"{type(one).__name__} stopped it and gave no reason"
-            found = found or said
+            guard(controller, what, partial(tell, controller))
+            reason = controller.reason if controller.reason != before else ""
+            if self.clock.stopped and not reason:
+                reason = (
+                    controller.reason
+                    or f"{type(controller).__name__} stopped it and gave no reason"
+                )
+            found = found or reason
         if (wanted := settings_of(self.controllers)) != self.settings:
             self.settings = wanted
             self.apply(wanted)
@@ -294,10 +297,10 @@ def settings_of(controllers: Iterable[Controller]) -> dict[str, object]:
         RlplugError: a value is not a number, a string or a list of them.
     """
     found: dict[str, object] = {}
-    for one in controllers:
-        if isinstance(one, SupportsSettings):
-            wanted = guard(one, "settings", one.settings)
-            found |= {name: _plain(one, name, value) for name, value in wanted.items()}
+    for controller in controllers:
+        if isinstance(controller, SupportsSettings):
+            wanted = guard(controller, "settings", controller.settings)
+            found |= {name: _plain(controller, name, value) for name, value in wanted.items()}
     return found
 
 

@@ -15,7 +15,7 @@ import torch.multiprocessing  # registers how tensors in shared memory travel
 from rlplug_core.clock import Clock
 from rlplug_core.errors import RlplugError, WorkerFailed
 from rlplug_core.learning.mean_gradient import LearnerLost
-from rlplug_core.loop.actor import in_order
+from rlplug_core.loop.actor import sort_episodes
 from rlplug_core.loop.async_inline import mean_of
 from rlplug_core.loop.async_processes import CLOSING, GLANCE, Remote, close, patience, silence
 from rlplug_core.loop.data_parallel import Member
@@ -42,9 +42,9 @@ class LearnerProcesses:
         self.plan = plan
         self.clock = clock
         prepare()
-        self.begun = share_tensor(torch.zeros(1, dtype=torch.int64))
+        self.start_count = share_tensor(torch.zeros(1, dtype=torch.int64))
         self.scale = share_tensor(torch.ones(1, dtype=torch.float64))
-        self.counted = self.begun.numpy().data
+        self.counted = self.start_count.numpy().data
         self.scaled = cast("memoryview[float]", self.scale.numpy().data)
         self.member = Member(plan, clock, 0, plan.make_env(plan.options.num_envs))
         self.inexact = self.member.actor.env.spec.inexact
@@ -63,7 +63,7 @@ class LearnerProcesses:
             env=self.plan.env,
             values=values,
             rank=rank,
-            begun=self.begun,
+            start_count=self.start_count,
             scale=self.scale,
         )
 
@@ -73,7 +73,7 @@ class LearnerProcesses:
             if self.joined:
                 self.member.run(self, poll)
         except LearnerLost as error:
-            raise self._why(error) from error
+            raise self._error_of_loss(error) from error
 
     def start_step(self) -> None:
         # Set before the count, so that a reader of the count sees the right scale.
@@ -84,7 +84,7 @@ class LearnerProcesses:
         return not self.clock.stop
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        return in_order([self.member.actor.take_episodes(), *self._ask("episodes")])
+        return sort_episodes([self.member.actor.take_episodes(), *self._ask("episodes")])
 
     def metrics(self) -> Mapping[str, float]:
         return mean_of([self.member.meter.flush(), *self._ask("metrics")])
@@ -121,21 +121,21 @@ class LearnerProcesses:
         """Build the other learners and start them at this learner's point, unless the run stops first."""
         limit = patience(False, self.plan.options.worker_timeout)
         for remote in self.remotes:
-            if not self._came(remote, limit, leaves=True):
+            if not self._wait_for_message(remote, limit, leaves=True):
                 return
-            said = self._listen(remote, "ready", limit)
+            answer = self._listen(remote, "ready", limit)
             remote.ready = True
-            self.inexact = self.inexact or said
+            self.inexact = self.inexact or answer
         about = (self.clock.state_dict(), self.settings)
         learner = self.member.learner.state_dict()
         for remote, own in zip(self.remotes, self.saved, strict=True):
-            self._tell(remote, ("begin", (*about, own, learner)))
+            self._send(remote, ("begin", (*about, own, learner)))
         for remote in self.remotes:
             self._listen(remote, "begin", limit)
         with tempfile.TemporaryDirectory(prefix="rlplug-") as folder:
             file = Path(folder) / "learners"
             for remote in self.remotes:
-                self._tell(remote, ("join", file))
+                self._send(remote, ("join", file))
             self.member.mean.join(file)
             for remote in self.remotes:
                 self._listen(remote, "join", limit)
@@ -146,12 +146,12 @@ class LearnerProcesses:
         if not self.joined:
             return []
         for remote in self.remotes:
-            self._tell(remote, (kind, content))
+            self._send(remote, (kind, content))
         return [
             self._listen(remote, kind, self.plan.options.worker_timeout) for remote in self.remotes
         ]
 
-    def _tell(self, remote: Remote, message: object) -> None:
+    def _send(self, remote: Remote, message: object) -> None:
         try:
             post(remote.connection, message)
         except OSError:
@@ -159,16 +159,16 @@ class LearnerProcesses:
 
     def _listen(self, remote: Remote, kind: str, limit: float) -> Any:
         """Return the answer of a learner, which has this kind unless the learner failed."""
-        self._came(remote, limit)
+        self._wait_for_message(remote, limit)
         try:
-            said, content = fetch(remote.connection)
+            answer, content = fetch(remote.connection)
         except (EOFError, OSError):
             raise self._died(remote) from None
-        check_message(f"learner {remote.rank}", said, content)
-        assert said == kind
+        check_message(f"learner {remote.rank}", answer, content)
+        assert answer == kind
         return content
 
-    def _came(
+    def _wait_for_message(
         self,
         remote: Remote,
         limit: float,
@@ -188,15 +188,15 @@ class LearnerProcesses:
             # The learner's children may hold its pipe open.
             if remote.process.exitcode is not None and not remote.connection.poll():
                 raise self._died(remote)
-            if remote.overdue(looked - before, limit):
+            if remote.is_overdue(looked - before, limit):
                 raise self._fail(
                     remote, silence(remote.ready, limit), " (--worker-timeout waits longer)"
                 )
         return True
 
-    def _why(self, lost: LearnerLost) -> RlplugError:
+    def _error_of_loss(self, lost: LearnerLost) -> RlplugError:
         """Return the error of a failed gradient step: another learner's message, or how it ended."""
-        said = [each.connection for each in self.remotes]
+        connections = [each.connection for each in self.remotes]
         deadline = time.monotonic() + CLOSING
         while time.monotonic() < deadline:
             # Learners that were killed come first.
@@ -206,11 +206,11 @@ class LearnerProcesses:
                         self._listen(remote, "nothing", 0.0)
                     except RlplugError as error:
                         return error
-            wait([*said, *(each.process.sentinel for each in self.remotes)], GLANCE)
+            wait([*connections, *(each.process.sentinel for each in self.remotes)], GLANCE)
         return lost
 
     def _died(self, remote: Remote) -> WorkerFailed:
-        return self._fail(remote, remote.how_it_ended())
+        return self._fail(remote, remote.describe_exit())
 
     def _fail(
         self,

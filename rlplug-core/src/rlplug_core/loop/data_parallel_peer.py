@@ -33,7 +33,7 @@ class FellowTask:
 
     Attributes:
         values: the options by dotted name.
-        begun: [1] the number of vector steps and updates that the leader has started; only the leader writes it.
+        start_count: [1] the number of vector steps and updates that the leader has started; only the leader writes it.
         scale: [1] the factor of every learning rate.
     """
 
@@ -41,7 +41,7 @@ class FellowTask:
     env: str
     values: dict[str, Any]
     rank: int
-    begun: Tensor
+    start_count: Tensor
     scale: Tensor
 
 
@@ -63,7 +63,7 @@ class Peer:
         self.began = 0
         #: The leader's request, which waits until this learner is at the same point.
         self.question: tuple[str, object] | None = None
-        self.leader = task.begun.numpy().data
+        self.leader = task.start_count.numpy().data
         self.scale = task.scale.numpy().data
 
     def run(self) -> None:

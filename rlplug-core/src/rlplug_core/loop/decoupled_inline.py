@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlplug_core.arrays import Either
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor, in_order
+from rlplug_core.loop.actor import Actor, sort_episodes
 from rlplug_core.loop.chunks import chunk_arrays, write
 from rlplug_core.loop.decoupled import plain
 from rlplug_core.loop.plan import Plan
@@ -40,8 +40,8 @@ class InlineActors:
         ]
         self.waiting: deque[Chunk] = deque()
         self.turn = self.version = 0
-        #: The actors with a next chunk that does not follow their last one.
-        self.anew: set[int] = set()
+        #: The actors whose next chunk does not continue their last one.
+        self.discontinuous: set[int] = set()
         self._begin()
 
     @staticmethod
@@ -82,13 +82,15 @@ class InlineActors:
         write(self.data, self.position, step)
         self.position += 1
         if self.position == self.length:
-            self.waiting.append(Chunk(self.turn, self.began, self.data, self.turn in self.anew))
-            self.anew.discard(self.turn)
+            self.waiting.append(
+                Chunk(self.turn, self.began, self.data, self.turn in self.discontinuous)
+            )
+            self.discontinuous.discard(self.turn)
             self.turn = (self.turn + 1) % len(self.actors)
             self._begin()
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        return in_order(actor.take_episodes() for actor in self.actors)
+        return sort_episodes(actor.take_episodes() for actor in self.actors)
 
     def configure(self, settings: Mapping[str, object]) -> None:
         for actor in self.actors:
@@ -103,7 +105,7 @@ class InlineActors:
             "position": self.position,
             "began": self.began,
             "data": self.data,
-            "anew": sorted(self.anew),
+            "anew": sorted(self.discontinuous),
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -111,13 +113,13 @@ class InlineActors:
         self.version = state["version"]
         self.position = state["position"]
         self.began = state["began"]
-        self.anew = set(state["anew"])
+        self.discontinuous = set(state["anew"])
         self.data = tree_map(self._own, state["data"])
         self.waiting = deque(Chunk(**tree_map(self._own, saved)) for saved in state["waiting"])
         for actor, saved in zip(self.actors, state["all"], strict=True):
             actor.load_state_dict(saved)
         if self.inexact:  # all actors have started again, apart from their earlier chunks
-            self.anew = set(range(len(self.actors)))
+            self.discontinuous = set(range(len(self.actors)))
             self._begin()
 
     def _own(self, leaf: Either) -> Either:

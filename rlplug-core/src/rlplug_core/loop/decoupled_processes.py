@@ -110,7 +110,7 @@ class ActorProcesses:
             self.task.weights.put(self.weights, self.version)
             self.finish_chunk = True
         self._grant()
-        self._hear(0.0 if self.permits.next() else GLANCE)
+        self._read_messages(0.0 if self.permits.next() else GLANCE)
         return self.traffic.take()
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
@@ -121,12 +121,12 @@ class ActorProcesses:
         self.settings = dict(settings)
         for seat in self.seats:
             if seat.remote.ready:
-                self._tell(seat, ("settings", self.settings))
+                self._send(seat, ("settings", self.settings))
 
     def state_dict(self) -> State:
         """Return the state at a moment when every actor pauses between two chunks or is not ready yet."""
         self.task.paused[0] = PAUSED
-        self._until(lambda seat: seat.remote.state is not None or not seat.remote.ready)
+        self._read_until(lambda seat: seat.remote.state is not None or not seat.remote.ready)
         states = [
             seat.remote.state if seat.remote.ready else self.saved[seat.remote.rank]
             for seat in self.seats
@@ -169,29 +169,29 @@ class ActorProcesses:
         while permit := self.traffic.grant(
             seat.remote.rank for seat in self.seats if seat.remote.ready
         ):
-            self._tell(
+            self._send(
                 self.seats[permit.source],
                 ("act", (permit.slot, self.clock.steps, self.clock.total)),
             )
 
-    def _tell(self, seat: Seat, message: tuple[str, object]) -> None:
+    def _send(self, seat: Seat, message: tuple[str, object]) -> None:
         """Send a message to an actor; from now on it must send messages."""
         seat.remote.silent = 0.0
         try:
             post(seat.remote.connection, message)
         except OSError:
-            self._replace(seat, seat.remote.how_it_ended())
+            self._replace(seat, seat.remote.describe_exit())
 
-    def _until(self, reached: Callable[[Seat], bool]) -> None:
+    def _read_until(self, reached: Callable[[Seat], bool]) -> None:
         """Read messages until `reached` is true for each actor."""
         while not all(map(reached, self.seats)):
             for seat in self.seats:
                 if seat.remote.ready and not seat.asked:
                     seat.asked = True
-                    self._tell(seat, ("state", None))
-            self._hear(GLANCE)
+                    self._send(seat, ("state", None))
+            self._read_messages(GLANCE)
 
-    def _hear(self, timeout: float) -> None:
+    def _read_messages(self, timeout: float) -> None:
         open_ = {seat.remote.connection: seat for seat in self.seats}
         for connection in wait(list(open_), timeout):
             assert isinstance(connection, Connection)
@@ -199,17 +199,17 @@ class ActorProcesses:
             try:
                 kind, content = fetch(connection)
             except (EOFError, OSError):
-                self._replace(seat, seat.remote.how_it_ended())
+                self._replace(seat, seat.remote.describe_exit())
                 continue
             seat.remote.silent = 0.0
-            self._understand(seat, kind, content)
+            self._handle_message(seat, kind, content)
         if time.monotonic() >= self.checked + GLANCE:  # a check takes microseconds
             before = self.checked
             self.checked = time.monotonic()
             for seat in self.seats:
                 self._check(seat, self.checked - before)
 
-    def _understand(self, seat: Seat, kind: str, content: Any) -> None:
+    def _handle_message(self, seat: Seat, kind: str, content: Any) -> None:
         rank = seat.remote.rank
         if kind == "chunk":
             self._take_chunk(seat, *content)
@@ -218,10 +218,10 @@ class ActorProcesses:
         elif kind == "state":
             seat.remote.state = content
         elif kind == "ready":
-            self._tell(seat, ("settings", self.settings))
+            self._send(seat, ("settings", self.settings))
             if self.saved[rank] is not None:
-                self._tell(seat, ("load", (self.saved[rank], self.clock.steps)))
-                self._tell(seat, ("settings", self.settings))
+                self._send(seat, ("load", (self.saved[rank], self.clock.steps)))
+                self._send(seat, ("settings", self.settings))
             seat.remote.ready = True
         else:
             check_message(f"actor {rank}", kind, content)
@@ -245,10 +245,10 @@ class ActorProcesses:
         if remote.connection.poll():
             return
         if remote.process.exitcode is not None:  # its own child processes may hold its pipe open
-            self._replace(seat, remote.how_it_ended())
+            self._replace(seat, remote.describe_exit())
             return
         limit = patience(remote.ready, self.plan.options.worker_timeout)
-        overdue = remote.overdue(elapsed, limit)
+        overdue = remote.is_overdue(elapsed, limit)
         awaited = not remote.ready or seat.asked or bool(self.permits.acting(remote.rank))
         if overdue and awaited:
             self._replace(seat, silence(remote.ready, limit), " (--worker-timeout waits longer)")

@@ -44,7 +44,7 @@ class Seat:
         generation: the number of actors that had it before in this run.
         losses: how many in a row were lost without a chunk.
         delivered: whether any has sent a chunk.
-        acted: how many vector steps it had made at the last pulse.
+        acted: how many vector steps it had made at the last heartbeat.
         silent: seconds without a sign of life.
     """
 
@@ -83,13 +83,13 @@ class RayActors:
         self.weights = learner.agent().weights()
         self.traffic = Traffic(plan.max_lag, AHEAD, o.actors, clock)
         self.calls: dict[Any, tuple[Seat, int]] = {}
-        self.pulses: dict[Any, tuple[Seat, int]] = {}
+        self.heartbeats: dict[Any, tuple[Seat, int]] = {}
         self.saved: list[State | None] = [None] * o.actors
         #: The settings of controllers so far.
         self.settings: dict[str, object] = {}
         self.put: tuple[int, Any] = (-1, None)
         self.checked = time.monotonic()
-        self.begun = False
+        self.has_started = False
         join(o.on, o.actors * o.cpus_per_actor)
         try:
             check_room(o.actors, o.cpus_per_actor)
@@ -112,7 +112,7 @@ class RayActors:
         """Return the next chunk for the learner; None if none arrives in time."""
         self._begin()
         self._grant()
-        self._hear(0.0 if self.traffic.permits.next() else GLANCE)
+        self._read_messages(0.0 if self.traffic.permits.next() else GLANCE)
         return self.traffic.take()
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
@@ -128,13 +128,13 @@ class RayActors:
     def state_dict(self) -> State:
         """Return the state at a moment when every actor pauses between two chunks or is not ready yet."""
         while any(self.traffic.permits.acting(seat.rank) for seat in self.seats):
-            self._hear(GLANCE)
+            self._read_messages(GLANCE)
         asked = [(seat, seat.epoch) for seat in self.seats if seat.ready]
         for seat, _ in asked:
             seat.state = None
             self._call(seat, "state")
         while any(seat.state is None and seat.epoch == epoch for seat, epoch in asked):
-            self._hear(GLANCE)
+            self._read_messages(GLANCE)
         return {
             "all": [
                 self.saved[seat.rank] if seat.state is None else seat.state for seat in self.seats
@@ -158,8 +158,8 @@ class RayActors:
 
     def _begin(self) -> None:
         """Build all actors when the state that they continue from is known."""
-        if not self.begun:
-            self.begun = True
+        if not self.has_started:
+            self.has_started = True
             self.checked = time.monotonic()
             for seat in self.seats:
                 self._build(seat, self.saved[seat.rank])
@@ -206,13 +206,13 @@ class RayActors:
         seat.silent = 0.0
         self.calls[getattr(seat.handle, method).remote(**arguments)] = seat, seat.epoch
 
-    def _hear(self, timeout: float) -> None:
+    def _read_messages(self, timeout: float) -> None:
         """Read all answers; wait for one if there is none."""
-        open_ = [*self.calls, *self.pulses]
+        open_ = [*self.calls, *self.heartbeats]
         if open_:
             ray.wait(open_, timeout=timeout)
-            here, _ = ray.wait(open_, num_returns=len(open_), timeout=0)
-            for answer in here:
+            done, _ = ray.wait(open_, num_returns=len(open_), timeout=0)
+            for answer in done:
                 self._take_answer(answer)
         if time.monotonic() >= self.checked + GLANCE:
             before = self.checked
@@ -221,27 +221,27 @@ class RayActors:
                 self._check(seat, self.checked - before)
 
     def _take_answer(self, answer: object) -> None:
-        pulse = answer in self.pulses
-        seat, epoch = (self.pulses if pulse else self.calls).pop(answer, (None, 0))
+        heartbeat = answer in self.heartbeats
+        seat, epoch = (self.heartbeats if heartbeat else self.calls).pop(answer, (None, 0))
         if seat is None or epoch != seat.epoch:  # of an actor that was lost
             return
         try:
             content = ray.get(answer)
         except RayTaskError as error:
-            said = plain(str(error.cause or error))
+            message = plain(str(error.cause or error))
             raise WorkerFailed(
-                f"actor {seat.rank} could not be started on a node: {said}", str(error)
+                f"actor {seat.rank} could not be started on a node: {message}", str(error)
             ) from error
         except RayError as error:
             self._replace(seat, f"was lost ({type(error).__name__})")
         else:
-            if not pulse:
-                self._understand(seat, *content)
+            if not heartbeat:
+                self._handle_message(seat, *content)
             elif content != seat.acted:
                 seat.acted = content
                 seat.silent = 0.0
 
-    def _understand(
+    def _handle_message(
         self,
         seat: Seat,
         epoch: int,
@@ -282,10 +282,10 @@ class RayActors:
         elif (
             seat.ready
             and seat.silent > limit / 4
-            and all(other is not seat for other, _ in self.pulses.values())
+            and all(other is not seat for other, _ in self.heartbeats.values())
         ):
-            call = seat.handle.pulse.options(concurrency_group="pulse").remote()
-            self.pulses[call] = seat, seat.epoch
+            call = seat.handle.heartbeat.options(concurrency_group="heartbeat").remote()
+            self.heartbeats[call] = seat, seat.epoch
 
     def _replace(self, seat: Seat, how: str, advice: str = "") -> None:
         """Give the seat to a new actor; the old one's current chunk is lost.
@@ -300,7 +300,7 @@ class RayActors:
             raise WorkerFailed(f"actor {seat.rank} {how}{when}{advice}", f"actor {seat.rank} {how}")
         warn(f"actor {seat.rank} {how}; another one takes its place")
         self.traffic.permits.forget_source(seat.rank)
-        for calls in (self.calls, self.pulses):
+        for calls in (self.calls, self.heartbeats):
             for call in [call for call, (other, _) in calls.items() if other is seat]:
                 del calls[call]
         ray.kill(seat.handle)
@@ -318,4 +318,4 @@ class RayActors:
 def _actor_class(cpus: float) -> Any:
     """Return `RayActor` as Ray's class of actors, each with so many CPUs reserved."""
     options = {"num_cpus": cpus, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
-    return ray.remote(**options, concurrency_groups={"pulse": 1})(RayActor)
+    return ray.remote(**options, concurrency_groups={"heartbeat": 1})(RayActor)

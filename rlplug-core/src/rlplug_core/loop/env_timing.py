@@ -45,17 +45,17 @@ def choose_env_workers(plan: Plan) -> tuple[Plan, str]:
     on_device = bare.spec.device is not None
     if on_device or complete(bare).threads:
         how = f"on {bare.spec.device}" if on_device else "in its own threads"
-        said = f"{plan.env} steps {how}: --env-workers 1"
-        return replace(plan, options=replace(plan.options, env_workers=1)), said
+        message = f"{plan.env} steps {how}: --env-workers 1"
+        return replace(plan, options=replace(plan.options, env_workers=1)), message
     env = plan.make_env(1)
     with closing(env):
         seconds = seconds_per_step(env)
-    count = worthwhile(seconds, plan.options.num_envs, cores())
-    said = f"a step of {plan.env} takes {seconds * 1e6:,.0f} µs: --env-workers {count}"
-    return replace(plan, options=replace(plan.options, env_workers=count)), said
+    count = fastest_worker_count(seconds, plan.options.num_envs, cores())
+    message = f"a step of {plan.env} takes {seconds * 1e6:,.0f} µs: --env-workers {count}"
+    return replace(plan, options=replace(plan.options, env_workers=count)), message
 
 
-def worthwhile(seconds: float, num_envs: int, cores: int) -> int:
+def fastest_worker_count(seconds: float, num_envs: int, cores: int) -> int:
     """Return the fastest number of workers for a vector step of `num_envs`, if one environment needs `seconds`.
 
     One is the process itself, which needs no messages; more must be a fifth faster.

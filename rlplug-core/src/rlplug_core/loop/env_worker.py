@@ -39,7 +39,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Told:
+class WorkerEnvs:
     """A worker's first message: the spec of its environments, whether they have goals, and whether goals end tasks."""
 
     spec: Spec
@@ -105,7 +105,7 @@ class _Server:
             except RlplugError as error:
                 post(self.parent, ("refused", error))
 
-    def make(self) -> Told:
+    def make(self) -> WorkerEnvs:
         plan = Plan.make(self.part.algorithm, self.part.env, self.part.values)
         set_torch(plan.options.threads)
         seed_globals(plan.seeds().child("env-worker", self.part.rank))
@@ -114,15 +114,15 @@ class _Server:
             raise UsageError(f"{env.spec.id} steps in its own threads; leave out --env-workers")
         return self._set_env(env)
 
-    def inside(self, wrap: Callable[[Any], Any]) -> Told:
+    def inside(self, wrap: Callable[[Any], Any]) -> WorkerEnvs:
         return self._set_env(complete(self.env).inside(wrap))
 
-    def _set_env(self, env: Env) -> Told:
+    def _set_env(self, env: Env) -> WorkerEnvs:
         self.env = env
         if isinstance(env, SupportsPart):
             env.part(self.part.first)
         goals = env.spec.goals
-        return Told(
+        return WorkerEnvs(
             # Functions of goals may hold an environment that cannot be pickled; they are called here.
             spec=replace(env.spec, goals=None),
             action_space=complete(env).action_space,
@@ -160,10 +160,10 @@ class _Server:
         now = self.env.step(self.action.copy())  # a copy, because an environment may keep the array
         tree_map(np.copyto, self.obs[turn], now.obs)
         self.reward[turn][:] = now.reward
-        told = [self.read_info(key) for key in self.keys]
+        values = [self.read_info(key) for key in self.keys]
         if not now.ended and now.count == self.part.num_envs and not np.count_nonzero(now.is_first):
-            return pickle.dumps((told, None)) if told else b""
-        return pickle.dumps((told, self._end_message(now)))
+            return pickle.dumps((values, None)) if values else b""
+        return pickle.dumps((values, self._end_message(now)))
 
     def _end_message(self, now: Timestep) -> Ended:
         has_final = now.final_obs is not now.obs

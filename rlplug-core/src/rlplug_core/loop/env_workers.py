@@ -20,7 +20,7 @@ import numpy as np
 from rlplug_core.errors import BadEnv, UsageError, WorkerFailed
 from rlplug_core.loop.async_processes import GLANCE, STARTUP, Remote
 from rlplug_core.loop.env_block import Block
-from rlplug_core.loop.env_worker import CLOSE, TURNS, Ended, Part, Told, serve
+from rlplug_core.loop.env_worker import CLOSE, TURNS, Ended, Part, WorkerEnvs, serve
 from rlplug_core.loop.plan import Plan
 from rlplug_core.types import Array, Goals, Spec, State, Timestep, tree_map
 
@@ -48,7 +48,7 @@ class EnvWorkers:
             self._adopt(self._ask("make", limit=self._startup))
             failing.pop_all()
 
-    def _adopt(self, told: list[Told]) -> None:
+    def _adopt(self, told: list[WorkerEnvs]) -> None:
         """Store the spaces that the workers send, and allocate memory for them."""
         spec = told[0].spec
         self.action_space = told[0].action_space
@@ -65,18 +65,18 @@ class EnvWorkers:
         self._block = block = Block(self.spec)
         self._ask("attach", num_envs, block.path)
         block.unlink()
-        self._never = np.zeros(num_envs, np.bool_)
-        self._always = np.ones(num_envs, np.bool_)
+        self._false = np.zeros(num_envs, np.bool_)
+        self._true = np.ones(num_envs, np.bool_)
         arrays = zip(block.obs, block.reward, strict=True)
         self._quiet = [
-            Timestep.quiet(obs, reward, self._never, self._always) for obs, reward in arrays
+            Timestep.quiet(obs, reward, self._false, self._true) for obs, reward in arrays
         ]
         self._turn = 0
         self._ready = False
         self._keys: list[str] = []
-        self._told: dict[str, list[object]] = {}
+        self._cached_values: dict[str, list[object]] = {}
 
-    def _goals(self, told: Told) -> Goals | None:
+    def _goals(self, told: WorkerEnvs) -> Goals | None:
         """Return the goals of the first worker's environments; the worker computes their rewards."""
         if not told.goals:
             return None
@@ -91,7 +91,7 @@ class EnvWorkers:
         obs = self._block.obs[self._turn]
         reward = self._block.reward[self._turn]
         reward[:] = 0
-        return Timestep.opening(obs, reward, self._always, self._never)
+        return Timestep.opening(obs, reward, self._true, self._false)
 
     def step(self, action: Array) -> Timestep:
         """Step every environment with its action [N, ...]."""
@@ -105,17 +105,17 @@ class EnvWorkers:
         self._steps += 1
         for remote in self._remotes:
             self._send(remote, TURNS[turn])
-        said = [self._hear(remote, self._timeout) for remote in self._remotes]
-        return self._eventful(said) if any(said) else self._quiet[turn]
+        messages = [self._receive(remote, self._timeout) for remote in self._remotes]
+        return self._read_events(messages) if any(messages) else self._quiet[turn]
 
-    def _eventful(self, said: list[bytes]) -> Timestep:
+    def _read_events(self, messages: list[bytes]) -> Timestep:
         """Return the result of a step if workers sent more than their arrays."""
-        heard = [pickle.loads(one) if one else ([], None) for one in said]
+        answers = [pickle.loads(one) if one else ([], None) for one in messages]
         for number, key in enumerate(self._keys):
-            self._told[key] = [value for told, _ in heard for value in told[number]]
+            self._cached_values[key] = [value for told, _ in answers for value in told[number]]
         events = [
             (rows, event)
-            for rows, (_, event) in zip(self._rows, heard, strict=True)
+            for rows, (_, event) in zip(self._rows, answers, strict=True)
             if event is not None
         ]
         quiet = self._quiet[self._turn]
@@ -133,7 +133,7 @@ class EnvWorkers:
             quiet, final_obs=final, episodes=[], ended=any(event.ended for _, event in events)
         )
         now.terminated, now.truncated, now.is_first = np.zeros((3, self.spec.num_envs), np.bool_)
-        now.valid = self._always.copy()
+        now.valid = self._true.copy()
         for rows, event in events:
             now.terminated[rows], now.truncated[rows] = event.terminated, event.truncated
             now.is_first[rows], now.valid[rows] = event.is_first, event.valid
@@ -168,10 +168,10 @@ class EnvWorkers:
 
     def info(self, key: str) -> list[Any]:
         """Return the value of `key` in the last step's `info` for each row; None if it has no such key."""
-        if key not in self._told:
-            self._told[key] = [value for told in self._ask("tell", key) for value in told]
+        if key not in self._cached_values:
+            self._cached_values[key] = [value for told in self._ask("tell", key) for value in told]
             self._keys.append(key)
-        return self._told[key]
+        return self._cached_values[key]
 
     def info_names(self) -> list[str]:
         """Return the keys of the last step's `info`, of all rows together."""
@@ -240,7 +240,7 @@ class EnvWorkers:
         return [self._value(remote, limit) for remote in self._remotes]
 
     def _value(self, remote: Remote, limit: float) -> object:
-        kind, value = pickle.loads(self._hear(remote, limit))
+        kind, value = pickle.loads(self._receive(remote, limit))
         if kind == "refused":
             self.close()
             raise value
@@ -250,28 +250,28 @@ class EnvWorkers:
         try:
             remote.connection.send_bytes(message)
         except OSError:
-            raise self._fail(remote, remote.how_it_ended()) from None
+            raise self._fail(remote, remote.describe_exit()) from None
 
-    def _hear(self, remote: Remote, limit: float) -> bytes:
+    def _receive(self, remote: Remote, limit: float) -> bytes:
         """Return a worker's answer; an exception in it ends the run."""
         remote.silent, now = 0.0, time.monotonic()
         while not remote.connection.poll(GLANCE):
             # The process may have ended while its children hold its pipe open.
             if remote.process.exitcode is not None and not remote.connection.poll():
-                raise self._fail(remote, remote.how_it_ended())
+                raise self._fail(remote, remote.describe_exit())
             before = now
             now = time.monotonic()
-            if remote.overdue(now - before, limit):
+            if remote.is_overdue(now - before, limit):
                 raise self._fail(
                     remote, f"gave no answer for {limit:g} s (--worker-timeout waits longer)"
                 )
         try:
             answer = remote.connection.recv_bytes()
         except (EOFError, OSError):
-            raise self._fail(remote, remote.how_it_ended()) from None
-        return self._unless_error(remote, answer)
+            raise self._fail(remote, remote.describe_exit()) from None
+        return self._check_error(remote, answer)
 
-    def _unless_error(self, remote: Remote, answer: bytes) -> bytes:
+    def _check_error(self, remote: Remote, answer: bytes) -> bytes:
         if answer:
             content = pickle.loads(answer)
             if content[0] in ("error", "not finite"):

@@ -126,7 +126,7 @@ class Events:
         self.clock = runner.clock
         self.sink = sink
         self.now = now
-        self.crew = ControllerGroup(
+        self.group = ControllerGroup(
             [*controllers_of(options), *controllers], self.clock, self._configure
         )
         self.limits = Limits(options.max_episodes, options.max_seconds)
@@ -146,7 +146,7 @@ class Events:
         self.scheduled: dict[str, float] = {}
         self.began = self.opened = self.wake = now()
         #: Seconds that this process has not spent on training.
-        self.aside = {"evaluation": 0.0, "checkpoint": 0.0}
+        self.pauses = {"evaluation": 0.0, "checkpoint": 0.0}
         self.marks: deque[tuple[float, int]] = deque(maxlen=WINDOW)
         #: Time and env step of the last record; before the first one, those of the first poll with new steps.
         self.lap: tuple[float, int] | None = None
@@ -158,7 +158,7 @@ class Events:
         """Set the env steps or episodes between two records, evaluations and checkpoints."""
         self.log_every_episodes = options.log_every_episodes
         self.follows_episodes = bool(
-            options.max_episodes or self.log_every_episodes or self.crew.listens
+            options.max_episodes or self.log_every_episodes or self.group.listens
         )
         total = options.total_timesteps
         self.log_every = 0 if self.log_every_episodes else options.log_every or max(1, total // 100)
@@ -169,7 +169,7 @@ class Events:
         """Do all tasks that are due at the clock's steps."""
         # Stop at the step that ends the last episode, so that a run can be repeated.
         if self.follows_episodes:
-            self._spent()
+            self._check_limits()
             if due(self.logged_episodes, self.episodes, self.log_every_episodes):
                 self.log()
         steps = self.clock.steps
@@ -182,7 +182,7 @@ class Events:
             self._do_due_tasks(steps)
         if self.now() >= self.wake:
             self.wake = self.now() + TICK
-            self._spent()
+            self._check_limits()
             self.sink.watch(self.progress("training"))
 
     def _do_due_tasks(self, steps: int) -> None:
@@ -194,11 +194,11 @@ class Events:
         if due(before, steps, self.log_every):
             self.log()
         if due(before, steps, self.eval_every):
-            with self._aside("evaluation"):
+            with self._pause_timer("evaluation"):
                 self.evaluate()
         save = due(before, steps, self.checkpoint_every) or not self.saved
         if save and not self.clock.done:
-            with self._aside("checkpoint"):
+            with self._pause_timer("checkpoint"):
                 self.checkpoint("step", "periodic" if self.saved else "begin")
 
     def finish(self) -> None:
@@ -225,7 +225,7 @@ class Events:
         metrics["perf/wall_s"] = self.now() - self.began
         metrics["perf/updates"] = float(self.clock.updates)
         since = self.now() - self.opened or 1.0
-        metrics |= {f"perf/{name}_share": seconds / since for name, seconds in self.aside.items()}
+        metrics |= {f"perf/{name}_share": seconds / since for name, seconds in self.pauses.items()}
         self.sink.record("metrics", step, metrics)
 
     def evaluate(self, at_end: bool = False) -> None:
@@ -240,7 +240,7 @@ class Events:
         self.sink.record("evaluation", self._point(self.eval_every, at_end), metrics)
         if is_best:
             self.sink.checkpoint("best", steps, {"learner": learner.state_dict()}, "best")
-        self._steer(lambda: self.crew.evaluated(result))
+        self._tell_controllers(lambda: self.group.evaluated(result))
 
     def _configure(self, settings: Mapping[str, object]) -> None:
         """Hand the settings that controllers want to the environments, and record them."""
@@ -293,7 +293,7 @@ class Events:
         if self.schedules is None:
             self.schedules = Schedules(self.runner.snapshot())
         self.scheduled = self.schedules.metrics(self.clock)
-        if self.crew.controllers:
+        if self.group.controllers:
             self.scheduled[f"{SCHEDULE}scale"] = self.clock.scale
         return self.scheduled
 
@@ -321,7 +321,7 @@ class Events:
             "pending": [
                 [steps, worker, *episode.plain()] for steps, worker, episode in self.pending
             ],
-            "controllers": self.crew.state_dict(),
+            "controllers": self.group.state_dict(),
             "limits": self.limits.state_dict(),
             "ended": self.ended,
         }
@@ -339,28 +339,28 @@ class Events:
         self.pending = [
             (steps, worker, Episode(*plain)) for steps, worker, *plain in state["pending"]
         ]
-        self.crew.load_state_dict(state["controllers"])
+        self.group.load_state_dict(state["controllers"])
         self.limits.load_state_dict(state["limits"])
         self.ended = state["ended"]
         self.saved = True
         self.next = self.steps
 
     @contextmanager
-    def _aside(self, name: str) -> Iterator[None]:
+    def _pause_timer(self, name: str) -> Iterator[None]:
         """Count time that is not spent on training."""
         began = self.now()
         yield
-        self.aside[name] += self.now() - began
+        self.pauses[name] += self.now() - began
 
-    def _spent(self) -> None:
+    def _check_limits(self) -> None:
         if self.follows_episodes or not self.runner.on_device:
             self._collect()
         before = self.limits.reason
-        self.limits.spent(self.episodes, self.now() - self.began, self.clock)
+        self.limits.check(self.episodes, self.now() - self.began, self.clock)
         if self.limits.reason != before:
             self.ended = self.ended or self.limits.reason
 
-    def _steer(self, tell: Callable[[], str]) -> None:
+    def _tell_controllers(self, tell: Callable[[], str]) -> None:
         """Pass an event to the controllers; record a new factor of learning rates, and keep a reason to stop."""
         before = self.clock.scale
         reason = tell()
@@ -382,5 +382,7 @@ class Events:
         ]
         self.episodes += len(episodes)
         self.pending += episodes
-        if episodes and self.crew.listens:
-            self._steer(lambda: self.crew.ended([episode for _, _, episode in episodes]))
+        if episodes and self.group.listens:
+            self._tell_controllers(
+                lambda: self.group.ended([episode for _, _, episode in episodes])
+            )

@@ -26,7 +26,7 @@ def freeze(learner: object, names: Sequence[str]) -> None:
         id(one): optimizer for optimizer in learner.optimizers for one in optimizer.parameters
     }
     for name in names:
-        found = _under(learner, name)
+        found = _parameters_named(learner, name)
         if strange := [full for full, one in found.items() if id(one) not in places]:
             raise UsageError(
                 f"--freeze {name}: {type(learner).__name__} changes {strange[0]} without an optimizer"
@@ -39,7 +39,10 @@ def freeze(learner: object, names: Sequence[str]) -> None:
         learner.running = [one for one in learner.running if id(one) not in scales]
 
 
-def _under(learner: nn.Module, name: str) -> dict[str, nn.Parameter]:
+def _parameters_named(
+    learner: nn.Module,
+    name: str,
+) -> dict[str, nn.Parameter]:
     """Return the parameters of this name, or of the module of this name, that are trained."""
     trained = {full: one for full, one in learner.named_parameters() if one.requires_grad}
     found = {full: one for full, one in trained.items() if f"{full}.".startswith(f"{name}.")}

@@ -38,12 +38,12 @@ def check_sizes(
     Raises:
         BadConfig: something is larger; names the option, its size and the memory.
     """
-    there = physical() if memory is None else memory
+    available = physical() if memory is None else memory
     for option, what, size in sizes(options, step_bytes(obs)):
-        if size > there:
+        if size > available:
             raise BadConfig(
                 f"option '{option}': {what} would take {size_text(size)} or more, and this machine has "
-                f"{size_text(there)} of memory; choose a smaller one"
+                f"{size_text(available)} of memory; choose a smaller one"
             )
 
 
@@ -66,17 +66,17 @@ def check_layers(
     hidden = options.get("net.hidden")
     if not isinstance(hidden, list | tuple) or options.get("net.obs") or options.get("net.factory"):
         return
-    there = physical() if memory is None else memory
+    available = physical() if memory is None else memory
     widths = [number(width) for width in hidden] or [1]
     for what, count, width in (
         ("observations", inputs(obs), widths[0]),
         ("actions", choices(action), widths[-1]),
     ):
         size = count * width * FLOAT * COPIES
-        if size > there:
+        if size > available:
             raise BadEnv(
                 f"the network's layer for {what} of {count:,} numbers would take {size_text(size)} or more, and this "
-                f"machine has {size_text(there)} of memory; wrap the environment so that its {what} have fewer"
+                f"machine has {size_text(available)} of memory; wrap the environment so that its {what} have fewer"
             )
 
 

@@ -13,9 +13,9 @@ import torch
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.buffers.dataset import Dataset
 from rlplug_core.buffers.dataset_files import read
-from rlplug_core.config.parse import convert_both, present_names
+from rlplug_core.config.parse import convert_both, current_names
 from rlplug_core.config.run_options import RunOptions
-from rlplug_core.config.schedules import Written
+from rlplug_core.config.schedules import ParsedSchedule
 from rlplug_core.config.schema import flat, flatten, schema
 from rlplug_core.context import Context
 from rlplug_core.errors import UsageError
@@ -59,7 +59,7 @@ class Plan:
     options: RunOptions
     config: Any
     wrappings: tuple[WrapperSpec, ...]
-    schedules: Mapping[str, Written]
+    schedules: Mapping[str, ParsedSchedule]
     #: Makes the environments, and those for evaluation.
     source: EnvSource = field(kw_only=True)
     eval_source: EnvSource = field(kw_only=True)
@@ -91,7 +91,7 @@ class Plan:
         """
         learner: type[Any] = find_algorithm(request.algorithm)
         check_options(request.algorithm, [option.name for option in schema(learner.Config)])
-        values = present_names(learner.Config, request.options, request.algorithm)
+        values = current_names(learner.Config, request.options, request.algorithm)
         places = {name: with_path(str(values[name])) for name in targets(learner, values)}
         source = request.source
         eval_source = request.eval_source
@@ -105,7 +105,7 @@ class Plan:
             learner=learner,
             options=options,
             config=config,
-            wrappings=_around(source, options.wrap),
+            wrappings=_wrappers_of(source, options.wrap),
             schedules=schedules,
             source=source,
             eval_source=eval_source,
@@ -355,7 +355,7 @@ def choose_wrappers(wrap: Iterable[str]) -> list[str]:
     return [one for one in wrap if one != "none"]
 
 
-def _around(
+def _wrappers_of(
     source: EnvSource,
     words: Iterable[str],
 ) -> tuple[WrapperSpec, ...]:

@@ -196,12 +196,12 @@ class Truncation:
         if chance < self.config.resample:
             return sample(range, generator)
         for upward in (up < 0.5, up >= 0.5):
-            near = self._near(range, value, upward)
-            if _plain_value(near) != _plain_value(value):
-                return near
+            neighbor = self._neighbor(range, value, upward)
+            if _plain_value(neighbor) != _plain_value(value):
+                return neighbor
         return sample(range, generator)
 
-    def _near(self, range: Range, value: object, upward: bool) -> object:
+    def _neighbor(self, range: Range, value: object, upward: bool) -> object:
         """Return the next value in a direction, which stays in the range."""
         if range.kind == "choice":
             choices = [_plain_value(one) for one in range.values]
@@ -209,11 +209,13 @@ class Truncation:
             return choices[min(max(place, 0), len(choices) - 1)]
         assert isinstance(value, int | float)
         low, high = range.values
-        near = value * self.config.factor if upward else value / self.config.factor
+        neighbor = value * self.config.factor if upward else value / self.config.factor
         if _is_whole(range):
-            near = max(round(near), value + 1) if upward else min(round(near), value - 1)
-        near = min(max(near, low), high)
-        return round(near) if _is_whole(range) else near
+            neighbor = (
+                max(round(neighbor), value + 1) if upward else min(round(neighbor), value - 1)
+            )
+        neighbor = min(max(neighbor, low), high)
+        return round(neighbor) if _is_whole(range) else neighbor
 
 
 def _plain_value(value: object) -> object:

@@ -25,7 +25,7 @@ class RayActor:
         epoch: how many actors had this place before. Answers contain it, so that those of lost actors are dropped.
 
     Attributes:
-        acted: the number of vector steps so far; `pulse` returns it during another call, as a sign of life.
+        acted: the number of vector steps so far; `heartbeat` returns it during another call, as a sign of life.
     """
 
     def __init__(self, epoch: int) -> None:
@@ -67,7 +67,7 @@ class RayActor:
     def state(self) -> Answer:
         return self._answer("state", lambda: self.remote.state_dict())
 
-    def pulse(self) -> int:
+    def heartbeat(self) -> int:
         return self.acted
 
     def _begin(
@@ -80,7 +80,7 @@ class RayActor:
         self.remote = remote
         remote.configure(settings)
         if state is not None:
-            remote.go_on(state, steps)
+            remote.continue_from(state, steps)
             remote.configure(settings)
 
     def _act(

@@ -121,10 +121,10 @@ def check_room(actors: int, cpus: float) -> None:
     Raises:
         UsageError: there are too few.
     """
-    there = ray.cluster_resources().get("CPU", 0.0)
-    if actors * cpus > there:
+    available = ray.cluster_resources().get("CPU", 0.0)
+    if actors * cpus > available:
         raise UsageError(
-            f"{actors} actors with {cpus:g} CPUs each do not fit into the cluster's {there:g}; use fewer --actors, "
+            f"{actors} actors with {cpus:g} CPUs each do not fit into the cluster's {available:g}; use fewer --actors, "
             "smaller --cpus-per-actor, or add nodes"
         )
 
@@ -137,8 +137,8 @@ def reserve(gpus: int) -> object:
     """
     if not gpus:
         return None
-    here = f"node:{ray.util.get_node_ip_address()}"
-    group = ray.util.placement_group([{"GPU": gpus, here: 0.001}])
+    node = f"node:{ray.util.get_node_ip_address()}"
+    group = ray.util.placement_group([{"GPU": gpus, node: 0.001}])
     if not group.wait(ASKING / 10):
         ray.util.remove_placement_group(group)
         raise UsageError(
@@ -224,8 +224,8 @@ class RayTask:
         Raises:
             RayTaskError: the function raised.
         """
-        here, _ = ray.wait([self.answer], timeout=0)
-        if not here:
+        finished, _ = ray.wait([self.answer], timeout=0)
+        if not finished:
             return None
         try:
             return int(ray.get(self.answer))

@@ -47,7 +47,7 @@ class RemoteActor:
     def state_dict(self) -> State:
         return {"actor": self.actor.state_dict(), "globals": global_state()}
 
-    def go_on(self, state: State, steps: int) -> None:
+    def continue_from(self, state: State, steps: int) -> None:
         """Continue from a state, at the current env step of the whole run.
 
         An environment that starts again gets a seed from this step, so it does not repeat the first episodes.

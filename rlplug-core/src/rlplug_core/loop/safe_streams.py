@@ -35,7 +35,7 @@ SPELL = "rlplug-spell"
 ASCII = "rlplug-ascii"
 
 
-def _spell(error: UnicodeError) -> tuple[str, int]:
+def _spell_characters(error: UnicodeError) -> tuple[str, int]:
     """Return the spelling of characters that an encoding does not have, or `?`; an error handler of `codecs`."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
@@ -64,7 +64,7 @@ def _find_ascii(name: str) -> codecs.CodecInfo | None:
     )
 
 
-codecs.register_error(SPELL, _spell)
+codecs.register_error(SPELL, _spell_characters)
 codecs.register(_find_ascii)
 
 
@@ -119,7 +119,7 @@ class OwnStream:
             try:
                 return self._stream.write(text)
             except Exception as error:  # noqa: BLE001 - a program's own class may raise anything
-                self._lose(error)
+                self._report_loss(error)
         return len(text)
 
     def flush(self) -> None:
@@ -127,12 +127,12 @@ class OwnStream:
             try:
                 self._stream.flush()
             except Exception as error:  # noqa: BLE001 - as above
-                self._lose(error)
+                self._report_loss(error)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _lose(self, error: Exception) -> None:
+    def _report_loss(self, error: Exception) -> None:
         self._lost = True
         # A handler of `logging` flushes later, when the stream may be closed.
         if not getattr(self._stream, "closed", False):

@@ -53,7 +53,7 @@ def reserve_file(handle: int, size: int) -> None:
 
 
 #: Positions in `SharedWeights.versions`: the version being written, and the last finished one.
-BEGUN = 0
+STARTED = 0
 DONE = 1
 
 
@@ -82,7 +82,7 @@ class SharedWeights:
 
     def put(self, weights: Mapping[str, object], version: int) -> None:
         """Write a new version of the weights."""
-        self._marks[BEGUN] = version
+        self._marks[STARTED] = version
         tree_map(lambda there, tensor: there.copy_(tensor.detach()), self._tensors, weights)
         self._marks[DONE] = version
 
@@ -91,7 +91,7 @@ class SharedWeights:
         while True:
             version = int(self._marks[DONE])
             tree_map(lambda there, tensor: tensor.copy_(there), self._tensors, weights)
-            if int(self._marks[BEGUN]) == version:
+            if int(self._marks[STARTED]) == version:
                 return version
 
     def __getstate__(self) -> State:

@@ -75,22 +75,22 @@ class _Listener:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Receive the signal numbers in a thread during the block, even if the main thread hangs."""
-        theirs, ours = os.pipe()
-        _set_blocking(ours, False)
-        before = signal.set_wakeup_fd(ours, warn_on_full_buffer=False)
-        thread = threading.Thread(target=self._watch, args=(theirs,), name=WATCHER, daemon=True)
+        read_end, write_end = os.pipe()
+        _set_blocking(write_end, False)
+        before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        thread = threading.Thread(target=self._watch, args=(read_end,), name=WATCHER, daemon=True)
         thread.start()
         try:
             yield
         finally:
             signal.set_wakeup_fd(before)
             self.reacted.set()
-            _set_blocking(ours, True)
+            _set_blocking(write_end, True)
             # Closing it does not end a reader while a forked process has it open, too.
-            os.write(ours, OVER)
+            os.write(write_end, OVER)
             thread.join()
-            os.close(ours)
-            os.close(theirs)
+            os.close(write_end)
+            os.close(read_end)
 
     def _watch(self, numbers: int) -> None:
         urgent = 0
@@ -98,9 +98,9 @@ class _Listener:
             urgent += found[0] in URGENT
             if urgent == 2 and not self.reacted.wait(PATIENCE):
                 name = signal.Signals(found[0]).name
-                said = f"rlplug: ended by a second {name}, because the run did not react; "
+                message = f"rlplug: ended by a second {name}, because the run did not react; "
                 remedy = "to continue: rlplug resume RUN\n"
-                os.write(2, f"{said}{remedy}".encode())
+                os.write(2, f"{message}{remedy}".encode())
                 os._exit(128 + found[0])
 
 
@@ -125,7 +125,7 @@ def _after_a_fork() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _in_a_fork() -> None:
+def _set_fork_handlers() -> None:
     """Set the handlers of a process that an environment forks: SIGTERM ends it, and it ignores the others.
 
     Otherwise it would report its signals to the run, through the pipe that it inherited.
@@ -144,7 +144,7 @@ def _do_nothing(number: int, frame: object) -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_before_a_fork, after_in_parent=_after_a_fork, after_in_child=_in_a_fork
+        before=_before_a_fork, after_in_parent=_after_a_fork, after_in_child=_set_fork_handlers
     )
 
 

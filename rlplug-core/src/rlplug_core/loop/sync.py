@@ -36,10 +36,10 @@ def loop(
         poll()
         if clock.done:
             break
-        turn(actor, clock, meter)
+        step_and_train(actor, clock, meter)
 
 
-def turn(actor: Actor, clock: Clock, meter: Meter) -> None:
+def step_and_train(actor: Actor, clock: Clock, meter: Meter) -> None:
     """Take one vector step, then update with every batch that is ready."""
     step = actor.step()
     actor.buffer.add(step)
@@ -160,7 +160,7 @@ class Sync:
     def snapshot(self) -> AnyLearner:
         return self.learner
 
-    def saved(self, settings: Mapping[str, object]) -> None:
+    def replace_envs(self, settings: Mapping[str, object]) -> None:
         """Continue with new environments after a checkpoint, as a process does that resumes from it.
 
         Args:

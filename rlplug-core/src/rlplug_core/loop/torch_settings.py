@@ -45,7 +45,7 @@ def usable_device(name: str, option: str) -> torch.device:
         raise UsageError(f"no device '{name}'; use cpu or cuda") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device 'cuda' is not available to this torch; use {option} cpu")
-    if _lacking(name):
+    if _is_missing_gpu(name):
         count = torch.cuda.device_count()
         raise UsageError(
             f"no device '{name}': torch finds {count} here, counted from 0; use {option} cuda:0"
@@ -67,7 +67,7 @@ def on_this_machine(
     instead = {
         name: WITHOUT_GPU[name] if none else "cuda:0"
         for name in asking
-        if none or _lacking(options[name])
+        if none or _is_missing_gpu(options[name])
     }
     if instead:
         found = " and ".join(f"{name} {options[name]}" for name in instead)
@@ -76,7 +76,7 @@ def on_this_machine(
     return {**options, **instead}
 
 
-def _lacking(name: object) -> bool:
+def _is_missing_gpu(name: object) -> bool:
     """Return whether `name` has the number of a GPU that this machine does not have; plain `cuda` has no number."""
     _, _, number = str(name).partition("cuda:")
     return number.isdigit() and int(number) >= torch.cuda.device_count()

@@ -145,7 +145,7 @@ class _Work:
         #: Whether the parent waits for the end of an episode, which may be the run's last.
         self.counted = plan.options.max_episodes > 0
         #: The number of messages with settings that were read.
-        self.heard = 0
+        self.messages_read = 0
 
     def run(self) -> None:
         clock = self.worker.clock
@@ -173,15 +173,15 @@ class _Work:
             self.report()
             post(self.parent, ("state", self.state()))
             while (message := fetch(self.parent)) != GO_ON:
-                self.hear(message)
-        while self.heard < self.flags[SETTINGS]:
-            self.hear(fetch(self.parent))
+                self.apply_message(message)
+        while self.messages_read < self.flags[SETTINGS]:
+            self.apply_message(fetch(self.parent))
         if time.monotonic() >= self.wake or (self.counted and self.worker.actor.episodes):
             self.wake = time.monotonic() + TICK
             self.report()
 
-    def hear(self, message: tuple[str, dict[str, object]]) -> None:
-        self.heard += 1
+    def apply_message(self, message: tuple[str, dict[str, object]]) -> None:
+        self.messages_read += 1
         self.configure(message[1])
 
     def configure(self, settings: dict[str, object]) -> None:

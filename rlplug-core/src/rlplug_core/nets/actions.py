@@ -131,7 +131,7 @@ def legal(space: Space, action: Array, mask: Array) -> Array:
     return found.reshape(action.shape)
 
 
-def stuck(space: Space, mask: Array) -> Array:
+def rows_without_choice(space: Space, mask: Array) -> Array:
     """Return the rows [N] of a mask [N, ...] with a choice that has no allowed value."""
     found = np.zeros(len(mask), np.bool_)
     for _, allowed in _columns(space, mask):
@@ -150,12 +150,12 @@ def _columns(space: Space, mask: Array) -> Iterator[tuple[int, Array]]:
             yield column, allowed[:, start:end]
 
 
-def one_of(tree: Any, row: int) -> object:
+def row_of(tree: Any, row: int) -> object:
     """Return one row of dictionaries and tuples of arrays [N, ...], the form of an environment's actions."""
     if isinstance(tree, dict):
-        return {key: one_of(part, row) for key, part in tree.items()}
+        return {key: row_of(part, row) for key, part in tree.items()}
     if isinstance(tree, tuple):
-        return tuple(one_of(part, row) for part in tree)
+        return tuple(row_of(part, row) for part in tree)
     return tree[row]
 
 

@@ -60,7 +60,7 @@ class DeterministicPolicy(nn.Module):
         return outputs.tanh()
 
 
-def beside(
+def action_encoder(
     spec: Spec,
     net: Net,
     norm: ObservationNorm | None = None,
@@ -74,12 +74,16 @@ def beside(
     norm = norm or observation_norm(spec.obs, net)
     part = replace(spec, obs=select_space(spec.obs, net.obs))
     inner = replace(net.part(slice(0)), normalize_obs=False, obs=())
-    vectors, features = _beside(part, inner, scales=norm is None)
+    vectors, features = _vectors_module(part, inner, scales=norm is None)
     vectors = vectors if norm is None else NormalizedVectors(norm, vectors)
     return (KeyVectors(net.obs, vectors) if net.obs else vectors), features
 
 
-def _beside(spec: Spec, net: Net, scales: bool) -> tuple[nn.Module, int]:
+def _vectors_module(
+    spec: Spec,
+    net: Net,
+    scales: bool,
+) -> tuple[nn.Module, int]:
     if net.factory is None or reads_actions(net.factory):
         return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), net, scales=scales)
     obs, features = encoder(spec.obs, net)
@@ -111,7 +115,7 @@ class ActionCritic(nn.Module):
         atoms: int | None = None,
     ) -> None:
         super().__init__()
-        self.vectors, width = beside(spec, net, norm)
+        self.vectors, width = action_encoder(spec, net, norm)
         self.layers = MLP(width, net)
         self.output = linear(self.layers.features, atoms or 1, 1.0, net)
         self.atoms = atoms
@@ -259,7 +263,7 @@ def action_features(vectors: nn.Module, obs: Obs, action: Tensor) -> Tensor:
     """Put observation and action side by side.
 
     Args:
-        vectors: as `beside` makes it.
+        vectors: as `action_encoder` makes it.
         obs: [B, ...] observations.
         action: [B, ...] canonical actions.
 

@@ -43,7 +43,7 @@ def custom(
     made = build_part("network", str(net.factory), space, replace(net, factory=None))
     match made:
         case (nn.Module() as module, int() as features) if features > 0:
-            _try(what, module, features, space, norm)
+            _check_forward(what, module, features, space, norm)
             return module, features
     raise PluginError(
         f"{what} is not a network: it returned {describe_kind(made)}; return (module, features), an nn.Module "
@@ -56,7 +56,7 @@ def reads_actions(factory: str) -> bool:
     return bool(getattr(part_code("network", factory), "takes_actions", False))
 
 
-def _try(
+def _check_forward(
     what: str,
     module: nn.Module,
     features: int,
@@ -64,8 +64,8 @@ def _try(
     norm: ObservationNorm | None,
 ) -> None:
     with torch.no_grad():
-        seen = zeros(space, 2) if norm is None else norm(zeros(space, 2))
-        found = _call(what, f"cannot take observations in {space}", module, seen)
+        example = zeros(space, 2) if norm is None else norm(zeros(space, 2))
+        found = _call(what, f"cannot take observations in {space}", module, example)
     if not isinstance(found, Tensor):
         raise PluginError(
             f"{what} gives {describe_kind(found)} instead of a tensor of features [B, {features}]"

@@ -17,7 +17,7 @@ from rlplug_core.nets import dense
 from rlplug_core.nets.custom import custom
 from rlplug_core.nets.initial_weights import initialize, linear
 from rlplug_core.nets.keys import KeyEncoder, select_space
-from rlplug_core.nets.net import Net, at_layer, several
+from rlplug_core.nets.net import Net, at_layer, list_of
 from rlplug_core.nets.normalize import ObservationNorm, PartNorms, RunningNorm
 from rlplug_core.nets.number_scale import Scaled, has_images, is_image, number_scale
 from rlplug_core.nets.one_hot import OneHot
@@ -134,7 +134,7 @@ class Image(nn.Module):
         norms = [ChannelNorm(width) for width, _, _ in kernels if net.conv_layer_norm]
         self.norms = nn.ModuleList(norms)
         self.large = min(shape[1:]) >= 36
-        self.activation = ACTIVATIONS[several(net.activation)[0]]
+        self.activation = ACTIVATIONS[list_of(net.activation)[0]]
         with torch.no_grad():
             size = self._convolve(torch.zeros(1, *shape)).shape[1]
         self.dense = MLP(size, net)

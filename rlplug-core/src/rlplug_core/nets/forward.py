@@ -61,11 +61,11 @@ def fast_forward(
     if fast is not None:
         return fast
     if inference_backend == "numpy":
-        raise UsageError(_no_numpy(module))
+        raise UsageError(_reason_against_numpy(module))
     return TorchForward(module)
 
 
-def _no_numpy(module: nn.Module) -> str:
+def _reason_against_numpy(module: nn.Module) -> str:
     """Return why a network does not act in NumPy."""
     if isinstance(module, RecurrentQ):
         return "NumPy cannot compute a memory; leave --inference-backend at auto"

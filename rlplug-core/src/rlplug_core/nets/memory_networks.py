@@ -29,8 +29,8 @@ from rlplug_core.types import Array, Obs, Spec, tree_map
 class RecurrentPolicy(nn.Module):
     """Observations and a memory to the outputs of an action head, illegal actions masked.
 
-    Observations pass the encoder of `net`, then the memory, by its words: `gru`, `gru:units=128`. Rows [T * N] are step
-    after step, N of each. `units` is the former way to set a cell's size.
+    Observations pass the encoder of `net` and then `memory`, such as `gru` or `gru:units=128`. Rows [T * N] are ordered
+    by step, with N rows for each. `units` is the former way to set a cell's size.
     """
 
     #: Its layers have no noise.
@@ -98,10 +98,10 @@ class RecurrentPolicy(nn.Module):
         return self.policy.on(memory["h"], obs)
 
     def outputs(self, rollout: Rollout) -> Array:
-        """Compute outputs without a gradient, as arrays or as tensors, as the rollout's are.
+        """Compute outputs without a gradient: arrays if the rollout has arrays, else tensors.
 
         Args:
-            rollout: T steps of N environments; the memory starts with the rollout's.
+            rollout: T steps of N environments, and the recurrent state before them.
 
         Returns:
             Outputs [T * N, size] for its observations.
@@ -110,9 +110,9 @@ class RecurrentPolicy(nn.Module):
         valid = None if rollout.whole else rollout.weight.reshape(-1) > 0
         inputs = (rollout.flat_obs, rollout.is_first.reshape(-1), rollout.recurrent_state, valid)
         with no_gradient(rollout.obs):
-            seen, *others = (to_device(tree, device) for tree in inputs)
-            found: Array = like_inputs(self.on(self.remember(seen, *others), seen), rollout.obs)
-        return found
+            obs, *others = (to_device(tree, device) for tree in inputs)
+            outputs: Array = like_inputs(self.on(self.remember(obs, *others), obs), rollout.obs)
+        return outputs
 
 
 class RecurrentCritic(ValueFunction):
@@ -161,11 +161,11 @@ class RecurrentPolicyAndCritic:
         critic_net: CriticNet | None = None,
     ) -> None:
         critic = critic_net or CriticNet()
-        own = critic.differences()
-        if own and not critic.obs:
+        differences = critic.differences()
+        if differences and not critic.obs:
             raise UsageError(
-                f"with a memory the critic reads that of the policy; leave critic_net.{min(own)} out, or give the "
-                "critic its own observations with critic_net.obs"
+                f"with a memory the critic reads that of the policy; leave critic_net.{min(differences)} out, or "
+                "give the critic its own observations with critic_net.obs"
             )
         self.policy = RecurrentPolicy(spec, net, memory, units)
         if critic.obs:
@@ -182,8 +182,8 @@ class RecurrentPolicyAndCritic:
     ) -> tuple[Tensor, Tensor]:
         """Compute outputs [T * N, size] and normalized values [T * N]; arguments as in `RecurrentPolicy.remember`."""
         memory = self.policy.remember(obs, is_first, before, valid)
-        seen = memory if isinstance(self.critic, RecurrentCritic) else obs
-        return self.policy.on(memory, obs), self.critic.normalized(seen)
+        critic_input = memory if isinstance(self.critic, RecurrentCritic) else obs
+        return self.policy.on(memory, obs), self.critic.normalized(critic_input)
 
     def samples(
         self,
@@ -206,14 +206,14 @@ class RecurrentPolicyAndCritic:
 
         A critic with its own observations gets these instead.
         """
-        seen = samples.obs
+        critic_input = samples.obs
         if isinstance(self.critic, RecurrentCritic):
             with torch.no_grad():
-                seen = {"h": self.policy.remember(*samples.inputs)["h"]}
+                critic_input = {"h": self.policy.remember(*samples.inputs)["h"]}
         return Samples(
             weight=samples.weight,
             share=samples.counts,
-            obs=seen,
+            obs=critic_input,
             action=samples.action,
             advantage=samples.advantage,
             target=samples.target,
@@ -248,8 +248,8 @@ def policy_and_critic(
         critic_net: options of the critic's network that differ from those of `net`.
 
     Raises:
-        UsageError: a policy with a memory would have noisy layers, or networks that are trained apart shared ones, or
-            `critic_net` does not go with the other options.
+        UsageError: a policy with a memory would have noisy layers, networks with separate losses would share layers,
+            or `critic_net` contradicts the other options.
     """
     if apart:
         check_apart(net)
@@ -269,7 +269,7 @@ def recurrent_values(
     networks: RecurrentPolicyAndCritic,
     device: torch.device | None = None,
 ) -> tuple[Array, Array]:
-    """V of every observation and of every step's true successor, both [T, N], as `Rollout.values` but with memory.
+    """Return V of every observation and of every step's true successor, both [T, N]: `Rollout.values` with a memory.
 
     The successor of the last step, or of a truncated one, is evaluated with the memory after that step.
     """
@@ -279,29 +279,29 @@ def recurrent_values(
     flat = tree_map(lambda array: array.reshape(-1, *array.shape[2:]), rollout.obs)
     inputs = (flat, rollout.is_first, rollout.weight > 0, rollout.recurrent_state)
     with no_gradient(rollout.obs):
-        seen, is_first, there, before = (to_device(tree, device) for tree in inputs)
-        never = is_first.new_zeros(num_envs)
-        first = torch.cat([is_first.flatten(), never])
-        valid = None if rollout.whole else torch.cat([there.flatten(), ~never])
-        memory = networks.policy.remember(seen, first, before, valid)
+        obs, is_first, present, before = (to_device(tree, device) for tree in inputs)
+        all_false = is_first.new_zeros(num_envs)
+        first = torch.cat([is_first.flatten(), all_false])
+        valid = None if rollout.whole else torch.cat([present.flatten(), ~all_false])
+        memory = networks.policy.remember(obs, first, before, valid)
         value = networks.critic(memory)
         successor = value[num_envs:].clone()
         if rollout.truncations.count:
-            _put_truncated(successor, memory, rollout.truncations, networks)
-        values = (each.reshape(shape) for each in (value[:-num_envs], successor))
-        found = tuple(like_inputs(each, rollout.obs) for each in values)
-    return found[0], found[1]
+            _write_truncated(successor, memory, rollout.truncations, networks)
+        values = like_inputs(value[:-num_envs].reshape(shape), rollout.obs)
+        next_values = like_inputs(successor.reshape(shape), rollout.obs)
+    return values, next_values
 
 
-def _put_truncated(
+def _write_truncated(
     successor: Tensor,
     memory: Remembered,
-    cuts: Truncations,
+    truncations: Truncations,
     networks: RecurrentPolicyAndCritic,
 ) -> None:
     """Write into successor values [T * N] those of truncated steps, from the memory after these steps."""
-    at = to_device(cuts.index, successor.device)
-    before = tree_map(lambda part: part.index_select(0, at), memory)
-    obs = to_device(cuts.obs, successor.device)
-    after = networks.policy.remember(obs, torch.zeros_like(at, dtype=torch.bool), before)
-    successor[at[: cuts.count]] = networks.critic(after)[: cuts.count]
+    index = to_device(truncations.index, successor.device)
+    before = tree_map(lambda part: part.index_select(0, index), memory)
+    obs = to_device(truncations.obs, successor.device)
+    after = networks.policy.remember(obs, torch.zeros_like(index, dtype=torch.bool), before)
+    successor[index[: truncations.count]] = networks.critic(after)[: truncations.count]

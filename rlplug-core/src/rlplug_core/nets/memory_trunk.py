@@ -86,10 +86,10 @@ class MemoryTrunk(nn.Module):
         early = tree_map(lambda one: one[:rows], batch.obs)
         late = tree_map(lambda one: one[rows:], batch.obs)
         with torch.no_grad():
-            begun = self.remember(early, is_first[:rows], before, valid[:rows])
-        newest = {part: begun[part][-count:] for part in begun}
+            burn_in_memory = self.remember(early, is_first[:rows], before, valid[:rows])
+        newest = {part: burn_in_memory[part][-count:] for part in burn_in_memory}
         rest = self.remember(late, is_first[rows:], newest, valid[rows:])
-        return {part: torch.cat([begun[part], rest[part]]) for part in begun}
+        return {part: torch.cat([burn_in_memory[part], rest[part]]) for part in burn_in_memory}
 
     def following(self, batch: Transitions, memory: Remembered) -> Remembered:
         """Return the recurrent state [T * B, ...] after the end of each step's n-step window.

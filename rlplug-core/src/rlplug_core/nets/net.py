@@ -54,7 +54,7 @@ class Net:
     def __post_init__(self) -> None:
         for name in ("activation", "init"):
             self._check_length(name, getattr(self, name))
-        if "torch" in several(self.init) and (self.gain, self.output_gain) != (None, None):
+        if "torch" in list_of(self.init) and (self.gain, self.output_gain) != (None, None):
             raise ValueError(
                 "init torch leaves weights as torch makes them; leave gain and output_gain at none"
             )
@@ -165,7 +165,7 @@ class CriticNet:
         return {name: value for name, value in values.items() if value is not None}
 
 
-def several(value: W | tuple[W, ...]) -> tuple[W, ...]:
+def list_of(value: W | tuple[W, ...]) -> tuple[W, ...]:
     """Return the items of an option that is one word or a list."""
     return (value,) if isinstance(value, str) else value
 

@@ -102,19 +102,19 @@ class NoisyLinear(nn.Module):
         Returns:
             Outputs [..., outputs].
         """
-        if noise is not None and (noise.ndim == 2 or self._few(features)):
-            return self._apart(features, noise)
+        if noise is not None and (noise.ndim == 2 or self._has_few_rows(features)):
+            return self._add_products(features, noise)
         weight, bias = (self.weight, self.bias) if noise is None else self.weights_under(noise)
         return dense.linear(features, weight, bias)
 
-    def _few(self, features: Tensor) -> bool:
+    def _has_few_rows(self, features: Tensor) -> bool:
         return (
             self.kind == "factorized"
             and features.numel() <= FEW * self.inputs
             and not torch.is_grad_enabled()
         )
 
-    def _apart(self, features: Tensor, noise: Tensor) -> Tensor:
+    def _add_products(self, features: Tensor, noise: Tensor) -> Tensor:
         """Compute outputs of the means plus those of the noise [B, size] or [size], as two products."""
         mean = dense.linear(features, self.weight, self.bias)
         if self.kind == "factorized":

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.heads import Beside
+from rlplug_core.nets.heads import ParallelHeads
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise, NoisyLinear
 from rlplug_core.types import Array
@@ -34,7 +34,7 @@ class NoisyOutputs(nn.Module):
     ) -> None:
         super().__init__()
         check_no_output_gain(net)
-        parts = plain.layers if isinstance(plain, Beside) else [plain]
+        parts = plain.layers if isinstance(plain, ParallelHeads) else [plain]
         self.layers = nn.ModuleList(_noisy(part, kind, sigma) for part in parts)
         self.sizes = [_first(layer).size for layer in self.layers]
 
@@ -43,7 +43,7 @@ class NoisyOutputs(nn.Module):
         parts = [None] * len(self.sizes) if noise is None else noise.split(self.sizes, -1)
         return torch.cat(
             [
-                _through(layer, features, part)
+                _layer_outputs(layer, features, part)
                 for layer, part in zip(self.layers, parts, strict=True)
             ],
             -1,
@@ -82,7 +82,7 @@ def _first(layer: nn.Module) -> NoisyLinear:
     return found
 
 
-def _through(
+def _layer_outputs(
     layer: nn.Module,
     features: Tensor,
     noise: Tensor | None,

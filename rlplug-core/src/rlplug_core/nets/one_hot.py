@@ -59,7 +59,7 @@ def bounds(space: Ranged) -> tuple[Array, Array]:
     return low.astype(space.dtype), np.asarray(high, space.dtype)
 
 
-def stray(space: Ranged, obs: Array) -> tuple[int, str] | None:
+def outlier(space: Ranged, obs: Array) -> tuple[int, str] | None:
     """Return the first row of observations [B, ...] outside their space, and how; None if all are inside."""
     low, high = bounds(space)
     outside = (obs < low) | (obs > high)
@@ -67,10 +67,10 @@ def stray(space: Ranged, obs: Array) -> tuple[int, str] | None:
         return None
     row, *place = np.argwhere(outside)[0].tolist()
     at = tuple(place)
-    verb, there = ("holds", " there") if at else ("is", "")
+    verb, place_text = ("holds", " there") if at else ("is", "")
     return (
         row,
-        f"{verb} {obs[(row, *at)]}, and {plain(str(space), 60)} has {low[at]} to {high[at]}{there}",
+        f"{verb} {obs[(row, *at)]}, and {plain(str(space), 60)} has {low[at]} to {high[at]}{place_text}",
     )
 
 

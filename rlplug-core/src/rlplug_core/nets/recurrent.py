@@ -51,9 +51,9 @@ def step_by_step(
     steps = []
     opens = is_first.split(rows)
     counts = [None] * len(opens) if valid is None else valid.split(rows)
-    for seen, opening, count in zip(features.split(rows), opens, counts, strict=True):
+    for step_features, opening, count in zip(features.split(rows), opens, counts, strict=True):
         kept = [part.masked_fill(_as_rows(opening, part), 0.0) for part in before]
-        before = step(seen, kept)
+        before = step(step_features, kept)
         if count is not None:
             before = [
                 new.where(_as_rows(count, new), old) for new, old in zip(before, kept, strict=True)
@@ -176,7 +176,7 @@ class GRU(Cell):
         config: CellConfig = CellConfig(),
     ) -> None:
         super().__init__(config.units)
-        self.cell = begun(nn.GRUCell(features, config.units))
+        self.cell = initialize_cell(nn.GRUCell(features, config.units))
 
     def step(self, features: Tensor, before: Remembered) -> Remembered:
         return {"h": self.cell(features, before["h"])}
@@ -193,7 +193,7 @@ class LSTM(Cell):
         config: CellConfig = CellConfig(),
     ) -> None:
         super().__init__(config.units)
-        self.cell = begun(nn.LSTMCell(features, config.units))
+        self.cell = initialize_cell(nn.LSTMCell(features, config.units))
 
     def step(self, features: Tensor, before: Remembered) -> Remembered:
         output, cell = self.cell(features, (before["h"], before["c"]))
@@ -204,8 +204,8 @@ class LSTM(Cell):
 CELLS: dict[str, type[GRU | LSTM]] = {"gru": GRU, "lstm": LSTM}
 
 
-def begun(cell: nn.RNNCellBase) -> nn.RNNCellBase:
-    """Make the cell with orthogonal weights and zero biases, except 1 at the gate that keeps the memory.
+def initialize_cell(cell: nn.RNNCellBase) -> nn.RNNCellBase:
+    """Return the cell with orthogonal weights and zero biases, except 1 at the gate that keeps the memory.
 
     Jozefowicz et al. (2015) measure its effect. In both of torch's cells it is the second block: the LSTM's forget
     gate, the GRU's update gate.

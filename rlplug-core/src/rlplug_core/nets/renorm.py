@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rlplug_core.errors import UsageError
 from rlplug_core.nets import dense
-from rlplug_core.nets.continuous import beside
+from rlplug_core.nets.continuous import action_encoder
 from rlplug_core.nets.encoders import activations, encoder
 from rlplug_core.nets.heads import squashed
 from rlplug_core.nets.initial_weights import linear
@@ -136,7 +136,7 @@ class RenormCritic(nn.Module):
     def __init__(self, spec: Spec, net: Net, warmup: int) -> None:
         super().__init__()
         net.check_critic()
-        self.vectors, width = beside(spec, net)
+        self.vectors, width = action_encoder(spec, net)
         self.layers = RenormMLP(width, net, warmup)
         self.output = linear(self.layers.features, 1, 1.0, net)
 

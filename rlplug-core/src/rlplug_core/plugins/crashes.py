@@ -36,14 +36,14 @@ def name_on_crash(what: str, remedy: str) -> Iterator[None]:
     import subprocess  # 4 modules that commands without a plugin do not need
 
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as watcher:
-        _tell(watcher, f"rlplug: {sentence}\n")
+        _write_line(watcher, f"rlplug: {sentence}\n")
         try:
             yield
         finally:
-            _tell(watcher, "over\n")
+            _write_line(watcher, "over\n")
 
 
-def _tell(watcher: subprocess.Popen[bytes], line: str) -> None:
+def _write_line(watcher: subprocess.Popen[bytes], line: str) -> None:
     assert watcher.stdin is not None
     with contextlib.suppress(OSError):  # it may have been killed, and then nothing is named
         watcher.stdin.write(line.encode(errors="replace"))

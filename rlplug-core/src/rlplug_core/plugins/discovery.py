@@ -62,7 +62,7 @@ def scan(switches: Switches) -> tuple[Record, ...]:
     found.sort(
         key=lambda record: (not record.first_party, record.distribution, record.group, record.id)
     )
-    return tuple(_shadow(found))
+    return tuple(_reserve_ids(found))
 
 
 def _records(distribution: Installed, switches: Switches) -> list[Record]:
@@ -80,7 +80,7 @@ def _records(distribution: Installed, switches: Switches) -> list[Record]:
         ]
     unmet = _unmet(distribution) or _other_contract(points)
     found = [
-        _judge(Record(group, plain(id, 60), target, *about), switches, unmet)
+        _check_status(Record(group, plain(id, 60), target, *about), switches, unmet)
         for group in GROUPS
         for section, id, target in points
         if section == f"rlplug.{group}"
@@ -102,18 +102,18 @@ def _unknown_group(section: str) -> str:
     return f"there is no entry point group '{plain(section, 60)}'{near}"
 
 
-def _judge(record: Record, switches: Switches, unmet: str) -> Record:
+def _check_status(record: Record, switches: Switches, unmet: str) -> Record:
     """Return the record with its status; plugins that the user switched off are not examined further."""
     if reason := switches.reason(record.distribution, record.id):
-        return _with(record, "disabled", reason)
+        return _set_status(record, "disabled", reason)
     if unmet:
-        return _with(record, "incompatible", unmet)
+        return _set_status(record, "incompatible", unmet)
     if reason := format_fault(record.group, record.id, record.target) or _absent(record.top_level):
-        return _with(record, "broken", reason)
+        return _set_status(record, "broken", reason)
     return record
 
 
-def _with(record: Record, status: Status, reason: str) -> Record:
+def _set_status(record: Record, status: Status, reason: str) -> Record:
     return dataclasses.replace(record, status=status, reason=reason)
 
 
@@ -129,7 +129,7 @@ def _unmet(distribution: Installed) -> str:
     """Return why the distribution's requirement on rlplug-core is not met, or an empty string."""
     mentions = (line for line in distribution.requires if canonical(line).startswith("rlplug-core"))
     wanted = [line for line in mentions if not _OF_AN_EXTRA.search(line)]
-    if all(_plainly_met(line) for line in wanted):
+    if all(_is_surely_met(line) for line in wanted):
         return ""
     from packaging.requirements import InvalidRequirement, Requirement  # 15 ms, and few need it
 
@@ -154,30 +154,30 @@ def _other_contract(points: Iterable[tuple[str, str, str]]) -> str:
     It declares the number as the name of an entry point of the group `rlplug.contract`. If it declares none, rlplug
     tries it.
     """
-    here = f"rlplug-core {rlplug_core.__version__} has {index.CONTRACT}"
+    installed = f"rlplug-core {rlplug_core.__version__} has {index.CONTRACT}"
     for section, name, _ in points:
         if section != DECLARED:
             continue
         if not _NUMBER.fullmatch(name):
-            return f"its contract {plain(repr(name), 40)} is not a number, and {here}"
+            return f"its contract {plain(repr(name), 40)} is not a number, and {installed}"
         if int(name) > index.CONTRACT:
-            return f"it is written for contract {name} of plugins, and {here}"
+            return f"it is written for contract {name} of plugins, and {installed}"
         if int(name) < index.OLDEST_CONTRACT:
             oldest = index.OLDEST_CONTRACT
-            return f"it is written for contract {name}, and {here} and supports {oldest} and later"
+            return f"it is written for contract {name}, and {installed} and supports {oldest} and later"
     return ""
 
 
-def _plainly_met(line: str) -> bool:
+def _is_surely_met(line: str) -> bool:
     """Return True if a requirement has the usual form, `rlplug-core>=1.2,<2`, and is met; False means unknown."""
     bounds = _USUAL.fullmatch(line)
     if bounds is None or not _RELEASE.fullmatch(rlplug_core.__version__):
         return False
-    here = _order(rlplug_core.__version__)
+    installed = _order(rlplug_core.__version__)
     order = [
         (bound.strip()[:1], _order(bound.strip().lstrip("<>="))) for bound in bounds[1].split(",")
     ]
-    return all(here >= limit if sign == ">" else here < limit for sign, limit in order)
+    return all(installed >= limit if sign == ">" else installed < limit for sign, limit in order)
 
 
 def _order(version: str) -> list[int]:
@@ -185,7 +185,7 @@ def _order(version: str) -> list[int]:
     return [int(number) for number in re.sub(r"(\.0+)+$", "", version.strip()).split(".")]
 
 
-def _shadow(found: Iterable[Record]) -> Iterator[Record]:
+def _reserve_ids(found: Iterable[Record]) -> Iterator[Record]:
     """Reserve first-party ids: a contribution of another distribution with such an id keeps only its full name."""
     owners: dict[tuple[Group, str], str] = defaultdict(str)
     for group, names in KNOWN.items():
@@ -195,7 +195,7 @@ def _shadow(found: Iterable[Record]) -> Iterator[Record]:
         if record.first_party:
             owners[key] = record.distribution
         if owners[key] and not record.first_party and record.status == "ok":
-            yield _with(
+            yield _set_status(
                 record,
                 "shadowed",
                 f"the id '{record.id}' belongs to {owners[key]}; use '{record.full_name}'",

@@ -15,7 +15,12 @@ from rlplug_core.plugins.known import KNOWN, install_line
 from rlplug_core.plugins.loading import build
 from rlplug_core.plugins.names import DEFAULT, env_parts, offered, provider_in, usable
 from rlplug_core.plugins.records import Record
-from rlplug_core.plugins.user_envs import call_user_code, make_from_code, takes, with_device
+from rlplug_core.plugins.user_envs import (
+    accepts_keyword,
+    call_user_code,
+    make_from_code,
+    with_device,
+)
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Env, Provider
@@ -78,11 +83,11 @@ def by_provider(
         return call_user_code(lambda: make(maker, known), env_id)
 
     if record is None:
-        return _elsewhere(env_id, make_from)
+        return _find_in_registry(env_id, make_from)
     try:
         return make_from(record, short)
     except UnknownEnv:
-        others = [] if full else _listing(env_id, but=record)
+        others = [] if full else _providers_listing(env_id, but=record)
         if not others:
             raise
         return make_from(others[0], env_id)
@@ -90,7 +95,7 @@ def by_provider(
 
 def env_ids() -> tuple[str, ...]:
     """Return every id that an index lists, without importing anything."""
-    return tuple(sorted({id for record in _ok() for id in index.env_ids(record)}))
+    return tuple(sorted({id for record in _usable_providers() for id in index.env_ids(record)}))
 
 
 def load_code(env_id: str) -> object:
@@ -134,7 +139,7 @@ def names_code(env_id: str) -> bool:
     return bool(place and name.isidentifier() and not provider_in(env_id))
 
 
-def _ok() -> list[Record]:
+def _usable_providers() -> list[Record]:
     return [record for record in records() if record.group == "envs" and record.status == "ok"]
 
 
@@ -147,17 +152,20 @@ def record_of(env_id: str) -> Record | None:
     return None if "/" in env_id else usable("envs", DEFAULT)
 
 
-def _listing(env_id: str, but: Record) -> list[Record]:
+def _providers_listing(env_id: str, but: Record) -> list[Record]:
     """Return other providers with a pattern in their index that matches the id."""
     found = []
-    for record in _ok():
+    for record in _usable_providers():
         patterns = () if record == but else index.env_ids(record)
         if any(fnmatchcase(env_id, pattern) for pattern in patterns):
             found.append(record)
     return found
 
 
-def _elsewhere(env_id: str, make_from: Callable[[Record, str], Env]) -> Env:
+def _find_in_registry(
+    env_id: str,
+    make_from: Callable[[Record, str], Env],
+) -> Env:
     """Look in the default provider's registry for an id with a namespace that no plugin has."""
     namespace = env_id.rpartition("/")[0]
     known = {name.lower(): distribution for name, distribution in KNOWN["envs"].items()}
@@ -175,7 +183,7 @@ def _elsewhere(env_id: str, make_from: Callable[[Record, str], Env]) -> Env:
             raise UnknownEnv(
                 f"no plugin with the namespace '{namespace}' is installed; {offer}"
             ) from error
-        providers = ", ".join(sorted({record.id for record in _ok()})) or "none"
+        providers = ", ".join(sorted({record.id for record in _usable_providers()})) or "none"
         raise UnknownEnv(
             f"{error}; no plugin has the namespace '{namespace}' (providers: {providers})"
         ) from error
@@ -223,7 +231,7 @@ def make_shown(
 
     code = load_code(name) if given is None else given
     if code is not None:
-        shown = {RENDER_MODE: render_mode} if takes(code, RENDER_MODE) else {}
+        shown = {RENDER_MODE: render_mode} if accepts_keyword(code, RENDER_MODE) else {}
         return make_from_code(code, name, 1, {**arguments, **shown})
 
     def make(maker: Provider, known: str) -> Env:

@@ -120,6 +120,6 @@ def _family(record: Record, name: str, table: object) -> Family:
         raise PluginError(
             f"{record}: the family '{name}' is incomplete; it needs the strings {', '.join(TEXTS)} and a list of ids"
         )
-    said = dict(zip(TEXTS, map(str, texts), strict=True))
+    fields = dict(zip(TEXTS, map(str, texts), strict=True))
     limit = str(given.get("limit", ""))
-    return Family(name=name, provider=record.id, ids=tuple(map(str, ids)), limit=limit, **said)
+    return Family(name=name, provider=record.id, ids=tuple(map(str, ids)), limit=limit, **fields)

@@ -54,13 +54,19 @@ class HookView:
 
     def log_image(self, name: str, file: Path | str) -> Path:
         """Keep a copy of an image file in the run's `images`, and record it."""
-        return self._keep("image", "images", name, Path(file))
+        return self._copy_file("image", "images", name, Path(file))
 
     def log_video(self, name: str, file: Path | str) -> Path:
         """Keep a copy of a film in the run's `videos`, and record it."""
-        return self._keep("video", "videos", name, Path(file))
+        return self._copy_file("video", "videos", name, Path(file))
 
-    def _keep(self, kind: str, folder: str, name: str, file: Path) -> Path:
+    def _copy_file(
+        self,
+        kind: str,
+        folder: str,
+        name: str,
+        file: Path,
+    ) -> Path:
         if not file.is_file():
             raise UsageError(f"{kind} '{name}': there is no file {file}")
         place = self.path / folder / f"{name.replace('/', '-')}{file.suffix}"

@@ -61,7 +61,7 @@ def contributing() -> Iterator[Installed]:
                 points = _text(f"{path}/entry_points.txt")
                 if MARK in points and (found := _parse(_headers(path), points)):
                     yield found
-    for distribution in _elsewhere():
+    for distribution in _distributions_in_archives():
         points = _read_text(distribution, "entry_points.txt")
         found = _parse(_read_text(distribution, "METADATA"), points) if MARK in points else None
         if found and found.name not in seen:
@@ -128,7 +128,7 @@ def _parse(metadata: str, points: str) -> Installed | None:
     )
 
 
-def _elsewhere() -> Iterator[Distribution]:
+def _distributions_in_archives() -> Iterator[Distribution]:
     """Yield distributions in archives on the path, and those of unusual finders."""
     archives = [entry for entry in sys.path if os.path.isfile(entry)]
     finders = [finder for finder in sys.meta_path if finder is not PathFinder]

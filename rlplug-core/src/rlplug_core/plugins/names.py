@@ -47,10 +47,10 @@ def env_parts(env_id: str) -> tuple[str, str]:
 def provider_in(env_id: str) -> str:
     """Return the provider before the slash or colon of an id, `pettingzoo/…` or `envpool:…`; empty if there is none."""
     words = {env_id.rpartition(mark)[0].lower() for mark in "/:"}
-    here = (
+    matching = (
         record.id for record in records() if record.group == "envs" and record.status != "shadowed"
     )
-    return next((id for id in here if id.lower() in words), "")
+    return next((id for id in matching if id.lower() in words), "")
 
 
 def ids(group: Group) -> list[str]:
@@ -81,16 +81,16 @@ def remedy(record: Record) -> str:
 
 def _matches(group: Group, name: str) -> list[Record]:
     distribution, slash, id = name.rpartition("/")
-    here = [record for record in records() if record.group == group]
+    matching = [record for record in records() if record.group == group]
     if slash:
         return [
             record
-            for record in here
+            for record in matching
             if (record.distribution, record.id) == (canonical(distribution), id)
         ]
-    found = [record for record in here if record.id == name and record.status != "shadowed"]
+    found = [record for record in matching if record.id == name and record.status != "shadowed"]
     found = found or [
-        record for record in here if record.status == "ok" and name in aliases(record)
+        record for record in matching if record.status == "ok" and name in aliases(record)
     ]
     enabled = [record for record in found if record.status != "disabled"]
     working = [record for record in enabled if record.status != "broken"]
@@ -98,11 +98,11 @@ def _matches(group: Group, name: str) -> list[Record]:
 
 
 def _unknown(group: Group, name: str) -> str:
-    here = [record for record in records() if record.group == group]
-    names = {record.id for record in here} | set(KNOWN[group])
+    matching = [record for record in records() if record.group == group]
+    names = {record.id for record in matching} | set(KNOWN[group])
     if "/" in name:
-        names = {record.full_name for record in here}
-    for record in here:
+        names = {record.full_name for record in matching}
+    for record in matching:
         names.update(aliases(record) if record.status == "ok" else ())
     sentence = f"no {NOUNS[group]} '{name}' is installed{did_you_mean(name, names)}"
     if name in KNOWN[group]:

@@ -56,9 +56,9 @@ def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, object]:
     kind = "" if is_known(algorithm, env_id) else kind
     extended = [] if is_target(algorithm) else chain(find("algorithms", algorithm))
     for presets in [*_of_providers(), *reversed(extended)]:
-        values.update(_fitting(presets, env_id, kind))
+        values.update(_matching_values(presets, env_id, kind))
     for tables in _for_algorithm(algorithm):
-        values.update(_fitting(Presets(None, tables), env_id, ""))
+        values.update(_matching_values(Presets(None, tables), env_id, ""))
     return values
 
 
@@ -97,7 +97,7 @@ def provider_preset(env_id: str) -> dict[str, Any]:
     """
     values: dict[str, object] = {}
     for presets in _of_providers():
-        values.update(_fitting(presets, env_parts(env_id)[1], ""))
+        values.update(_matching_values(presets, env_parts(env_id)[1], ""))
     return values
 
 
@@ -107,7 +107,11 @@ def _of_providers() -> list[Presets]:
     ]
 
 
-def _fitting(presets: Presets, env_id: str, kind: str) -> dict[str, object]:
+def _matching_values(
+    presets: Presets,
+    env_id: str,
+    kind: str,
+) -> dict[str, object]:
     """Return the values that the tables of one file set for an environment."""
     values: dict[str, object] = {}
     for table in (presets.tables.get("default", {}), presets.kinds.get(kind, {})):

@@ -179,10 +179,10 @@ def write(path: Path, records: Iterable[Record]) -> int:
         UsageError: the file is there and is not a registry.
     """
     new = installed_offers(records)
-    ours = {offer.distribution for offer in new}
+    packages = {offer.distribution for offer in new}
     old = offers(str(path)) if path.exists() else ()
-    kept = [one for one in old if one.distribution not in ours]
-    checks = {(one.group, one.id): one.checks for one in old if one.distribution in ours}
+    kept = [one for one in old if one.distribution not in packages]
+    checks = {(one.group, one.id): one.checks for one in old if one.distribution in packages}
     written = [
         one.with_checks(
             check for check in checks.get((one.group, one.id), ()) if check.version != one.version

@@ -23,7 +23,7 @@ from rlplug_core.plugins.resolve import (
     population,
     wrapper,
 )
-from rlplug_core.plugins.user_envs import wanting
+from rlplug_core.plugins.user_envs import missing_argument
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Controller, Env, Wrapper
@@ -58,14 +58,14 @@ class WrapperSpec:
             return cls(join_words(name, text), around_each, Single.parse(name, text))
         return cls(with_path(words), code, _config(code, text, name, "wrapper"))
 
-    def around(self, env: Env, training: bool = True) -> Env:
+    def wrap(self, env: Env, training: bool = True) -> Env:
         """Wrap `env`, or return `env` itself if the wrapper is only for training.
 
         Raises:
-            UsageError: it does not support this environment. PluginError: it raised, or did not return an environment.
+            UsageError: it does not support this environment. PluginError: its code raised, or returned no environment.
         """
         from rlplug_core.protocols import (
-            SupportsEvaluation,  # with torch and gymnasium, so only here
+            SupportsEvaluation,  # imports torch and gymnasium, so only here
         )
 
         config = self.config
@@ -79,7 +79,7 @@ class WrapperSpec:
         except RlplugError:
             raise
         except Exception as error:  # a foreign constructor may raise anything
-            remedy = self._wanting() if isinstance(error, TypeError) else ""
+            remedy = self._missing_argument_hint() if isinstance(error, TypeError) else ""
             raise PluginError(
                 f"wrapper '{self.words}' cannot be put around {env.spec.id}: {describe(error)}; "
                 f"{remedy or '--traceback shows where'}"
@@ -92,7 +92,7 @@ class WrapperSpec:
         """Raise UsageError if the environment gives tensors, and the wrapper does not say that it takes them."""
         try:
             device = env.spec.device
-        except (BadEnv, PluginError):  # it is only valid inside a wrapper
+        except (BadEnv, PluginError):  # the environment is only valid inside a wrapper
             return
         if device is not None and not getattr(self.wrapper, "takes_tensors", False):
             raise UsageError(
@@ -100,7 +100,7 @@ class WrapperSpec:
                 "out, or set takes_tensors = True in its class if it works on tensors"
             )
 
-    def _wanting(self) -> str:
+    def _missing_argument_hint(self) -> str:
         """Return how to write a wrapper of Gymnasium with the first argument that it lacks, or an empty string."""
         from rlplug_core.plugins.single_wrappers import Single
 
@@ -108,7 +108,7 @@ class WrapperSpec:
         if not isinstance(config, Single):
             return ""
         code: Any = config.load()
-        missing = wanting(partial(code, None, **config.keywords()))
+        missing = missing_argument(partial(code, None, **config.keywords()))
         if not missing:
             return ""
         separator = "," if config.arguments else ":"
@@ -145,7 +145,7 @@ class PartSpec:
         return cls(with_path(words), noun, code, _config(code, text, name, noun))
 
     def build(self, *arguments: object) -> object:
-        """Return a new one, made with these arguments and its options, if it has a `Config`.
+        """Return a new part, made from these arguments, and from its options if it has a `Config`.
 
         A module or an object of hooks is returned unchanged.
 
@@ -229,7 +229,7 @@ def wrap_env(
     """Return `env` inside the wrappers, the first one innermost; close it if one of them refuses it."""
     for wrapping in wrappings:
         with close_on_error(env):  # including the wrappers that are already around it
-            env = wrapping.around(env, training)
+            env = wrapping.wrap(env, training)
     return env
 
 

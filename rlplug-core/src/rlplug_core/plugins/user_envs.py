@@ -50,18 +50,18 @@ def make_from_code(
     check_arguments(code, name, arguments)
     if isinstance(code, type) and issubclass(code, Single):
         return adopt(partial(code, **arguments), num_envs, name)
-    make, told = _call(code, num_envs, arguments)
+    make, made_env = _call(code, num_envs, arguments)
     first = call_user_code(make, name)
     if isinstance(first, Single):
-        if told:
+        if made_env:
             raise PluginError(
                 f"'{name}' takes the number of environments, but returned one; leave '{ROWS}' out of it"
             )
-        return adopt(_beginning(first, make, name), num_envs, name)
+        return adopt(_first_then_new(first, make, name), num_envs, name)
     if is_world(first):
-        return adopt_worlds(_beginning(first, make, name), num_envs, name)
+        return adopt_worlds(_first_then_new(first, make, name), num_envs, name)
     if isinstance(first, VectorEnv) or is_tensor_env(first):
-        first = adopt_vector(_beginning(first, make, name), name)
+        first = adopt_vector(_first_then_new(first, make, name), name)
     return check_env(first, name, num_envs)
 
 
@@ -89,7 +89,7 @@ def _parameters(code: Any) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def takes(code: object, word: str) -> bool:
+def accepts_keyword(code: object, word: str) -> bool:
     """Return whether a class or a function takes a keyword."""
     parameters = _parameters(code)
     return word in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
@@ -105,7 +105,7 @@ def check_arguments(
     if ROWS in arguments:
         raise UsageError(f"'{name}': the option {ROWS} sets the number of environments")
     for word in arguments:
-        if not takes(code, word):
+        if not accepts_keyword(code, word):
             known = [one for one in parameters if one != ROWS]
             raise UsageError(
                 f"'{name}' takes no argument '{word}'{did_you_mean(word, known)} "
@@ -113,7 +113,7 @@ def check_arguments(
             )
 
 
-def _beginning(
+def _first_then_new(
     first: object,
     make: Callable[[], object],
     name: str,
@@ -229,7 +229,7 @@ def check_env(env: Any, name: str, num_envs: int | None) -> Env:
     ]
     if missing:
         what = "None" if env is None else f"a {type(env).__name__}"
-        raise PluginError(f"'{name}' made {what}, {_instead(env, missing)}")
+        raise PluginError(f"'{name}' made {what}, {_describe_other(env, missing)}")
     # In a multi-agent world each agent has a row.
     agents = len(set(getattr(env.spec, "agents", ()))) or 1
     found = getattr(env.spec, ROWS, num_envs)
@@ -243,7 +243,7 @@ def check_env(env: Any, name: str, num_envs: int | None) -> Env:
     return env
 
 
-def _instead(env: object, missing: list[str]) -> str:
+def _describe_other(env: object, missing: list[str]) -> str:
     """Describe an object that is not an environment, and the accepted forms."""
     if any(base.__module__.partition(".")[0] == "gym" for base in type(env).__mro__):
         return (
@@ -256,7 +256,7 @@ def _instead(env: object, missing: list[str]) -> str:
     return f"which is not an environment: {remedy} (one of rlplug's own has {', '.join(map(repr, missing))} too)"
 
 
-def wanting(make: Callable[..., object]) -> str:
+def missing_argument(make: Callable[..., object]) -> str:
     """Return the first required argument, or an empty string."""
     parameters = _parameters(make).values()
     return next(
@@ -279,7 +279,7 @@ def call_user_code(
     except (RlplugError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # user code may raise anything
-        missing = wanting(code or make) if isinstance(error, TypeError) else ""
+        missing = missing_argument(code or make) if isinstance(error, TypeError) else ""
         remedy = f"give it: --env.{missing} VALUE" if missing else "--traceback shows where"
         if missing == "device":
             remedy = f"rlplug gives it to a function with the parameters '{ROWS}' and 'device'"

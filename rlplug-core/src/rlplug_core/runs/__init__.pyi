@@ -24,8 +24,8 @@ from rlplug_core.runs.inspection import inspect as inspect
 from rlplug_core.runs.journal import Record as JournalRecord
 from rlplug_core.runs.journal import locate as locate_record
 from rlplug_core.runs.journal import read as read_journal
-from rlplug_core.runs.journal import standing as valid_records
 from rlplug_core.runs.journal import tail as tail_journal
+from rlplug_core.runs.journal import valid_records as valid_records
 from rlplug_core.runs.listing import OUT as OUT
 from rlplug_core.runs.listing import Summary as Summary
 from rlplug_core.runs.listing import directories as run_directories
@@ -46,7 +46,7 @@ from rlplug_core.runs.run import Run as Run
 from rlplug_core.runs.run import plan_of as plan_of
 from rlplug_core.runs.sources import LISTS as LISTS
 from rlplug_core.runs.trust import add_seal as add_seal
-from rlplug_core.runs.trust import doubts as doubts
+from rlplug_core.runs.trust import code_without_seal as code_without_seal
 from rlplug_core.runs.trust import genuine as genuine
 from rlplug_core.runs.watching import has_display as has_display
 from rlplug_core.sharing.agent_files import read_manifest as read_manifest
@@ -72,8 +72,8 @@ __all__ = [
     "Summary",
     "Taken",
     "add_seal",
+    "code_without_seal",
     "curves_of",
-    "doubts",
     "evaluation_seed",
     "extensions",
     "final_evaluation",

@@ -100,7 +100,7 @@ def train(
             environments together, such as a replay that is too small for their number.
         Interrupted, RlplugError: it stopped or failed; its records stay.
     """
-    word = absolute(_word(algorithm))
+    word = absolute(_importable_name(algorithm))
     source = source_of(env)
     if not isinstance(options, Mapping | None):
         raise UsageError(
@@ -154,7 +154,7 @@ def start(
     return run
 
 
-def _word(algorithm: str | type[object]) -> str:
+def _importable_name(algorithm: str | type[object]) -> str:
     """Return the recorded name of an algorithm: one that other processes import, if there is one.
 
     Raises:
@@ -319,6 +319,6 @@ def preset(
     Raises:
         UsageError, PluginError: the algorithm or the environment does not exist.
     """
-    word = absolute(_word(algorithm))
+    word = absolute(_importable_name(algorithm))
     request = RunRequest.make(word, env, options or {}).with_presets()
     return Preset(word, env, dict(request.values), dict(request.origins))

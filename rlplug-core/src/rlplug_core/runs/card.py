@@ -93,11 +93,11 @@ def card(
         scores=_scores(found),
         obs=spec.obs,
         action=spec.action,
-        what=_what(found, about["step"], bool(config["options"].get("offline")), untrained),
+        what=_intro(found, about["step"], bool(config["options"].get("offline")), untrained),
         programs=_programs(program),
         wrap=_wrappers(about),
         trust=", trust=True" if files else "",
-        needs=_needs(about["wrap"], files),
+        needs=_package_names(about["wrap"], files),
         command=command_of(found, config),
         options=_rows((name, escape(_text(value))) for name, value in chosen.items()),
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
@@ -111,7 +111,12 @@ def _programs(program: Spec | None) -> str:
     return f"\n- `policy.onnx` and `policy.pt`: from `{program.obs}` to `{program.action}`"
 
 
-def _what(found: Summary, step: int, offline: bool, untrained: bool) -> str:
+def _intro(
+    found: Summary,
+    step: int,
+    offline: bool,
+    untrained: bool,
+) -> str:
     """Return a sentence that describes the policy."""
     name = escape(found.algorithm)
     env = escape(found.env)
@@ -133,7 +138,7 @@ def _wrappers(about: Mapping[str, Any]) -> str:
     return (wrap or "none") + further
 
 
-def _needs(wrap: Sequence[str], files: bool) -> str:
+def _package_names(wrap: Sequence[str], files: bool) -> str:
     """Return the packages that the policy needs in addition to rlplug-core, as the end of a sentence."""
     if files:
         return " and the wrapper's file at the place above"
@@ -149,8 +154,8 @@ def _scores(found: Summary) -> str:
         for of in ("last_", "") if "last_checkpoint" in final else ("",):
             mean = final[f"{of}return_mean"]
             spread = final[f"{of}return_std"]
-            said = f"{figures(mean)} ± {figures(spread)} over {final['episodes']} episodes"
-            scores.append((f"final evaluation of {final[f'{of}checkpoint']}", said))
+            text = f"{figures(mean)} ± {figures(spread)} over {final['episodes']} episodes"
+            scores.append((f"final evaluation of {final[f'{of}checkpoint']}", text))
     return _rows(scores)
 
 

@@ -261,7 +261,10 @@ UNFIT = (
 
 
 @contextmanager
-def understood(path: Path, writers: Sequence[str] = ()) -> Iterator[None]:
+def explain_load_errors(
+    path: Path,
+    writers: Sequence[str] = (),
+) -> Iterator[None]:
     """Convert an exception of `load_state_dict` to one sentence.
 
     The files are intact, so other code wrote them: packages of another version, or changed code of the same version.

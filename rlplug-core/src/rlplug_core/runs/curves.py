@@ -58,8 +58,10 @@ def episodes(journal: Path) -> dict[str, Array]:
     `info/NAME` are the numbers in an episode's last `info`; NaN if they were missing.
     """
     kept = list(read(journal, kinds=("episodes",))) if journal.exists() else []
-    said = dict.fromkeys(name for record in kept for name in record.data if name.startswith(INFO))
-    found: dict[str, list[float | None]] = {name: [] for name in (*EPISODES, *said)}
+    info_names = dict.fromkeys(
+        name for record in kept for name in record.data if name.startswith(INFO)
+    )
+    found: dict[str, list[float | None]] = {name: [] for name in (*EPISODES, *info_names)}
     for record in kept:
         nothing = [None] * len(record.data["steps"])
         for name, values in found.items():

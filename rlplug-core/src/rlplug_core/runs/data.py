@@ -21,7 +21,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Agent, Env
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.evaluation import Conditions, check_whole, ready, seed_of
+from rlplug_core.runs.evaluation import Conditions, check_whole, prepare_agent, seed_of
 from rlplug_core.runs.files import writing
 from rlplug_core.runs.sources import as_given, identity
 from rlplug_core.seeds import preserve_generators
@@ -77,7 +77,7 @@ def _find_moved(place: str, run: Path) -> str:
     return str(there)
 
 
-def unlike(dataset: Dataset, env: str) -> Iterator[str]:
+def differences_to_run(dataset: Dataset, env: str) -> Iterator[str]:
     """Return sentences about differences between a data set's description and the run."""
     if dataset.env and dataset.env != env and identity(dataset.env) != identity(env):
         yield f"the data set {dataset.place} says that it was recorded in {dataset.env}, and this run is in {env}"
@@ -127,7 +127,7 @@ def record(
     name = as_given(directory.path, directory.config, applied.env)
     env = applied.make_eval_env(num_envs)
     try:
-        agent, clock = ready(plan, directory, env, conditions, used)
+        agent, clock = prepare_agent(plan, directory, env, conditions, used)
         arrays, returns = _play_episodes(
             agent, env, used, clock, steps, explore=conditions.stochastic
         )

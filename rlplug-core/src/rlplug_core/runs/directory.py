@@ -86,7 +86,7 @@ class RunDirectory:
                     f"run directory {path} cannot be written: {reason}; choose another place with --out"
                 ) from error
             if not _is_abandoned(path):
-                raise UsageError(_existing(path)) from error
+                raise UsageError(_exists_error(path)) from error
         directory = cls(path.absolute())
         directory.lock()
         return directory
@@ -313,7 +313,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _existing(path: Path) -> str:
+def _exists_error(path: Path) -> str:
     """Return the error for a directory that exists already, with the remedy."""
     way = "; it holds no run"
     if (path / SWEEP).exists():
@@ -327,8 +327,8 @@ def _is_abandoned(path: Path) -> bool:
     """Return whether a process made this directory and was killed before it wrote the configuration."""
     if path.is_symlink() or not path.is_dir():
         return False
-    begun = any(os.path.lexists(path / name) for name in ("config.json", SWEEP))
-    return not any(path.iterdir()) or (regular(path / LOCK) and not begun)
+    has_run = any(os.path.lexists(path / name) for name in ("config.json", SWEEP))
+    return not any(path.iterdir()) or (regular(path / LOCK) and not has_run)
 
 
 def _release_in_child() -> None:

@@ -19,7 +19,7 @@ from rlplug_core.plugins.transform import freeze
 from rlplug_core.protocols import Agent, AnyLearner, Env
 from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, Saved, digests, read
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.messages import apart
+from rlplug_core.runs.messages import space_differences
 from rlplug_core.seeds import Seeds
 
 #: The checkpoints that a word means; the first one that exists counts.
@@ -84,7 +84,7 @@ def evaluate_checkpoint(
     used = seed_of(plan, seed)
     env = conditions.applied(plan).make_eval_env(episodes)
     try:
-        agent, clock = ready(plan, directory, env, conditions, used)
+        agent, clock = prepare_agent(plan, directory, env, conditions, used)
         return evaluate(agent, env, used, clock, conditions.stochastic)
     finally:
         env.close()
@@ -157,7 +157,7 @@ def check_whole(name: str, number: int, least: int) -> None:
         raise UsageError(f"{name} is {number}; give a whole number of at least {least}")
 
 
-def ready(
+def prepare_agent(
     plan: Plan,
     directory: RunDirectory,
     env: Env,
@@ -201,9 +201,9 @@ def load_learner(
         raise
     except UNFIT as error:  # errors of torch and plugins for other shapes or names
         _check_spaces(plan, saved, env)
-        said = plain((str(error).strip().splitlines() or [type(error).__name__])[-1])
+        message = plain((str(error).strip().splitlines() or [type(error).__name__])[-1])
         raise UsageError(
-            f"the weights of {saved.path.name} do not fit {env.spec.id}: {said}"
+            f"the weights of {saved.path.name} do not fit {env.spec.id}: {message}"
         ) from error
     if (saved.path / "wrappers.json").is_file():
         freeze(env, read(saved.path, "wrappers")[0]["wrappers"])
@@ -217,7 +217,7 @@ def _check_spaces(plan: Plan, saved: Saved, env: Env) -> None:
         UsageError: they differ.
     """
     with closing(plan.make_eval_env(1)) as own:
-        found = apart(env.spec, own.spec)
+        found = space_differences(env.spec, own.spec)
     if found:
         raise UsageError(
             f"the weights of {saved.path.name} do not fit {env.spec.id}: {found}; play them in the run's own "

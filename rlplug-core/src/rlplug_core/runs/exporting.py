@@ -13,10 +13,10 @@ from rlplug_core.plugins.single_wrappers import around_each
 from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.runs.card import card
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.evaluation import Conditions, ready
+from rlplug_core.runs.evaluation import Conditions, prepare_agent
 from rlplug_core.runs.listing import is_untrained, readable_summary
 from rlplug_core.runs.policy import Policy
-from rlplug_core.runs.trust import require_plugins, unusual
+from rlplug_core.runs.trust import require_plugins, unknown_wrappers
 from rlplug_core.types import Spec
 
 
@@ -47,7 +47,7 @@ def export_policy(
                 f"the wrappers of {found.name} have learned state, which an export cannot contain; use the run itself: "
                 f"rlplug_core.load('{directory.path}')"
             )
-        agent, clock = ready(plan, directory, env, Conditions(checkpoint), 0)
+        agent, clock = prepare_agent(plan, directory, env, Conditions(checkpoint), 0)
         about = {
             "run": found.name,
             "algorithm": config["algorithm"],
@@ -100,6 +100,8 @@ def load_export(
         )
     found = read(directory)
     if not trust:
-        require_plugins(directory, unusual(found.about["wrap"], found.about.get("env", "")))
+        require_plugins(
+            directory, unknown_wrappers(found.about["wrap"], found.about.get("env", ""))
+        )
     env = wrap_env(found.env, tuple(map(WrapperSpec.parse, found.about["wrap"])))
     return Policy(found.agent, env, origin=partial(load_export, directory.absolute(), trust=trust))

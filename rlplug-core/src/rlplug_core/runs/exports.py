@@ -14,8 +14,8 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.spec import WrapperSpec
 from rlplug_core.protocols import Agent, Env
-from rlplug_core.runs.messages import apart
-from rlplug_core.runs.trust import require_plugins, unusual
+from rlplug_core.runs.messages import space_differences
+from rlplug_core.runs.trust import require_plugins, unknown_wrappers
 from rlplug_core.types import Spec
 
 
@@ -36,7 +36,7 @@ def export_plan(directory: Path, trust: bool = False) -> Plan:
     if not name:
         raise UsageError(f"{directory} does not name its environment; export the policy again")
     if not trust:
-        require_plugins(directory, unusual(words, name), env=name)
+        require_plugins(directory, unknown_wrappers(words, name), env=name)
     source = source_of(name, found.get("arguments", {}))
     return Plan(
         algorithm=str(about.get("algorithm", "")),
@@ -69,7 +69,7 @@ def export_agent(
     found = read(directory)
     obs = space_from_json(found.about["observation_space"])
     action = space_from_json(found.about["action_space"])
-    if difference := apart(env.spec, Spec(obs, action, env.spec.num_envs, env.spec.id)):
+    if difference := space_differences(env.spec, Spec(obs, action, env.spec.num_envs, env.spec.id)):
         raise UsageError(f"the policy of {directory} does not fit {env.spec.id}: {difference}")
     step = int(found.about.get("step", 0))
     return found.agent, Clock(max(1, step), step)

@@ -17,7 +17,7 @@ from rlplug_core.plugins.presets import provider_preset
 from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.messages import space_text, walk
-from rlplug_core.runs.watching import drawing, headless
+from rlplug_core.runs.watching import headless, renderer_errors
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array
 
@@ -106,7 +106,7 @@ def first_frame(
     def take(opens: bool, render: Callable[[], Array]) -> None:
         frames.append(render())
 
-    with drawing(name):
+    with renderer_errors(name):
         headless()
         env = source_of(name, arguments).make_shown("rgb_array")
         try:

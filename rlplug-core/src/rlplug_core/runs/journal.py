@@ -26,8 +26,8 @@ from rlplug_core.runs.journal_reader import (
     locate,
     read,
     read_backwards,
-    standing,
     tail,
+    valid_records,
 )
 from rlplug_core.runs.schemas import Record
 
@@ -38,8 +38,8 @@ __all__ = [
     "locate",
     "read",
     "read_backwards",
-    "standing",
     "tail",
+    "valid_records",
 ]
 
 

@@ -68,7 +68,7 @@ def read_backwards(
                 yield record
 
 
-def standing(records: Iterable[Record]) -> list[Record]:
+def valid_records(records: Iterable[Record]) -> list[Record]:
     """Return the records of a journal that no later start superseded."""
     kept: list[Record] = []
     for record in records:
@@ -91,7 +91,7 @@ def tail(
     lines = _records_with_positions(path, position)
     return (
         (one, place)
-        for one, place in (lines if last is None else _in_order(lines, last))
+        for one, place in (lines if last is None else _records_in_order(lines, last))
         if one is not None
     )
 
@@ -121,7 +121,7 @@ def last_number(path: Path) -> int:
     if agreeing is None:
         return max((record.seq for record, _ in tail(path, 0, 0)), default=0)
     records = ((parse_record(line + b"\n"), 0) for line in lines)
-    return max(record.seq for record, _ in _in_order(records, agreeing - 1))
+    return max(record.seq for record, _ in _records_in_order(records, agreeing - 1))
 
 
 def _block_of(file: IO[bytes], number: int) -> int | None:
@@ -182,7 +182,7 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
     return iter(partial(file.readline, LINE), b"")
 
 
-def _in_order(
+def _records_in_order(
     lines: Iterable[tuple[Record | None, int]],
     last: int,
 ) -> Iterator[tuple[Record, int]]:

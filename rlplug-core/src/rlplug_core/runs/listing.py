@@ -72,12 +72,12 @@ def find(run: Path | str, out: Path = OUT) -> Path:
         return below[0]  # a run of a sweep, by its own name
     for path in (Path(run), out / run):
         if os.path.isdir(path) and (found := directories(path)):
-            raise UsageError(f"{path} is not a run but holds {_several(path, found)}")
+            raise UsageError(f"{path} is not a run but holds {_describe_runs(path, found)}")
     near = did_you_mean(Path(run).name, [path.name for path in directories(out)])
     raise UsageError(f"no run at {run}{near} ('rlplug runs' lists the runs in {out}/)")
 
 
-def _several(path: Path, found: Sequence[Path]) -> str:
+def _describe_runs(path: Path, found: Sequence[Path]) -> str:
     """Return how many runs are below a path, which, and what to type instead of it."""
     names = [str(one.relative_to(path)) for one in found]
     some = ", ".join(names[:SHOWN])
@@ -112,9 +112,9 @@ def summary(path: Path) -> Summary:
     except BadFile as error:
         return Summary(_name(path), str(path), "unreadable", problem=str(error))
     except UNREADABLE as error:
-        said = f"{type(error).__name__}: {plain(str(error))}; 'rlplug runs rm' deletes the run"
+        message = f"{type(error).__name__}: {plain(str(error))}; 'rlplug runs rm' deletes the run"
         return Summary(
-            _name(path), str(path), "unreadable", problem=f"{path} cannot be read: {said}"
+            _name(path), str(path), "unreadable", problem=f"{path} cannot be read: {message}"
         )
 
 
@@ -184,7 +184,7 @@ def _summary(path: Path) -> Summary:
         group=str(config["group"]),
         created=float(config["created"]),
         seconds=seconds,
-        extensions=_risen(first, extensions(first, starts)),
+        extensions=_larger_extensions(first, extensions(first, starts)),
     )
 
 
@@ -247,7 +247,7 @@ def extensions(
     return found
 
 
-def _risen(
+def _larger_extensions(
     first: int,
     further: Iterable[tuple[int, bool]],
 ) -> tuple[tuple[int, bool], ...]:

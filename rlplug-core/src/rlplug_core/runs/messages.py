@@ -61,7 +61,7 @@ def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
     yield from _processes(plan)
     yield from _without_effect(plan, given)
     if "env_workers" in given:
-        yield from _idle(plan)
+        yield from _warn_of_idle_workers(plan)
 
 
 def _batches(plan: Plan) -> Iterator[str]:
@@ -115,12 +115,12 @@ def _without_effect(plan: Plan, given: set[str]) -> Iterator[str]:
         if name in given and plan.runner not in runners:
             able = [runner for runner in runners if runner in plan.learner.runners]
             names = " or ".join(map(repr, runners))
-            theirs = f"it is for the runner {names}, under which {plan.algorithm} does not run"
-            way = f"use --runner {' or '.join(able)}" if able else theirs
+            reason = f"it is for the runner {names}, under which {plan.algorithm} does not run"
+            way = f"use --runner {' or '.join(able)}" if able else reason
             yield f"{name} has no effect under the runner '{plan.runner}'; {way}"
 
 
-def _idle(plan: Plan) -> Iterator[str]:
+def _warn_of_idle_workers(plan: Plan) -> Iterator[str]:
     """Warn about environment workers without environments."""
     o = plan.options
     if o.offline and o.env_workers > 1:
@@ -322,17 +322,17 @@ def space_text(space: Space) -> str:
     return size + bounds
 
 
-def apart(here: Spec, there: Spec) -> str:
+def space_differences(here: Spec, there: Spec) -> str:
     """Return in words how the spaces of two environments differ; empty if they do not."""
     return ", ".join(
         [
-            *_apart(here.obs, there.obs, "observations"),
-            *_apart(here.action, there.action, "actions"),
+            *_differences(here.obs, there.obs, "observations"),
+            *_differences(here.action, there.action, "actions"),
         ]
     )
 
 
-def _apart(here: Space, there: Space, what: str) -> Iterator[str]:
+def _differences(here: Space, there: Space, what: str) -> Iterator[str]:
     """Return the differences of one space, of Dicts only the parts that differ."""
     if not (isinstance(here, spaces.Dict) and isinstance(there, spaces.Dict)):
         if here != there:
@@ -346,7 +346,7 @@ def _apart(here: Space, there: Space, what: str) -> Iterator[str]:
         yield f"its {what} have {quote_all(more)} too"
     for name in here:
         if name in there.spaces:
-            yield from _apart(here[name], there[name], f"{what}/{name}")
+            yield from _differences(here[name], there[name], f"{what}/{name}")
 
 
 def _preset(plan: Plan, spec: Spec) -> str:
@@ -362,7 +362,7 @@ def _normalization(plan: Plan) -> str:
     return f"{' and '.join(yes)} normalized" if yes else "nothing normalized"
 
 
-def moved(run: Path) -> RlplugError:
+def missing_run_error(run: Path) -> RlplugError:
     """Return the error of a run without its directory."""
     return RlplugError(
         f"the run directory {run} was deleted or moved, so the run has stopped; if it was moved, 'rlplug resume' "

@@ -42,9 +42,9 @@ def network_text(learner: AnyLearner) -> str:
     if not isinstance(learner, nn.Module):
         return ""
     networks = []
-    seen: set[int] = set()
+    visited: set[int] = set()
     for name, module in _parts(learner):
-        layers = list(_layers(module, seen))
+        layers = list(_layers(module, visited))
         count = sum(size for _, size in layers)
         if count:
             words = [*_keys(module), *(text for text, _ in layers)]

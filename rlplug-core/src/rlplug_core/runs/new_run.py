@@ -20,12 +20,12 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.request import RunRequest
 from rlplug_core.protocols import AnyLearner, Env
-from rlplug_core.runs.data import unlike
+from rlplug_core.runs.data import differences_to_run
 from rlplug_core.runs.directory import RunDirectory, group_of
-from rlplug_core.runs.messages import apart
+from rlplug_core.runs.messages import space_differences
 from rlplug_core.runs.reproducibility import environment
 from rlplug_core.runs.run import Run
-from rlplug_core.runs.sources import identities, keep
+from rlplug_core.runs.sources import copy_sources, identities
 from rlplug_core.runs.trust import add_seal
 from rlplug_core.runs.warm_start import WarmStart
 from rlplug_core.sharing.words import is_source
@@ -61,7 +61,7 @@ def check_plan(plan: Plan) -> tuple[AnyLearner, str]:
         return learner, memory
     other = plan.make_eval_env(1)
     other.close()
-    if found := apart(other.spec, env.spec):
+    if found := space_differences(other.spec, env.spec):
         raise UsageError(
             f"evaluations in {other.spec.id} do not fit training in {env.spec.id}: {found}; name one with the same "
             "spaces"
@@ -85,7 +85,7 @@ def _fitting_learner(plan: Plan, env: Env) -> AnyLearner:
         if plan.options.offline or not gets_dataset(plan.learner):
             fillable(plan, learner.buffer())
         fit_dataset(plan.dataset, env)
-        for sentence in unlike(plan.dataset, plan.env):
+        for sentence in differences_to_run(plan.dataset, plan.env):
             warn(sentence)
     return learner
 
@@ -137,7 +137,7 @@ def describe_run(run: Run, plan: Plan, origins: Mapping[str, str]) -> None:
     compared = {**plan.flat, "dataset": plan.dataset.sha256} if plan.dataset else plan.flat
     run.directory.write_config(
         add_seal(
-            keep(
+            copy_sources(
                 run.path,
                 {
                     "name": run.name,

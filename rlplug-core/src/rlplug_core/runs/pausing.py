@@ -40,7 +40,7 @@ class Pause:
                 "more, or leave it out"
             )
 
-    def around(
+    def stop_at_pause(
         self,
         poll: Callable[[], None],
         clock: Clock,

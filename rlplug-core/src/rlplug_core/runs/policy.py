@@ -15,8 +15,8 @@ from rlplug_core.batches import rows_of
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError, quote_all
 from rlplug_core.loop.plan import Plan
-from rlplug_core.nets.actions import one_of
-from rlplug_core.nets.one_hot import Counted, first_altered, stray
+from rlplug_core.nets.actions import row_of
+from rlplug_core.nets.one_hot import Counted, first_altered, outlier
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.spec import close_on_error
 from rlplug_core.plugins.transform import is_wrapper
@@ -126,7 +126,7 @@ class Policy:
         self._state = act.recurrent_state
         self._first = np.zeros(len(self._first), dtype=bool)
         action = complete(self._env).translate(act.action)
-        return one_of(action, 0) if single else action
+        return row_of(action, 0) if single else action
 
     def predict(
         self,
@@ -197,15 +197,17 @@ def _canonical(space: Space, obs: object, place: str = "") -> Obs:
     if isinstance(obs, tuple):
         obs = {str(number): part for number, part in enumerate(obs)}
     if not isinstance(obs, Mapping):
-        raise _lacking(space, f"is not a dictionary{f' in {place!r}' if place else ''}, which")
+        raise _missing_entries(
+            space, f"is not a dictionary{f' in {place!r}' if place else ''}, which"
+        )
     if missing := [f"{place}{name}" for name in space.spaces if name not in obs]:
-        raise _lacking(space, f"lacks {quote_all(missing)}, which")
+        raise _missing_entries(space, f"lacks {quote_all(missing)}, which")
     return {
         name: _canonical(part, obs[name], f"{place}{name}/") for name, part in space.spaces.items()
     }
 
 
-def _lacking(space: spaces.Dict, what: str) -> UsageError:
+def _missing_entries(space: spaces.Dict, what: str) -> UsageError:
     entries = ", ".join(
         f"'{name}': info['{name}']" if name == MASK else f"'{name}': …" for name in space.spaces
     )
@@ -236,7 +238,7 @@ def _batch(space: Space, obs: Obs, single: bool, name: str = "") -> Obs:
         raise UsageError(
             f"the {where} holds a NaN; look at the environment or the sensor that gave it"
         )
-    if found := stray(space, rows) if isinstance(space, Counted) else first_altered(space, rows):
+    if found := outlier(space, rows) if isinstance(space, Counted) else first_altered(space, rows):
         raise UsageError(
             f"the {where} {found[1]}; look at the environment or the sensor that gave it"
         )

@@ -17,7 +17,7 @@ from rlplug_core.export.bundle import read
 from rlplug_core.runs.card import command_of
 from rlplug_core.runs.listing import readable_summary, records
 from rlplug_core.runs.run import Run
-from rlplug_core.runs.trust import require_plugins, unusual
+from rlplug_core.runs.trust import require_plugins, unknown_wrappers
 from rlplug_core.sharing.agent_files import LIMITS, MANIFEST, check_folder, manifest_of
 from rlplug_core.sharing.film_file import FILM, FILM_BYTES, SHOWN
 from rlplug_core.sharing.places import place_of
@@ -106,7 +106,7 @@ def _refuse_code(run: Run, about: dict[str, Any]) -> None:
     words = [*about.get("wrap", ()), *about.get("wrap_each", ()), *evaluation.get("wrap", ())]
     for env in (str(about.get("env", "")), str(evaluation.get("env", ""))):
         try:
-            require_plugins(run.path, unusual(words, env), env)
+            require_plugins(run.path, unknown_wrappers(words, env), env)
         except UsageError as error:
             raise UsageError(
                 f"{plain(str(error)).partition('; ')[0]}; a shared agent has no code, so put it into a package first "

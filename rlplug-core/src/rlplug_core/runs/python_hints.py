@@ -54,7 +54,7 @@ def in_python(sentence: str, own: Collection[str] = ()) -> str:
     names = [name.replace("-", "_") for name in found if name not in UNSAID]
     arguments = ARGUMENTS.union(own)
     options = ", ".join(f"'{name}': ..." for name in names if name not in arguments)
-    said = [f"{name}=..." for name in names if name in arguments] + [
+    arguments_text = [f"{name}=..." for name in names if name in arguments] + [
         f"options={{{options}}}"
     ] * bool(options)
-    return f"In Python: {', '.join(said)}" if said else ""
+    return f"In Python: {', '.join(arguments_text)}" if arguments_text else ""

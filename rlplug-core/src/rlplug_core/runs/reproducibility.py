@@ -101,9 +101,11 @@ def absent_writers(versions: Mapping[str, str]) -> tuple[str, ...]:
         Each as pip installs it, such as `rlplug-mine==0.1.0`.
     """
     usual = ("python", "torch", "numpy", "gymnasium")
-    here = {name: _version_here(name) for name in versions if name not in usual}
+    installed = {name: _version_here(name) for name in versions if name not in usual}
     return tuple(
-        f"{plain(name)}=={plain(versions[name])}" for name in here if here[name] != versions[name]
+        f"{plain(name)}=={plain(versions[name])}"
+        for name in installed
+        if installed[name] != versions[name]
     )
 
 

@@ -27,13 +27,13 @@ from rlplug_core.plugins import Hooks
 from rlplug_core.plugins.hook_specs import RunView
 from rlplug_core.plugins.spec import build_controller
 from rlplug_core.protocols import AnyLearner, SupportsFinish
-from rlplug_core.runs.checkpoint import Checkpoints, Point, understood
+from rlplug_core.runs.checkpoint import Checkpoints, Point, explain_load_errors
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import final_evaluation
 from rlplug_core.runs.evaluator import Evaluator
 from rlplug_core.runs.files import put_aside, shell_word
 from rlplug_core.runs.journal import Journal, read
-from rlplug_core.runs.messages import add_resume_command, advice, moved, with_resume
+from rlplug_core.runs.messages import add_resume_command, advice, missing_run_error, with_resume
 from rlplug_core.runs.pausing import Pause, StopSignal, failure_text, restarts_envs, wrapper_state
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
@@ -75,11 +75,11 @@ class Session:
         self.status = "failed"
         self.ended = ""
         self.state_missing = False
-        self.place = os.getcwd()
+        self.working_directory = os.getcwd()
 
     def train(
         self,
-        begin: Point | None = None,
+        point: Point | None = None,
         limit: int | None = None,
         rescale: bool = False,
         buffer: Mapping[str, object] | None = None,
@@ -87,7 +87,7 @@ class Session:
         """Train to the end.
 
         Args:
-            begin: a checkpoint to continue from; default: start a new run. If a controller had stopped that run early,
+            point: a checkpoint to continue from; default: start a new run. If a controller had stopped that run early,
                 it stays stopped, unless there is a `limit`.
             limit: the env step to train to; default: the run's total.
             rescale: stretch schedules to `limit`.
@@ -95,17 +95,17 @@ class Session:
 
         Raises:
             Interrupted: a signal stopped it, after a checkpoint, or came when the run had finished.
-            RlplugError: it failed. UsageError: `until` is at or before `begin`.
+            RlplugError: it failed. UsageError: `until` is at or before `point`.
         """
-        self.pause.check(begin, self.run.path.name)
-        with self._open_journal(begin.after if begin else 0):
-            with self._start_run(begin, limit, rescale, buffer):
+        self.pause.check(point, self.run.path.name)
+        with self._open_journal(point.after if point else 0):
+            with self._start_run(point, limit, rescale, buffer):
                 self._run()
-            saved = self.status == "finished" or not restarts_envs(self.runner)
+            has_checkpoint = self.status == "finished" or not restarts_envs(self.runner)
             if self.status == "finished" and self.plan.options.final_eval_episodes != 0:
                 self.watch(self.events.progress("final_eval"))
                 self._final_evaluation(self.clock.steps)
-        self.stop.check(self.run.path, self.status, saved)
+        self.stop.check(self.run.path, self.status, has_checkpoint)
 
     def conclude(self, steps: int, ended: str) -> None:
         """Run the final evaluation of a run that was killed after its final checkpoint.
@@ -155,24 +155,24 @@ class Session:
                 threads = self.plan.options.threads
                 with torch_settings(threads), handle_signals(self.stop.receive), no_exit():
                     yield
-                self._end()
+                self._record_end()
             except Stopped as error:
                 raise self._record_stop(error) from error
             # Whatever ends a run, the journal records it; the exception is raised again below.
             except BaseException as error:
-                self._leave_if_forked()
+                self._exit_if_forked()
                 self.status = "failed"
-                self._fail(error)
+                self._record_failure(error)
                 if isinstance(error, NotWritten):
                     raise with_resume(error, self.run.path) from error
                 raise
 
     def _record_stop(self, error: Stopped) -> Stopped:
         """Record that a second signal stopped the run, and return the error with the way to continue."""
-        self._leave_if_forked()
+        self._exit_if_forked()
         self.status = "interrupted"
         with suppress(NotWritten):
-            self._end()
+            self._record_end()
         return add_resume_command(error, self.run.path)
 
     def _start(self, steps: int, goal: Mapping[str, object]) -> None:
@@ -184,32 +184,32 @@ class Session:
     @contextmanager
     def _start_run(
         self,
-        begin: Point | None,
+        point: Point | None,
         limit: int | None,
         rescale: bool,
         buffer: Mapping[str, object] | None,
     ) -> Iterator[None]:
         """Build the runner and its events, and load the checkpoint if any; close the runner at the end."""
         goal = {"limit": limit, "rescale": rescale} if limit else {}
-        self._start(begin.step if begin else 0, goal)
+        self._start(point.step if point else 0, goal)
         seed_globals(self.plan.seeds().child("globals"))
         self.runner: Trainable = build(self.plan, self.clock)
         try:
-            self._aim(limit, rescale)
+            self._set_limit(limit, rescale)
             controllers = map(build_controller, self.plan.controllings)
             self.events = Events(self.runner, self.plan.options, self, controllers)
-            if begin is None and self.events.crew.settings:
-                self.record("settings", 0, self.events.crew.settings)
+            if point is None and self.events.group.settings:
+                self.record("settings", 0, self.events.group.settings)
             if buffer is not None:
                 # The plan was checked before the run directory was made.
                 assert isinstance(self.runner, Sync)
                 load_buffer(self.runner.actor.buffer, buffer, self.plan.options.init)
-            if begin:
-                with understood(
-                    self.directory.checkpoints_path / f"…-{begin.step:012d}", begin.writers
+            if point:
+                with explain_load_errors(
+                    self.directory.checkpoints_path / f"…-{point.step:012d}", point.writers
                 ):
-                    self._load(begin.components, limit, rescale)
-            with keep_directory(self.place):  # an environment may have changed it
+                    self._load(point.components, limit, rescale)
+            with keep_directory(self.working_directory):  # an environment may have changed it
                 self.hooks.run_start(self.run)
             yield
         finally:
@@ -225,13 +225,13 @@ class Session:
         if settings:  # before the environments are reset
             self.runner.configure(settings)
         self.runner.load_state_dict(dict(state))
-        self._aim(limit, rescale)  # the saved clock may have another limit
+        self._set_limit(limit, rescale)  # the saved clock may have another limit
         self.events.load_state_dict(state["events"])
         if limit is not None:
             self.events.ended = ""
         self.clock.stop = bool(self.events.ended)
 
-    def _aim(self, limit: int | None, rescale: bool) -> None:
+    def _set_limit(self, limit: int | None, rescale: bool) -> None:
         """Set the limit of the clock, if there is one, and the end of schedules if they are rescaled."""
         self.clock.limit = limit or self.clock.limit
         if rescale:
@@ -240,7 +240,7 @@ class Session:
     def _run(self) -> None:
         try:
             try:
-                self.runner.run(self.pause.around(self.events.poll, self.clock))
+                self.runner.run(self.pause.stop_at_pause(self.events.poll, self.clock))
                 self._finish()
             # A NaN on a device, found only now, may be the cause of any exception.
             except Exception:
@@ -266,7 +266,7 @@ class Session:
         learner = self.runner.snapshot()
         if isinstance(learner, SupportsFinish):
             learner.finish(self.clock)
-        gradients = learner.how_gradients_came() if isinstance(learner, Algorithm) else ""
+        gradients = learner.describe_gradients() if isinstance(learner, Algorithm) else ""
         if gradients:
             self.record("tag", self.clock.steps, {"rlplug.gradients": gradients})
         self.events.finish()
@@ -293,7 +293,7 @@ class Session:
             return
         self.record("final_eval", steps, scores)
 
-    def _fail(self, error: BaseException) -> None:
+    def _record_failure(self, error: BaseException) -> None:
         """Record `error`, which the caller raises next; a full disk must not raise another error."""
         if isinstance(error, OSError):
             error.add_note(f"continue with 'rlplug resume {shell_word(self.run.path)}'")
@@ -304,10 +304,10 @@ class Session:
             self.journal.write(
                 "error", step, {"type": type(error).__name__, "message": message_of(error)}
             )
-            self._end()
+            self._record_end()
         self.hooks.run_error(self.run, error)
 
-    def _end(self) -> None:
+    def _record_end(self) -> None:
         self.stop.cancel_notice()
         data = {"status": self.status}
         if self.ended:
@@ -315,7 +315,7 @@ class Session:
         self.journal.write("end", self.clock.steps, data)
         self.journal.sync()
 
-    def _leave_if_forked(self) -> None:
+    def _exit_if_forked(self) -> None:
         """Exit if this is a child process that an environment forked: only the run's own process may write."""
         if not self.directory.held:
             os._exit(1)
@@ -326,9 +326,9 @@ class Session:
         Raises:
             RlplugError: it was deleted or moved.
         """
-        self._leave_if_forked()
+        self._exit_if_forked()
         if self.journal.lost:
-            raise moved(self.run.path)
+            raise missing_run_error(self.run.path)
 
     # `Events` calls these methods.
 
@@ -379,7 +379,7 @@ class Session:
         self.record("checkpoint", step, {"name": saved.path.name, "reason": reason})
         self.hooks.run_checkpoint(self.run, saved.path, reason)
         if kind == "step" and isinstance(self.runner, Sync):
-            self.runner.saved(self.events.crew.settings)
+            self.runner.replace_envs(self.events.group.settings)
 
     def _missing_state(self, components: Mapping[str, State]) -> str:
         """Return why an environment's state is missing from a checkpoint; warn the first time."""

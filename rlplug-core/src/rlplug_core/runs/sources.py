@@ -20,7 +20,7 @@ FOLDER = "sources"
 LISTS = ("wrap", "eval_wrap", "controller", "log")
 
 
-def keep(
+def copy_sources(
     run: Path,
     config: Mapping[str, object],
     targets: Iterable[str] = (),

@@ -61,7 +61,7 @@ def require(run: Path, config: RunConfig) -> None:
     Raises:
         Untrusted: the run has code that this account did not write or that has changed; the message names it.
     """
-    if found := doubts(run, config):
+    if found := code_without_seal(run, config):
         raise Untrusted(
             f"{plain(run.name)} would execute {' and '.join(found)}; read it, then add --trust (trust=True in Python)"
         )
@@ -104,7 +104,7 @@ def require_known_start(run: Path, config: RunConfig) -> None:
         )
 
 
-def unusual(wrappers: Iterable[str], env: str) -> list[str]:
+def unknown_wrappers(wrappers: Iterable[str], env: str) -> list[str]:
     """Return the wrappers that no installed provider sets for this environment.
 
     `rlplug run` uses the wrappers of providers without a question, so a record that repeats one adds no code. A module
@@ -123,7 +123,7 @@ def names_code(name: str) -> bool:
     return is_target(name) or any(map(is_local, name.split("/")[1:]))
 
 
-def doubts(run: Path, config: RunConfig) -> list[str]:
+def code_without_seal(run: Path, config: RunConfig) -> list[str]:
     """Return the code that a run would execute without this account's seal, each part with the reason."""
     written_here = genuine(config)
     found = _find_changed_sources(run, config, written_here)

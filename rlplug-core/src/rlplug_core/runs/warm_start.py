@@ -139,16 +139,18 @@ class WarmStart:
         Raises:
             UsageError: it was made with other options; the message names them.
         """
-        here = {"num_envs": num_envs, **own.get("made", {})}
-        there = {**_rows(buffer), **buffer.get("made", {})}
-        names = [*here, *there] if "made" in buffer else there  # older checkpoints do not have it
+        own_settings = {"num_envs": num_envs, **own.get("made", {})}
+        saved_settings = {**_rows(buffer), **buffer.get("made", {})}
+        names = (
+            [*own_settings, *saved_settings] if "made" in buffer else saved_settings
+        )  # older checkpoints do not have it
         differ = [
             name
             for name in dict.fromkeys(names)
-            if there.get(name, "none") != here.get(name, "none")
+            if saved_settings.get(name, "none") != own_settings.get(name, "none")
         ]
         found = [
-            f"{name} is {there.get(name, 'none')} there and {here.get(name, 'none')} here"
+            f"{name} is {saved_settings.get(name, 'none')} there and {own_settings.get(name, 'none')} here"
             for name in differ
         ]
         if found:

@@ -19,7 +19,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Env
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.evaluation import Conditions, check_whole, ready, seed_of
+from rlplug_core.runs.evaluation import Conditions, check_whole, prepare_agent, seed_of
 
 #: The directory of a run for films.
 VIDEOS = "videos"
@@ -87,8 +87,8 @@ def show_episodes(
     used = seed_of(plan, seed)
     env = make_shown_env(conditions.applied(plan), "human" if showing.in_window else "rgb_array")
     try:
-        agent, clock = ready(plan, directory, env, conditions, used)
-        with showing.films(complete(env).fps, directory.path) as films, drawing(plan.env):
+        agent, clock = prepare_agent(plan, directory, env, conditions, used)
+        with showing.films(complete(env).fps, directory.path) as films, renderer_errors(plan.env):
             reel = (
                 None if showing.in_window else Reel(films, showing.every, showing.sheet is not None)
             )
@@ -131,14 +131,14 @@ def has_display() -> bool:
 
 
 @contextmanager
-def drawing(id: str) -> Iterator[None]:
+def renderer_errors(id: str) -> Iterator[None]:
     """Turn a foreign renderer's exception into one sentence: a missing package or graphics library."""
     try:
         yield
     except RlplugError:
         raise
     except Exception as error:  # a renderer and its graphics library may raise anything
-        said = plain(str(error), 300)
+        message = plain(str(error), 300)
         if isinstance(error, ImportError) or type(error).__name__ == "DependencyNotInstalled":
-            raise MissingPackage(f"{id} needs a package to be drawn: {said}") from error
-        raise PluginError(f"{id} cannot be drawn: {type(error).__name__}: {said}") from error
+            raise MissingPackage(f"{id} needs a package to be drawn: {message}") from error
+        raise PluginError(f"{id} cannot be drawn: {type(error).__name__}: {message}") from error

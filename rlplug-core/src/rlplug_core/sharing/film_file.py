@@ -49,9 +49,9 @@ def _chunks(
         size = int.from_bytes(data[start + 4 : start + 8], "little")
         body = data[start + 8 : start + 8 + size]
         if name not in known or len(body) != size or start + 8 > len(data):
-            said = plain(repr(name)[2:-1])
+            chunk_name = plain(repr(name)[2:-1])
             raise RlplugError(
-                f"{FILM} has the part '{said}', which is damaged or not a picture; do not use this agent"
+                f"{FILM} has the part '{chunk_name}', which is damaged or not a picture; do not use this agent"
             )
         found.append((name, body))
         start += 8 + size + size % 2

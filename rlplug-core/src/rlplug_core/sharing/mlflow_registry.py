@@ -37,7 +37,7 @@ class RegisteredModel:
     def name(self) -> str:
         return f"mlflow:{self.model}{'/' * bool(self.version)}{self.version}"
 
-    def read(self, file: str, most: int) -> bytes:
+    def read(self, file: str, max_bytes: int) -> bytes:
         mlflow = _library()
         uri = tracking_uri()
         try:
@@ -46,13 +46,13 @@ class RegisteredModel:
             sizes = {Path(one.path).name: int(one.file_size or 0) for one in found}
             if file not in sizes:
                 raise RlplugError(f"{self.name} is not a shared agent: it has no {file}")
-            if sizes[file] > most:
-                raise RlplugError(f"{file} of {self.name} has more than {most:,} bytes")
+            if sizes[file] > max_bytes:
+                raise RlplugError(f"{file} of {self.name} has more than {max_bytes:,} bytes")
             with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
                 mlflow.artifacts.download_artifacts(
                     artifact_uri=f"{root}/{file}", dst_path=folder, tracking_uri=uri
                 )
-                return content(Path(folder, file), limit=most)
+                return content(Path(folder, file), limit=max_bytes)
         except (mlflow.MlflowException, OSError) as error:
             raise UsageError(f"{self.name} cannot be read ({plain(str(error))})") from error
 

@@ -28,8 +28,8 @@ class Place(Protocol):
     def name(self) -> str:
         """Its name in messages."""
 
-    def read(self, file: str, most: int) -> bytes:
-        """Return a file of at most `most` bytes; raises RlplugError if it cannot be read."""
+    def read(self, file: str, max_bytes: int) -> bytes:
+        """Return a file of at most `max_bytes` bytes; raises RlplugError if it cannot be read."""
 
     def write(self, files: Mapping[str, bytes]) -> str:
         """Write all files of an agent and return the word that pulls it; raises RlplugError if it cannot."""
@@ -45,9 +45,9 @@ class Folder:
     def name(self) -> str:
         return plain(str(self.path))
 
-    def read(self, file: str, most: int) -> bytes:
+    def read(self, file: str, max_bytes: int) -> bytes:
         try:
-            return content(self.path / file, limit=most)
+            return content(self.path / file, limit=max_bytes)
         except OSError as error:
             raise UsageError(
                 f"{self.name} is not a shared agent: {file} cannot be read ({error.strerror}); "
@@ -72,8 +72,8 @@ class Address:
     def name(self) -> str:
         return plain(self.url)
 
-    def read(self, file: str, most: int) -> bytes:
-        return download(f"{self.url.rstrip('/')}/{file}", most, "shared agent")
+    def read(self, file: str, max_bytes: int) -> bytes:
+        return download(f"{self.url.rstrip('/')}/{file}", max_bytes, "shared agent")
 
     def write(self, files: Mapping[str, bytes]) -> str:
         # The manifest is the last file, so an agent that can be pulled is whole.
@@ -94,10 +94,10 @@ class HubRepository:
     def name(self) -> str:
         return f"hub:{self.owner}/{self.repository}"
 
-    def read(self, file: str, most: int) -> bytes:
+    def read(self, file: str, max_bytes: int) -> bytes:
         server = os.environ.get("HF_ENDPOINT") or HUB
         place = f"{server}/{self.owner}/{self.repository}/resolve/{quote(self.revision, safe='')}"
-        return Address(place).read(file, most)
+        return Address(place).read(file, max_bytes)
 
     def write(self, files: Mapping[str, bytes]) -> str:
         try:

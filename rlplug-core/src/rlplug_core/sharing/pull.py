@@ -83,6 +83,8 @@ def _copy(place: Place, folder: Path, pin: str) -> Manifest:
     except BadFile as error:
         raise RlplugError(f"{place.name}: {error.path.name}: {error.reason}") from error
     except RlplugError as error:
-        said = str(error).replace(str(folder), place.name)
-        raise RlplugError(said if place.name in said else f"{place.name}: {said}") from error
+        message = str(error).replace(str(folder), place.name)
+        raise RlplugError(
+            message if place.name in message else f"{place.name}: {message}"
+        ) from error
     return found

@@ -108,7 +108,7 @@ class Vector:
         if len(self._handed) > 2:
             stale = self._handed.pop(0)
             if self.scribbles:
-                tree_map(scribble, stale)
+                tree_map(overwrite, stale)
         return replace(now, **arrays)
 
     def state_dict(self) -> State:
@@ -123,7 +123,7 @@ class Vector:
         pass
 
 
-def scribble(array: Array) -> None:
+def overwrite(array: Array) -> None:
     """Overwrite an array with values that cannot be mistaken for data."""
     if array.dtype.kind == "f":
         array[...] = np.nan
@@ -149,10 +149,10 @@ class Chain(Vector):
     def observe(self) -> Obs:
         """Return one-hot places; zeros outside."""
         place = self.state["place"]
-        seen = np.zeros((self.num_envs, self.places), np.float32)
+        obs = np.zeros((self.num_envs, self.places), np.float32)
         inside = np.flatnonzero((place >= 0) & (place < self.places))
-        seen[inside, place[inside]] = 1
-        return seen
+        obs[inside, place[inside]] = 1
+        return obs
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         place = self.state["place"]

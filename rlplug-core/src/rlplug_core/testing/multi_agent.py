@@ -38,8 +38,10 @@ class Dilemma:
 
     def step(self, action: Array) -> Timestep:
         pairs = action.reshape(-1, 2)
-        ours, theirs = pairs.T
-        reward = np.stack([DILEMMA[ours, theirs], DILEMMA[theirs, ours]], 1).reshape(-1)
+        own_choice, other_choice = pairs.T
+        reward = np.stack(
+            [DILEMMA[own_choice, other_choice], DILEMMA[other_choice, own_choice]], 1
+        ).reshape(-1)
         self.totals = self.totals + reward
         self.at = self.at + 1
         after = np.eye(2, dtype=np.float32)[pairs[:, ::-1].reshape(-1)]

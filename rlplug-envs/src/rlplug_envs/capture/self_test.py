@@ -88,8 +88,8 @@ def find_difference(
                 name = name_without_place(env.spec.id)
                 return f"{name} differs {number + 1} steps after its state was restored: part of it is hidden"
     except RlplugError as error:  # the same steps did not raise before
-        said = describe(error.__cause__ or error)
-        return f"{name_without_place(env.spec.id)} raised after its state was restored: {said}"
+        message = describe(error.__cause__ or error)
+        return f"{name_without_place(env.spec.id)} raised after its state was restored: {message}"
     return ""
 
 

@@ -26,7 +26,7 @@ from rlplug_envs.needs_wrapper import build_or_defer
 from rlplug_envs.raw_return import Wrap, wrap_single
 from rlplug_envs.tensors.adapter import TensorAdapter, is_tensor_env
 from rlplug_envs.vector import SerialEnvs
-from rlplug_envs.watch import say_learning
+from rlplug_envs.watch import warn_of_learning
 
 #: Number of environments above which the environment's own vector is 1.5 times as fast as `SerialEnvs`
 #: (`bench/notes/measured-once.md`). Below it `SerialEnvs` is better: every row of every step is a transition, and each
@@ -78,7 +78,7 @@ class Gymnasium:
         """Return `num_envs` environments of a class that is not in a registry."""
         made = build_or_defer(make, lambda make: SerialEnvs(make, num_envs, id))
         if isinstance(made, SerialEnvs):
-            say_learning(made.envs[0], id)
+            warn_of_learning(made.envs[0], id)
         return made
 
     def adopt_vector(self, make: MakeVector, id: str) -> Env:
@@ -109,7 +109,7 @@ class Gymnasium:
             return TensorAdapter(lambda: given, id, HELD)
         if isinstance(env, gymnasium.vector.VectorEnv):
             return HeldVector(lambda: env, id, HELD)
-        say_learning(env, id)
+        warn_of_learning(env, id)
         return build_or_defer(lambda: env, lambda make: Held(make, 1, id, 0, HELD))
 
     def make_shown(self, id: str, render_mode: str) -> Env:
@@ -233,7 +233,7 @@ def _plain(spec: EnvSpec, render_mode: str | None) -> GymEnv:
     with (
         mujoco.quiet_mujoco()
         if str(spec.entry_point).startswith(mujoco.MODULE)
-        else mujoco.fitting(spec)
+        else mujoco.make_unversioned(spec)
     ):
         if not _limit(spec):
             return gymnasium.make(spec, disable_env_checker=True, **drawn)

@@ -16,7 +16,7 @@ from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError, d
 from rlplug_core.processor import cores
 from rlplug_core.protocols import Env
 from rlplug_envs.adapter import Adapter
-from rlplug_envs.families.envpool_arrays import Stepped, own, stepper
+from rlplug_envs.families.envpool_arrays import Stepped, remove_copies, stepper
 from rlplug_envs.families.listed import Listed
 from rlplug_envs.rows import row_seed
 
@@ -129,7 +129,7 @@ class Pool(VectorEnv[Any, Any, Any]):
                 f"{self.id}: several players share an environment, which rlplug does not take from EnvPool"
             )
         self._step = stepper(self._pool)
-        return obs, own(info)
+        return obs, remove_copies(info)
 
     def step(self, actions: Any) -> Stepped:
         assert self._step is not None
@@ -158,9 +158,13 @@ def _package(id: str, given: Mapping[str, object]) -> Iterator[ModuleType]:
     except ImportError as error:  # of a library of the system
         raise MissingPackage(f"'{id}' cannot be made here: {plain(str(error))}") from error
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        said = ", ".join(f"{name} {value}" for name, value in given.items()) or "its defaults"
+        arguments_text = (
+            ", ".join(f"{name} {value}" for name, value in given.items()) or "its defaults"
+        )
         why = plain(str(error).strip().partition("\n")[0].partition(". ")[0])
-        raise UsageError(f"'{id}' cannot be made by EnvPool with {said}: {why}") from error
+        raise UsageError(
+            f"'{id}' cannot be made by EnvPool with {arguments_text}: {why}"
+        ) from error
 
 
 def _check(

@@ -59,7 +59,7 @@ def stepper(pool: Any) -> Callable[[Any], Stepped]:
 
     def step(actions: Any) -> Stepped:
         *results, info = pool.step(actions)
-        return *results, own(info)
+        return *results, remove_copies(info)
 
     return step
 
@@ -72,6 +72,6 @@ def _fits(pool: Any) -> bool:
     return "obs" in states and actions == ["env_id", "players.env_id", "action"] and not nested
 
 
-def own(info: dict[str, Any]) -> dict[str, Any]:
+def remove_copies(info: dict[str, Any]) -> dict[str, Any]:
     """Leave copies out of `info`, which would be logged as if they were the episode's."""
     return {key: value for key, value in info.items() if key not in COPIES}

@@ -142,7 +142,7 @@ def quiet_mujoco() -> Iterator[None]:
 
 
 @contextmanager
-def fitting(spec: EnvSpec) -> Iterator[None]:
+def make_unversioned(spec: EnvSpec) -> Iterator[None]:
     """Make an environment of a package that does not say which versions of MuJoCo it runs with.
 
     Raises:

@@ -18,7 +18,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 from rlplug_core.config.import_string import import_quietly
-from rlplug_core.config.module_search import look_here, nowhere
+from rlplug_core.config.module_search import search_working_directory, where_searched
 from rlplug_core.conflicts import explain_import
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean, plain
 from rlplug_core.plugins.user_envs import check_arguments
@@ -121,9 +121,9 @@ def find(id: str) -> ModuleType:
     """
     place, _, name = id.removeprefix(NAMESPACE).rpartition(".")
     place = f"pettingzoo.{place}" if place.partition(".")[0] in OWN else place
-    look_here(place or name)
+    search_working_directory(place or name)
     if not place:
-        return _alone(id, name)
+        return _user_module(id, name)
     try:
         package = import_module(place)
         known = [module.name for module in iter_modules(getattr(package, "__path__", ()))]
@@ -144,7 +144,7 @@ def find(id: str) -> ModuleType:
     raise UnknownEnv(f"no environment '{id}': {place} has no '{name}'{hint}")
 
 
-def _alone(id: str, name: str) -> ModuleType:
+def _user_module(id: str, name: str) -> ModuleType:
     """Return a user's module outside any package."""
     if not name.isidentifier() or name in OWN or not find_spec(name):
         raise UnknownEnv(
@@ -162,9 +162,9 @@ def _missing(id: str, error: ImportError) -> MissingPackage:
         why = explain_import(error, place)
         return MissingPackage(f"'{id}' cannot be imported: {plain(str(error))}{why}")
     module = str(error.name).partition(".")[0]
-    said = f"'{id}' needs the Python module '{error.name}', which is not installed"
+    message = f"'{id}' needs the Python module '{error.name}', which is not installed"
     if module in re.split("[/.]", id)[1:] and module not in BROUGHT:  # someone's own
-        return MissingPackage(said + nowhere())
+        return MissingPackage(message + where_searched())
     # Card games also need rlcard.
     line = INSTALL if module in BROUGHT else f"python -m pip install {module}"
-    return MissingPackage(f"{said}; install it: {line}")
+    return MissingPackage(f"{message}; install it: {line}")

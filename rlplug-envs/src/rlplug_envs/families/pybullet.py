@@ -24,12 +24,12 @@ class Quiet(GymWrapper):
         seed: int | None = None,
         options: dict[str, object] | None = None,
     ) -> tuple[object, dict[str, object]]:
-        with nothing_said():
+        with silence_stdout():
             return self.env.reset(seed=seed, options=options)
 
 
 @contextmanager
-def nothing_said() -> Iterator[None]:
+def silence_stdout() -> Iterator[None]:
     """Discard everything that is written to standard output, from C too."""
     sys.stdout.flush()
     kept = os.dup(1)

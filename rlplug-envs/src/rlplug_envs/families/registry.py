@@ -16,7 +16,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
 
 from rlplug_core.config.import_string import describe, import_quietly
-from rlplug_core.config.module_search import look_here
+from rlplug_core.config.module_search import search_working_directory
 from rlplug_core.conflicts import explain_import
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean, warn
 from rlplug_core.plugins.families import family_of
@@ -63,7 +63,7 @@ def find(id: str) -> EnvSpec:
             f"'{id}': '{module}' is not a module's name; write ./file.py:Name or module:Name-v0{own}"
         )
     if module:
-        look_here(module)
+        search_working_directory(module)
     for needed in filter(
         None, (module, *(of for pattern, of in IMPORTS.items() if fnmatchcase(name, pattern)))
     ):
@@ -71,16 +71,18 @@ def find(id: str) -> EnvSpec:
             _register(needed)
         except ModuleNotFoundError as error:
             package = INSTALL.get(namespace, INSTALL.get(needed, error.name))
-            raise _not_there(id, error.name, f"python -m pip install {package}") from error
+            raise _missing_module_error(
+                id, error.name, f"python -m pip install {package}"
+            ) from error
     if name not in gymnasium.registry:
-        _bring(name)
+        _import_package_of(name)
     spec = gymnasium.registry.get(name)
     if spec is None or is_gone(spec):
         raise UnknownEnv(_unknown(name, module))
     return spec
 
 
-def _bring(id: str) -> None:
+def _import_package_of(id: str) -> None:
     """Import the package that registers an id: that of its family, or else all that register some.
 
     Raises:
@@ -92,10 +94,14 @@ def _bring(id: str) -> None:
     elif family.installed:
         _register(family.module)
     else:
-        raise _not_there(id, family.module, family.install_line)
+        raise _missing_module_error(id, family.module, family.install_line)
 
 
-def _not_there(id: str, module: str | None, remedy: str) -> MissingPackage:
+def _missing_module_error(
+    id: str,
+    module: str | None,
+    remedy: str,
+) -> MissingPackage:
     return MissingPackage(
         f"'{id}' needs the Python module '{module}', which is not installed; install it: {remedy}"
     )
@@ -151,7 +157,7 @@ def _limit_option(steps: object, id: str) -> int | None:
 
 def _register(module: str) -> None:
     """Import a module that registers environments; MinAtar registers its own only when asked, and once."""
-    with pybullet.nothing_said():  # one says when it was built
+    with pybullet.silence_stdout():  # one says when it was built
         imported = import_module(module)
     if module == crafter.MODULE:
         crafter.register()

@@ -70,8 +70,8 @@ class TensorAdapter(EnvBase):
             limit=int(getattr(env, "time_limit", 0)),
             device=self.device,
         )
-        self._never = torch.zeros(env.num_envs, dtype=torch.bool, device=self.device)
-        self._always = ~self._never
+        self._false = torch.zeros(env.num_envs, dtype=torch.bool, device=self.device)
+        self._true = ~self._false
         self._show: Show | None = None
         self._begin()
 
@@ -79,9 +79,9 @@ class TensorAdapter(EnvBase):
         """Forget the running episodes."""
         self._lengths = torch.zeros(self.spec.num_envs, dtype=torch.int64, device=self.device)
         self._totals = torch.zeros(self.spec.num_envs, dtype=torch.float64, device=self.device)
-        self._resetting = self._never
+        self._resetting = self._false
         self._info: State = {}
-        self._ended = self._never
+        self._ended = self._false
         self._probe = torch.zeros((), device=self.device)
 
     def reset(self, seed: int) -> Timestep:
@@ -92,12 +92,12 @@ class TensorAdapter(EnvBase):
         if self._show is not None:
             self._show(True, self._picture)
         reward = torch.zeros(self.spec.num_envs, device=self.device)
-        return Timestep.opening(obs, _array(reward), _array(self._always), _array(self._never))
+        return Timestep.opening(obs, _array(reward), _array(self._true), _array(self._false))
 
     def step(self, action: Array) -> Timestep:
         """Step every row with its action [N, ...], a tensor on the device."""
         obs, reward, terminated, truncated = self._step_env(action)
-        valid = self._always
+        valid = self._true
         count = self.spec.num_envs
         if self.mode is AutoresetMode.NEXT_STEP:
             valid = ~self._resetting
@@ -133,7 +133,7 @@ class TensorAdapter(EnvBase):
         obs = self._own(obs)
         self._check_tensors(reward=reward, terminated=terminated, truncated=truncated)
         reward = reward.to(torch.float32)
-        self._look(obs, reward)
+        self._update_probe(obs, reward)
         return obs, reward, terminated, truncated
 
     def _check_action(self, action: object) -> None:
@@ -189,7 +189,7 @@ class TensorAdapter(EnvBase):
             return obs, obs
         return select_rows(ended, self._own(self._info[name]), obs), obs
 
-    def _look(self, obs: Obs, reward: Tensor) -> None:
+    def _update_probe(self, obs: Obs, reward: Tensor) -> None:
         """Make the probe NaN if an observation or a reward is not finite; `EndedRows` reads it later."""
         parts = [reward]
         tree_map(parts.append, obs)

@@ -47,7 +47,7 @@ class Breakout(GridGame):
 
     def play(self, rows: Rows, action: Tensor) -> Moved:
         paddle = move_aside(action, rows["paddle"])
-        place, speed, ceiling = _fly(rows)
+        place, speed, ceiling = _move_ball(rows)
         here = one_hot(*place.unbind(1))
         struck = occupied(rows["bricks"] & here) & ~ceiling
         hit = struck & ~rows["struck"]
@@ -79,7 +79,7 @@ class Breakout(GridGame):
         return torch.stack(parts, 3)
 
 
-def _fly(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+def _move_ball(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     """Return the next place and speed of the ball [N, 2] inside the walls, and whether it meets the ceiling [N]."""
     y, x = (rows["ball"] + rows["speed"]).unbind(1)
     ceiling = y < 0

@@ -65,8 +65,8 @@ class JaxRows:
         self.place = jax.devices("gpu" if self.device.type == "cuda" else "cpu")[
             self.device.index or 0
         ]
-        self._start = jax.jit(_starting(jax, functions, num_envs))
-        self._move = jax.jit(_moving(jax, functions, num_envs))
+        self._start = jax.jit(_make_start(jax, functions, num_envs))
+        self._move = jax.jit(_make_step(jax, functions, num_envs))
 
     def limit(self, steps: int) -> None:
         """Truncate episodes after `steps` steps, or earlier if they already are."""
@@ -138,7 +138,7 @@ class JaxRows:
         """Holds nothing that must be closed."""
 
 
-def _starting(
+def _make_start(
     jax: JaxTree,
     functions: Functions,
     count: int,
@@ -155,7 +155,7 @@ def _starting(
     return start
 
 
-def _moving(
+def _make_step(
     jax: JaxTree,
     functions: Functions,
     count: int,

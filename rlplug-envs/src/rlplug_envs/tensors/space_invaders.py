@@ -51,18 +51,18 @@ class SpaceInvaders(GridGame):
         fired = in_bottom_row(rows["cannon"]) & fires.view(-1, 1, 1)
         shots = pad((rows["shots"] | fired)[:, 1:], (0, 0, 0, 1))  # one place up
         alien_shots = pad(rows["alien_shots"][:, :-1], (0, 0, 1, 0))  # one place down
-        marched, landed = _march(rows)
-        reached = in_bottom_row(cannon) & (alien_shots | rows["aliens"] | marched["aliens"])
+        moved_aliens, landed = _move_aliens(rows)
+        reached = in_bottom_row(cannon) & (alien_shots | rows["aliens"] | moved_aliens["aliens"])
         shoots = (rows["until_alien_shot"] == 0).view(-1, 1, 1)
-        killed = marched["aliens"] & shots
-        aliens = marched["aliens"] & ~killed
+        killed = moved_aliens["aliens"] & shots
+        aliens = moved_aliens["aliens"] & ~killed
         cleared = ~occupied(aliens)
         moved = {
-            **marched,
+            **moved_aliens,
             "cannon": cannon,
             "aliens": select_rows(cleared, self.block(*WAVE), aliens),
             "shots": shots & ~killed,
-            "alien_shots": alien_shots | (_nearest(marched["aliens"], cannon) & shoots),
+            "alien_shots": alien_shots | (_nearest(moved_aliens["aliens"], cannon) & shoots),
             "interval": (rows["interval"] - cleared.long()).clamp(min=FASTEST),
             "until_alien_shot": (rows["until_alien_shot"] - 1) % ALIEN_RELOAD,
             "until_shot": (torch.where(fires, RELOAD, rows["until_shot"]) - 1).clamp(min=0),
@@ -77,7 +77,7 @@ class SpaceInvaders(GridGame):
         return torch.stack(parts, 3)
 
 
-def _march(rows: Rows) -> tuple[Rows, Tensor]:
+def _move_aliens(rows: Rows) -> tuple[Rows, Tensor]:
     """Return the aliens after their move, their direction, the steps until the next one, and which rows have landed.
 
     Aliens at the edge that they move toward turn and come down; those in the bottom row land.
@@ -89,12 +89,12 @@ def _march(rows: Rows) -> tuple[Rows, Tensor]:
     aside = select_rows(left, aliens.roll(-1, 2), aliens.roll(1, 2))
     moved = select_rows(turns, aliens.roll(1, 1), aside)
     interval = aliens.sum((1, 2)).minimum(rows["interval"])
-    marched = {
+    moved_aliens = {
         "aliens": select_rows(due, moved, aliens),
         "direction": torch.where(turns, -rows["direction"], rows["direction"]),
         "until_move": torch.where(due, interval, rows["until_move"]) - 1,
     }
-    return marched, turns & aliens[:, BOTTOM].any(1)
+    return moved_aliens, turns & aliens[:, BOTTOM].any(1)
 
 
 def _nearest(aliens: Tensor, cannon: Tensor) -> Tensor:

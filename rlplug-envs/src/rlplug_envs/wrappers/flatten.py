@@ -73,12 +73,12 @@ class Flatten(Transform):
 
     def reset(self, seed: int) -> Timestep:
         now = self.env.reset(seed)
-        obs = self._flat(now.obs, self._turn())
+        obs = self._flat(now.obs, self._next_array())
         return with_obs(now, obs, obs)
 
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
-        obs = final = self._flat(now.obs, self._turn())
+        obs = final = self._flat(now.obs, self._next_array())
         if now.final_obs is not now.obs:
             final = self._flat(now.final_obs, np.empty_like(self._now))
         return with_obs(now, obs, final)
@@ -90,7 +90,7 @@ class Flatten(Transform):
             leaf = leaf[key]
         return self._flat(obs, np.empty((len(leaf), self._width), np.float32))
 
-    def _turn(self) -> Array:
+    def _next_array(self) -> Array:
         """Return the array for the next observations."""
         self._now, self._next = self._next, self._now
         return self._now

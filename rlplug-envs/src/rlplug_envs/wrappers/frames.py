@@ -65,7 +65,7 @@ class FrameStack(Transform):
             obs = self._push(now.obs, now.is_first, rows)
             return with_obs(now, obs, obs)
         frames = tree_map(np.copy, self._now[0])
-        _follow(frames, self._now[0], now.final_obs, None if rows is None else now.valid)
+        _shift_frames(frames, self._now[0], now.final_obs, None if rows is None else now.valid)
         final = _with_mask(self._show(frames), now.final_obs)
         return with_obs(now, self._push(now.obs, now.is_first, rows), final)
 
@@ -85,15 +85,15 @@ class FrameStack(Transform):
     ) -> Obs:
         """Return the stack with one more observation of `rows` [N], or copies of it at the start of an episode."""
         self._now, self._next = self._next, self._now
-        frames, seen = self._now
-        _follow(frames, self._next[0], obs, rows)
+        frames, frames_now = self._now
+        _shift_frames(frames, self._next[0], obs, rows)
         if np.count_nonzero(is_first):
 
             def fill(array: Array, frame: Array) -> None:
                 array[is_first] = frame[is_first][:, None]
 
             tree_map(fill, frames, obs)
-        return _with_mask(seen, obs)
+        return _with_mask(frames_now, obs)
 
     def _show(self, frames: Obs) -> Obs:
         return tree_map(lambda array, layout: layout.show(array), frames, self._layouts)
@@ -116,7 +116,12 @@ def _with_mask(seen: Obs, obs: Obs) -> Obs:
     }
 
 
-def _follow(frames: Obs, before: Obs, newest: Obs, rows: Array | None) -> None:
+def _shift_frames(
+    frames: Obs,
+    before: Obs,
+    newest: Obs,
+    rows: Array | None,
+) -> None:
     """Fill `frames` [N, n, ...] with all but the oldest of `before`, and the newest; with `before` but for `rows`."""
 
     def follow(frames: Array, before: Array, newest: Array) -> None:

@@ -38,10 +38,10 @@ class EpisodicLife(Transform):
 
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
-        told = self._tell("lives")
-        if told == self._lives.tolist() and not np.count_nonzero(now.is_first):
+        values = self._tell("lives")
+        if values == self._lives.tolist() and not np.count_nonzero(now.is_first):
             return now  # before numpy: small arrays take longer than all of this
-        lives = self._numbers(told, now.valid & ~now.is_first)
+        lives = self._numbers(values, now.valid & ~now.is_first)
         lost = (
             (lives < self._lives) & (lives > 0) & ~(now.is_first | now.terminated | now.truncated)
         )

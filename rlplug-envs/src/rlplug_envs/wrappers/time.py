@@ -83,7 +83,7 @@ class TimeFeature(Transform):
     def reset(self, seed: int) -> Timestep:
         now = self.env.reset(seed)
         self._age[:] = 0
-        obs = self._longer(now.obs, self._turn())
+        obs = self._append_age(now.obs, self._next_array())
         return with_obs(now, obs, obs)
 
     def step(self, action: Array) -> Timestep:
@@ -91,10 +91,10 @@ class TimeFeature(Transform):
         self._age += now.valid  # an agent that waits for its turn does not get older
         final = None
         if now.final_obs is not now.obs:
-            final = self._longer(now.final_obs, np.empty_like(self._now))
+            final = self._append_age(now.final_obs, np.empty_like(self._now))
         if np.count_nonzero(now.is_first):
             self._age[now.is_first] = 0
-        obs = self._longer(now.obs, self._turn())
+        obs = self._append_age(now.obs, self._next_array())
         return with_obs(now, obs, obs if final is None else final)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
@@ -104,14 +104,14 @@ class TimeFeature(Transform):
             raise UsageError(
                 "time-feature counts the steps of one episode: give the policy one observation at a time"
             )
-        return self._longer(obs, np.empty((len(self._age), self._width + 1), np.float32))
+        return self._append_age(obs, np.empty((len(self._age), self._width + 1), np.float32))
 
-    def _turn(self) -> Array:
+    def _next_array(self) -> Array:
         """Return the array for the next observations."""
         self._now, self._next = self._next, self._now
         return self._now
 
-    def _longer(self, obs: Obs, out: Array) -> Obs:
+    def _append_age(self, obs: Obs, out: Array) -> Obs:
         """Return `obs` with the rows' ages after it, written into `out` [N, width + 1]."""
         out[:, :-1] = obs["obs"] if self._masked else obs
         out[:, -1] = np.minimum(self._age * self._share, 1)

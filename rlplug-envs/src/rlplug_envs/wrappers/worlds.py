@@ -37,7 +37,7 @@ class Around:
         """Return the observation of an agent."""
         raise NotImplementedError
 
-    def own_action(self, agent: str, action: Raw) -> Raw:
+    def world_action(self, agent: str, action: Raw) -> Raw:
         """Return the world's own action of an agent."""
         return action
 
@@ -49,9 +49,9 @@ class Around:
     def step(self, action: Raw) -> Raw:
         if not isinstance(action, Mapping):  # of the agent in turn; None after its end
             agent = self.env.agent_selection
-            return self.env.step(None if action is None else self.own_action(agent, action))
+            return self.env.step(None if action is None else self.world_action(agent, action))
         obs, *rest = self.env.step(
-            {agent: self.own_action(agent, one) for agent, one in action.items()}
+            {agent: self.world_action(agent, one) for agent, one in action.items()}
         )
         return self._all(obs), *rest
 
@@ -140,7 +140,7 @@ class Padded(Around):
         vector[: len(obs)] = obs
         return {"obs": vector, MASK: self.masks[agent]} if self.masks else vector
 
-    def own_action(self, agent: str, action: Raw) -> Raw:
+    def world_action(self, agent: str, action: Raw) -> Raw:
         own = self.env.action_space(agent)
         if isinstance(own, spaces.Discrete):
             return action + own.start

@@ -51,13 +51,13 @@ class GraphForward:
         return passing.replay().cpu().numpy()
 
     def _record(self, obs: Array) -> tuple[Tensor, Recorded[Tensor]]:
-        here: Any = to_tensors(obs, self.plain.device)
-        if here.device.type == "cpu":
-            here = here.clone()
+        copies: Any = to_tensors(obs, self.plain.device)
+        if copies.device.type == "cpu":
+            copies = copies.clone()
 
         def body() -> Tensor:
             with torch.no_grad():
-                outputs: Tensor = self.plain.module(here)
+                outputs: Tensor = self.plain.module(copies)
             return outputs
 
-        return here, Recorded(body, self.plain.device)
+        return copies, Recorded(body, self.plain.device)

@@ -63,11 +63,11 @@ class Step:
         return result
 
     def _record(self, args: Field, tensors: list[Tensor]) -> Recorded[Packed]:
-        here = [one.clone() for one in tensors]  # autograd must find the arguments unchanged
+        copies = [one.clone() for one in tensors]  # autograd must find the arguments unchanged
         self.copies = [
-            ([here[place] for place in places], places) for places in by_type(here).values()
+            ([copies[place] for place in places], places) for places in by_type(copies).values()
         ]
-        inputs = iter(here)
+        inputs = iter(copies)
         given = map_tree(args, lambda one: next(inputs) if isinstance(one, Tensor) else one)
         self._compute(given)  # torch.compile may compile again for this memory
         return Recorded(lambda: Packed(self.compute(*given)), self.device)
@@ -133,7 +133,7 @@ class Graphs:
         if leaves.unknown is None and may_be_copied:
             step = self._step(compute, plain, learner, (args, named), leaves)
         if step is not None:
-            self._pass_over(step)
+            self._mark_overwritten(step)
         if step is None or step.steps_taken < 0:
             with on_recording_stream(self.device):
                 return compute(learner, *args, **named)
@@ -178,15 +178,15 @@ class Graphs:
         given: Field,
     ) -> tuple[str, ...]:
         """Return the options that a loss reads, by computing it once."""
-        seen: set[str] = set()
+        options_read: set[str] = set()
         args, named = map_tree(
-            given, lambda one: watch(one, seen) if isinstance(one, Config) else one
+            given, lambda one: watch(one, options_read) if isinstance(one, Config) else one
         )
         with on_recording_stream(self.device):
             plain(learner, *args, **named)
-        return tuple(sorted(seen))
+        return tuple(sorted(options_read))
 
-    def _pass_over(self, step: Step) -> None:
+    def _mark_overwritten(self, step: Step) -> None:
         """Mark the losses of a step that still wait: the next replay overwrites the memory of their graph.
 
         A loss that was computed without a graph shows that a step may come later or never, so it is not recorded.

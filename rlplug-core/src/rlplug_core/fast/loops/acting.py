@@ -27,7 +27,7 @@ def _product(values: Array, weight: Array) -> Array:
 
 
 @loop
-def through(
+def mlp_outputs(
     values: Array,
     hidden: tuple[tuple[Array, Array], ...],
     last: tuple[Array, Array],

@@ -61,7 +61,7 @@ def rmsprop(
 
 
 @loop
-def toward(own: Array, followed: Array, share: float) -> None:
+def polyak(own: Array, followed: Array, share: float) -> None:
     """Move numbers by a share of the way to others."""
     part = np.float32(share)
     for i in range(own.size):

@@ -18,7 +18,7 @@ from rlplug_core.nets.heads.bernoulli import Bernoulli
 from rlplug_core.nets.heads.categorical import Categorical, MultiCategorical
 from rlplug_core.nets.heads.gaussian import Gaussian, LogStd
 from rlplug_core.nets.heads.masks import ILLEGAL, check_mask, masked
-from rlplug_core.nets.heads.product import Beside, Product
+from rlplug_core.nets.heads.product import ParallelHeads, Product
 from rlplug_core.nets.heads.protocol import Head, HeadFactory
 from rlplug_core.nets.heads.tanh import SquashedGaussian, check_bounded, log_slope
 from rlplug_core.nets.initial_weights import linear
@@ -50,7 +50,7 @@ def head(
     if isinstance(space, spaces.Dict) and parts(space):
         of = partial(head, features=features, gain=gain, std=std, squash=squash, log_std=log_std)
         heads, layers = zip(*(of(part.space) for part in parts(space)), strict=True)
-        return Product(space, heads), Beside(layers)
+        return Product(space, heads), ParallelHeads(layers)
     if isinstance(space, spaces.Box) and space.dtype.kind == "f":
         if squash:
             check_bounded(space)
@@ -96,13 +96,13 @@ __all__ = [
     "ILLEGAL",
     "SPACES",
     "Bernoulli",
-    "Beside",
     "Categorical",
     "Gaussian",
     "Head",
     "HeadFactory",
     "LogStd",
     "MultiCategorical",
+    "ParallelHeads",
     "Product",
     "SquashedGaussian",
     "check_bounded",

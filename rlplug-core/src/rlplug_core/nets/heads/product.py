@@ -82,12 +82,12 @@ class Product:
         return _concatenate([member.head.noise(generator, shape) for member in self.members])
 
     def sample(self, outputs: Array, noise: Array) -> Array:
-        return _beside(
+        return _columns(
             m.head.sample(outputs[:, m.outputs], noise[..., m.noise]) for m in self.members
         )
 
     def mode(self, outputs: Array) -> Array:
-        return _beside(m.head.mode(outputs[:, m.outputs]) for m in self.members)
+        return _columns(m.head.mode(outputs[:, m.outputs]) for m in self.members)
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
         found = [m.head.host_log_prob(outputs[:, m.outputs], m.host(action)) for m in self.members]
@@ -114,7 +114,7 @@ class Product:
         return _sum(m.head.kl(outputs[:, m.outputs], other[:, m.outputs]) for m in self.members)
 
 
-class Beside(nn.Module):
+class ParallelHeads(nn.Module):
     """Layers on the same features, their outputs side by side."""
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
@@ -125,7 +125,7 @@ class Beside(nn.Module):
         return torch.cat([layer(features) for layer in self.layers], -1)
 
 
-def _beside(actions: Iterable[Array]) -> Array:
+def _columns(actions: Iterable[Array]) -> Array:
     """Return actions [B, ...] of the parts as columns [B, k]."""
     return _concatenate([cast(each.reshape(len(each), -1), np.float32) for each in actions])
 

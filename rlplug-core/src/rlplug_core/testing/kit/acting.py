@@ -61,7 +61,7 @@ def spaces(subject: Subject) -> None:
 
 def protocol(subject: Subject) -> None:
     """Learner, agent and buffer have the methods of `rlplug_core.protocols`, with the arguments that runners pass."""
-    learner = subject.learner(subject.home_env().spec, Seeds(0))
+    learner = subject.learner(subject.make_main_env().spec, Seeds(0))
     parts = {"learner": learner, "agent": learner.agent(), "buffer": learner.buffer()}
     for noun, part in parts.items():
         for method, (counts, keywords) in (_CALLS[noun] | _STATE).items():

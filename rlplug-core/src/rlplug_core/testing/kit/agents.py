@@ -27,7 +27,7 @@ def agents(subject: Subject) -> None:
         raise Failed("random numbers of one agent depend on another; give each its own generator")
     if not difference(*separate):
         raise Failed("agents of rank 0 and 1 explore equally; derive their seeds from the rank")
-    trial = Trial(subject, subject.home_env())
+    trial = Trial(subject, subject.make_main_env())
     early = trial.learner.agent(1, 2)
     trial.run(subject.horizon.turns)
     new = trial.learner.agent()
@@ -44,7 +44,7 @@ def agents(subject: Subject) -> None:
                     f"after learning {name} acts with other weights than weights() has; change parameters in place "
                     "(parameter.copy_), so that views of them stay valid"
                 )
-        _shake(new, generator)
+        _perturb(new, generator)
 
 
 def memory(subject: Subject) -> None:
@@ -75,7 +75,7 @@ def _behavior(subject: Subject, explore: bool, forgets: bool) -> Leaves:
     )
 
 
-def _shake(agent: Agent, generator: torch.Generator) -> None:
+def _perturb(agent: Agent, generator: torch.Generator) -> None:
     """Change weights in place, like pulling new ones, enough to change the actions.
 
     Tensors without negative numbers keep that property, because they may be variances.
@@ -99,11 +99,11 @@ def _actions(subject: Subject, disturbed: bool) -> tuple[Leaves, Leaves]:
     first = learner.agent(0, 2)
     second = learner.agent(1, 2)
     other = acts(first, Probe(subject.spec, Story()), TURNS)
-    ours: list[Array] = []
-    theirs: list[Array] = []
+    actions: list[Array] = []
+    other_actions: list[Array] = []
     for act in acts(second, Probe(subject.spec, Story()), TURNS):
-        ours.append(act.action.copy())
+        actions.append(act.action.copy())
         if disturbed:
-            theirs.append(next(other).action.copy())
-    theirs += [act.action.copy() for act in other]
-    return leaves(theirs), leaves(ours)
+            other_actions.append(next(other).action.copy())
+    other_actions += [act.action.copy() for act in other]
+    return leaves(other_actions), leaves(actions)

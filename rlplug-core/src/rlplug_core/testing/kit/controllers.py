@@ -40,7 +40,7 @@ class ControllerSubject:
         self.controlling = PartSpec.parse("controller", name)
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
+    def isolate(self) -> Iterator[None]:
         yield
 
     def play(
@@ -51,19 +51,24 @@ class ControllerSubject:
     ) -> tuple[list[Moment], State]:
         """Return its decisions after each event from `start` to `end`, and its state. `state` is a saved one."""
         clock = Clock(100 * EVENTS)
-        crew = ControllerGroup([build_controller(self.controlling)], clock, lambda settings: None)
+        group = ControllerGroup([build_controller(self.controlling)], clock, lambda settings: None)
         if state is not None:
-            crew.load_state_dict(state["crew"])
-            clock.scale = state["told"]["scale"]
+            group.load_state_dict(state["group"])
+            clock.scale = state["clock"]["scale"]
         seen = []
         for number in range(start, end):
             clock.steps = 100 * number
             clock.stop = False  # the run continues after a stop
             value = 10.0 * np.sin(number / 9) + 10.0
             won = {"score": value, "is_success": float(value > 10)}
-            crew.ended([Episode(row, value, 50 + number, value > 10, won) for row in range(2)])
-            crew.evaluated(Evaluation((value, value + 1), (50, 60), (value > 10,) * 2, (won,) * 2))
+            group.ended([Episode(row, value, 50 + number, value > 10, won) for row in range(2)])
+            group.evaluated(Evaluation((value, value + 1), (50, 60), (value > 10,) * 2, (won,) * 2))
             seen.append(
-                Moment(clock.scale, clock.stop, crew.controllers[0].reason, dict(crew.settings))
+                Moment(
+                    clock.scale,
+                    clock.stop,
+                    group.controllers[0].reason,
+                    dict(group.settings),
+                )
             )
-        return seen, {"crew": crew.state_dict(), "told": {"scale": clock.scale}}
+        return seen, {"group": group.state_dict(), "clock": {"scale": clock.scale}}

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlplug_core.batches import rows_of
 from rlplug_core.errors import RlplugError, UnknownEnv, quote_all
-from rlplug_core.nets.actions import shape_of, stuck
+from rlplug_core.nets.actions import rows_without_choice, shape_of
 from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.nets.number_scale import scaled_parts
 from rlplug_core.plugins import make_env
@@ -216,7 +216,7 @@ def _check_ends(now: Timestep, before: Array, turn: int) -> Array:
 def _check_masks(spec: Spec, now: Timestep, turn: int) -> None:
     """Check that a mask allows an action; agents of a world are exempt, because they may have to wait."""
     mask = None if spec.agents else mask_of(spec, now.obs)
-    if mask is not None and (found := stuck(spec.action, mask)).any():
+    if mask is not None and (found := rows_without_choice(spec.action, mask)).any():
         raise Failed(
             f"step {turn}: the mask of rows {rows(found)} forbids all actions; allow one, or end the episode"
         )

@@ -95,7 +95,7 @@ class EnvSubject:
         return make_env(self.name, num_envs)
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
+    def isolate(self) -> Iterator[None]:
         """Use one torch thread, as in a run, and restore the generators of the process."""
         with torch_settings(1), preserve_generators():
             yield
@@ -116,13 +116,13 @@ class WrapperSubject(EnvSubject):
 
     def bare(self, num_envs: int = ROWS) -> Env:
         """Create new environments without the wrapper."""
-        return make_env(self.home, num_envs)
+        return make_env(self.main_env, num_envs)
 
     def make(self, num_envs: int = ROWS) -> Env:
-        return self.wrapping.around(self.bare(num_envs))
+        return self.wrapping.wrap(self.bare(num_envs))
 
     @cached_property
-    def home(self) -> str:
+    def main_env(self) -> str:
         """The name of the environment inside the wrapper."""
         if self.env is not None:
             return self.env
@@ -130,7 +130,7 @@ class WrapperSubject(EnvSubject):
         for probe in PROBES:
             target = f"{probe.__module__}:{probe.__qualname__}"
             try:
-                self.wrapping.around(make_env(target, ROWS))
+                self.wrapping.wrap(make_env(target, ROWS))
             except RlplugError as error:
                 refusals.append(str(error))
                 continue

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Examined(Protocol):
     """The tested plugin, isolated from the rest of the process."""
 
-    def apart(self) -> AbstractContextManager[None]: ...
+    def isolate(self) -> AbstractContextManager[None]: ...
 
 
 class Examination:
@@ -117,7 +117,7 @@ class Examination:
         subject = self.subject
         started = time.perf_counter()
         try:
-            with subject.apart():
+            with subject.isolate():
                 rule.function(subject)
         except self.ending:
             raise

@@ -42,7 +42,7 @@ class HooksSubject:
             raise UsageError(f"{name} has no hooks ({', '.join(known) or 'nothing installed'} has)")
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
+    def isolate(self) -> Iterator[None]:
         """Use a temporary working directory."""
         with tempfile.TemporaryDirectory() as folder, chdir(folder):
             yield

@@ -48,14 +48,14 @@ def dataset(subject: Subject) -> None:
         raise Failed(f"dataset_use is {use!r}; write 'replay', 'optional' or 'required'")
     if use == "replay":
         raise Skipped("it does not ask for a data set")
-    trial = Trial(subject, subject.home_env())
+    trial = Trial(subject, subject.make_main_env())
     before = _dataset_state(trial)
     after = _dataset_state(trial.run(subject.horizon.turns))
     if not difference(before, after):
         raise Failed(
             "three updates draw nothing from self.dataset; call self.dataset.batch(size), or leave dataset_use out"
         )
-    fresh = Trial(subject, subject.home_env(), seed=1)
+    fresh = Trial(subject, subject.make_main_env(), seed=1)
     fresh.learner.load_state_dict(trial.learner.state_dict())
     if difference(after, _dataset_state(fresh)):
         raise Failed(

@@ -103,19 +103,19 @@ class Plain(Tempting):
 def chain(subject: Subject) -> None:
     """It finds the better end of a chain of five places: return 0.9 of 1; random actions get 0.5."""
     subject.require(envs.Chain)
-    _reaches(subject, envs.Chain, 0.9)
+    _check_return(subject, envs.Chain, 0.9)
 
 
 def continuous(subject: Subject) -> None:
     """It finds the best continuous actions: return -0.1 of 0; always acting 0 gets -0.27."""
     subject.require(envs.Continuous)
-    _reaches(subject, Aside, -0.1)
+    _check_return(subject, Aside, -0.1)
 
 
 def masked(subject: Subject) -> None:
     """It finds the better of two allowed actions: return 3.6 of 4; random actions get 2."""
     subject.require(envs.Masked)
-    _reaches(subject, envs.Masked, 3.6)
+    _check_return(subject, envs.Masked, 3.6)
 
 
 def tempted(subject: Subject) -> None:
@@ -160,7 +160,7 @@ def truncated(subject: Subject) -> None:
     )
 
 
-def _reaches(
+def _check_return(
     subject: Subject,
     probe: type[envs.Vector],
     wanted: float,

@@ -49,7 +49,7 @@ class MemorySubject:
         self.name = name
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
+    def isolate(self) -> Iterator[None]:
         yield
 
     def build(self, seed: int = 1) -> Memory:
@@ -80,7 +80,7 @@ class NetworkSubject:
         self.name = name
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
+    def isolate(self) -> Iterator[None]:
         yield
 
     def build(self, space: Space, seed: int = 1) -> tuple[nn.Module, int]:

@@ -72,7 +72,7 @@ class PopulationSubject:
         self.name = with_path(name)  # the checks change the working directory
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
+    def isolate(self) -> Iterator[None]:
         """Use a temporary working directory."""
         with tempfile.TemporaryDirectory() as folder, chdir(folder):
             yield

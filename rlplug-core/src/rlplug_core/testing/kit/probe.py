@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core.testing.envs import scribble
+from rlplug_core.testing.envs import overwrite
 from rlplug_core.testing.kit.outcome import Skipped
 from rlplug_core.types import (
     MASK,
@@ -204,7 +204,7 @@ class Probe:
         self.handed.append(arrays)
         if self.story.scribbles and len(self.handed) > 2:
             for tree in self.handed.pop(0):
-                tree_map(scribble, tree)
+                tree_map(overwrite, tree)
         episodes = [Episode(int(row), 0.0, self.story.length) for row in np.flatnonzero(over)]
         return Timestep(*arrays, episodes, bool(episodes), int((~absent).sum()))
 

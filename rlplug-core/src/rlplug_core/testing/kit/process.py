@@ -87,10 +87,10 @@ def resume_and_summarize(order: dict[str, Any]) -> dict[str, str]:
     wrap = tuple(order["wrap"])
     examination = Examination(order["name"], order["options"], order["env"], {}, wrap=wrap)
     subject = examination.algorithm
-    with subject.apart():
+    with subject.isolate():
         components, _ = read(Path(order["checkpoint"]))
         trial = (
-            Trial(subject, subject.home_env(), seed=1)
+            Trial(subject, subject.make_main_env(), seed=1)
             .resume(components, order["from"])
             .run(order["to"])
         )

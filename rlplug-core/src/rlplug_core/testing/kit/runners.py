@@ -29,7 +29,7 @@ class HomePlan(Plan):
     subject: Subject
 
     def make_env(self, num_envs: int) -> Env:
-        return with_signals(self.subject.home_env(num_envs), self.learner)
+        return with_signals(self.subject.make_main_env(num_envs), self.learner)
 
     def _learner_dataset(
         self,
@@ -69,7 +69,7 @@ def decoupled(subject: Subject) -> None:
 def _differs(subject: Subject, values: Mapping[str, object]) -> str:
     """Return the path of a weight that differs from the synchronous loop, or ""."""
     turns = subject.horizon.turns
-    env = subject.home_env()
+    env = subject.make_main_env()
     seed = Seeds(0).child("env").integer()
     trial = Trial(subject, env, env_seed=seed, total=turns * env.spec.num_envs)
     synchronous = trial.run(turns)
@@ -81,11 +81,11 @@ def _differs(subject: Subject, values: Mapping[str, object]) -> str:
 
 def _run(subject: Subject, values: Mapping[str, object]) -> Trainable:
     """Run everything in this process and return the runner."""
-    rows = ROWS * subject.home_env().spec.agents_per_world
+    rows = ROWS * subject.make_main_env().spec.agents_per_world
     steps = subject.horizon.turns * rows
     common = {"inline": True, "num_envs": ROWS, "seed": 0, "total_timesteps": steps}
     data = {"dataset": "the kit's"} if gets_dataset(subject.cls) else {}
-    made = Plan.make(subject.name, subject.home, {**common, **data, **values})
+    made = Plan.make(subject.name, subject.main_env, {**common, **data, **values})
     plan = HomePlan(
         algorithm=made.algorithm,
         env=made.env,

@@ -31,7 +31,7 @@ ENOUGH = 64
 MOST = 16
 
 
-class _Enough(BaseException):
+class _EnoughSamples(BaseException):
     """Stops an update; a BaseException, so that handlers of a plugin do not catch it."""
 
 
@@ -73,7 +73,7 @@ class _Spy:
         self.seen.append(Gradient(self.name, gradient.clone()))
         if len(self.seen) >= ENOUGH:
             gradient.zero_()
-            raise _Enough
+            raise _EnoughSamples
 
 
 class Samples:
@@ -111,7 +111,7 @@ class Samples:
         self.learner.load_state_dict(copy.deepcopy(self.before))
         if self.trial.dataset is not None:
             self.trial.dataset.scale = float(np.mean(factor))
-        with suppress(_Enough):
+        with suppress(_EnoughSamples):
             self.learner.update(_scale_weights(batch, factor), self.trial.clock)
         return list(self.seen)
 

@@ -12,7 +12,7 @@ from rlplug_core.buffers.host_buffer import fit_device
 from rlplug_core.clock import Clock
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.loop.actor import Actor
-from rlplug_core.loop.sync import Meter, Sync, train, turn
+from rlplug_core.loop.sync import Meter, Sync, step_and_train, train
 from rlplug_core.protocols import Agent, AnyBuffer, AnyLearner, Env
 from rlplug_core.seeds import Seeds, seed_globals
 from rlplug_core.testing.kit.extra_inputs import dataset_of, with_signals
@@ -117,7 +117,7 @@ class Trial:
         train(self.learner, self.buffer, self.clock, self.updates)
         while self.turns < turns and not self.clock.stop:
             self.updates.turn += 1
-            turn(self.actor, self.clock, self.updates)
+            step_and_train(self.actor, self.clock, self.updates)
         return self
 
     def run_updates(self, count: int, budget: int) -> bool:

@@ -57,7 +57,7 @@ def generators(subject: Subject) -> None:
     """The process generators of torch, NumPy and Python are not seeded again, because others draw from them."""
     ends = []
     for process in (0, 1):
-        Trial(subject, subject.home_env(), process=process).run(subject.horizon.turns)
+        Trial(subject, subject.make_main_env(), process=process).run(subject.horizon.turns)
         ends.append({kind: leaves({kind: state}) for kind, state in global_state().items()})
     one, other = ends
     if seeded := [kind for kind in one if not difference(one[kind], other[kind])]:
@@ -104,7 +104,7 @@ def leaks(subject: Subject) -> None:
     threads = set(threading.enumerate())
     processes = children()
     # Without a name for it, the run can be collected.
-    Trial(subject, subject.home_env()).run(subject.horizon.turns)
+    Trial(subject, subject.make_main_env()).run(subject.horizon.turns)
     gc.collect()
     if left := [thread.name for thread in threading.enumerate() if thread not in threads]:
         raise Failed(

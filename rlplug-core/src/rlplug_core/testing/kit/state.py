@@ -25,7 +25,7 @@ from rlplug_core.types import State
 def seeding(subject: Subject) -> None:
     """The same seed gives the same run bit for bit, another seed another run."""
     one, same, other = (
-        Trial(subject, subject.home_env(), seed).run(subject.horizon.turns).behavior()
+        Trial(subject, subject.make_main_env(), seed).run(subject.horizon.turns).behavior()
         for seed in (0, 0, 1)
     )
     if path := difference(one, same):
@@ -39,8 +39,8 @@ def seeding(subject: Subject) -> None:
 def save_load(subject: Subject) -> None:
     """State can be saved and loaded into new and used objects; the state of a learner fits any `num_envs`."""
     for turns in (max(1, subject.horizon.first - 1), subject.horizon.turns):
-        trial = Trial(subject, subject.home_env()).run(turns)
-        fresh = Trial(subject, subject.home_env(), seed=1)
+        trial = Trial(subject, subject.make_main_env()).run(turns)
+        fresh = Trial(subject, subject.make_main_env(), seed=1)
         pairs = {
             "learner": (trial.learner, fresh.learner),
             "agent": (trial.agent, fresh.agent),
@@ -49,7 +49,7 @@ def save_load(subject: Subject) -> None:
         for noun, (live, other) in pairs.items():
             _check_round_trip(noun, live, other)
     few, many = (
-        leaves(subject.learner(subject.home_env(rows).spec, Seeds(0)).state_dict())
+        leaves(subject.learner(subject.make_main_env(rows).spec, Seeds(0)).state_dict())
         for rows in (1, 3)
     )
     if path := difference(few, many):
@@ -97,17 +97,22 @@ def resume(subject: Subject) -> None:
     """A run continues from a checkpoint at any moment, also between two batches, as if it had never stopped."""
     require_exact(subject)
     horizon = subject.horizon
-    straight = Trial(subject, subject.home_env()).run(horizon.turns + 2)
+    straight = Trial(subject, subject.make_main_env()).run(horizon.turns + 2)
     stops = {1, horizon.first // 2, horizon.first - 1, horizon.first, horizon.turns}
     for turns in sorted(stops - {0}):
         _check_resume(
-            subject, straight, Trial(subject, subject.home_env()).run(turns), f"vector step {turns}"
+            subject,
+            straight,
+            Trial(subject, subject.make_main_env()).run(turns),
+            f"vector step {turns}",
         )
-    if horizon.burst:
-        halted = Trial(subject, subject.home_env())
-        halted.updates.stop_after = horizon.burst
+    if horizon.repeated_update:
+        halted = Trial(subject, subject.make_main_env())
+        halted.updates.stop_after = horizon.repeated_update
         halted.run(horizon.turns)
-        _check_resume(subject, straight, halted, f"update {horizon.burst}, with more due batches,")
+        _check_resume(
+            subject, straight, halted, f"update {horizon.repeated_update}, with more due batches,"
+        )
 
 
 def _check_resume(
@@ -120,7 +125,9 @@ def _check_resume(
     updates = len(stopped.updates.metrics)
     components = save_and_read(stopped.state())
     resumed = (
-        Trial(subject, subject.home_env(), seed=1).resume(components, turns).run(straight.turns)
+        Trial(subject, subject.make_main_env(), seed=1)
+        .resume(components, turns)
+        .run(straight.turns)
     )
     if path := difference(straight.behavior(turns, updates), resumed.behavior()):
         raise Failed(
@@ -134,7 +141,7 @@ def fresh_process(subject: Subject) -> None:
     require_exact(subject)
     half = max(1, subject.horizon.turns // 2)
     turns = subject.horizon.turns + 2
-    stopped = Trial(subject, subject.home_env()).run(half)
+    stopped = Trial(subject, subject.make_main_env()).run(half)
     updates = len(stopped.updates.metrics)
     with saved(stopped.state()) as where:
         wanted = summary(stopped.run(turns).behavior(half, updates))
@@ -159,12 +166,13 @@ def fresh_process(subject: Subject) -> None:
 def evaluation(subject: Subject) -> None:
     """Evaluations do not change the training, and the same weights have the same returns."""
     turns = subject.horizon.turns
-    plainly = Trial(subject, subject.home_env()).run(turns)
-    trial = Trial(subject, subject.home_env())
+    plainly = Trial(subject, subject.make_main_env()).run(turns)
+    trial = Trial(subject, subject.make_main_env())
     while trial.turns < turns:
         trial.run(min(turns, trial.turns + max(1, turns // 4)))
         one, again = (
-            evaluate(trial.learner.agent(), subject.home_env(4), 3, Clock(TOTAL)) for _ in range(2)
+            evaluate(trial.learner.agent(), subject.make_main_env(4), 3, Clock(TOTAL))
+            for _ in range(2)
         )
         if one != again:
             raise Failed(

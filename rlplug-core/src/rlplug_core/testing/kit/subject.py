@@ -50,12 +50,12 @@ BUDGET = 20_000
 class Horizon:
     """The vector steps of the first and third update on the main environment; 0 without a third update.
 
-    `burst` is the number of an update that is followed by another one in the same vector step, or 0.
+    `repeated_update` is the number of an update that is followed by another one in the same vector step, or 0.
     """
 
     first: int = 0
     turns: int = 0
-    burst: int = 0
+    repeated_update: int = 0
 
 
 class Subject:
@@ -81,18 +81,18 @@ class Subject:
         self.wrap = wrap
         self.wrappers = tuple(map(WrapperSpec.parse, wrap))
         self.cls: type[Any] = algorithm(name)
-        self.notes: dict[Any, Any] = {}
+        self.cache: dict[Any, Any] = {}
         if given and not self._schema_error():
             convert(self.cls.Config, given, name)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of `make`, computed once; several checks use it."""
-        if key not in self.notes:
-            self.notes[key] = make()
-        return self.notes[key]
+        if key not in self.cache:
+            self.cache[key] = make()
+        return self.cache[key]
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
+    def isolate(self) -> Iterator[None]:
         """Use one torch thread, as in a run, and restore the generators of the process."""
         with torch_settings(1), preserve_generators():
             yield
@@ -111,7 +111,7 @@ class Subject:
         optimizer: OptimizerFactory = Optimizer,
         dataset: LearnerDataset | None = None,
     ) -> Learner[Any]:
-        """Create a new learner; without a data set it only acts, if it asks for one."""
+        """Create a new learner. One that requires a data set and gets none only acts."""
         context = Context(seeds, optimizer=optimizer, dataset=dataset)
         return self.cls(spec, self.config, context)
 
@@ -128,12 +128,12 @@ class Subject:
             env = self.env
             own[env] = lambda num_envs: wrap_env(make_env(env, num_envs), self.wrappers)
         for probe in PROBES:
-            if self._fits(probe):
+            if self._is_accepted_by_wrappers(probe):
                 own[_name(probe)] = self._maker(probe)
         return own
 
-    def _fits(self, probe: type[envs.Vector]) -> bool:
-        """Return whether the wrappers accept an environment of the kit; some need others."""
+    def _is_accepted_by_wrappers(self, probe: type[envs.Vector]) -> bool:
+        """Return whether the wrappers accept an environment of the kit; some wrappers need other environments."""
         try:
             self._maker(probe)(ROWS)
         except RlplugError:
@@ -152,36 +152,36 @@ class Subject:
 
     @cached_property
     def accepted(self) -> tuple[str, ...]:
-        """The names of accepted environments; the first is its main environment (home)."""
+        """The names of accepted environments; the first is its main environment."""
         return tuple(name for name, refusal in self.refusals.items() if refusal is None)
 
     @property
-    def home(self) -> str:
-        """The environment that most checks run on."""
+    def main_env(self) -> str:
+        """The name of the environment that most checks run on."""
         return self.accepted[0]
 
     @cached_property
     def spec(self) -> Spec:
         """The spec of its main environment."""
-        return self.home_env().spec
+        return self.make_main_env().spec
 
     @cached_property
     def horizon(self) -> Horizon:
         """The vector steps of the first updates on its main environment."""
-        trial = Trial(self, self.home_env())
+        trial = Trial(self, self.make_main_env())
         if not trial.run_updates(3, BUDGET):
             return Horizon()
         turns = trial.updates.turns
-        burst = next(
+        repeated_update = next(
             (number for number in range(1, len(turns)) if turns[number - 1] == turns[number]), 0
         )
-        return Horizon(turns[0], trial.turns, burst)
+        return Horizon(turns[0], trial.turns, repeated_update)
 
     def accepts(self, probe: type[envs.Vector]) -> bool:
         return self.refusals.get(_name(probe), UsageError("wrapped")) is None
 
-    def home_env(self, num_envs: int = ROWS) -> Env:
-        return self.makers[self.home](num_envs)
+    def make_main_env(self, num_envs: int = ROWS) -> Env:
+        return self.makers[self.main_env](num_envs)
 
     def require(self, probe: type[envs.Vector]) -> None:
         """Raise `Skipped` if it does not accept this environment of the kit."""

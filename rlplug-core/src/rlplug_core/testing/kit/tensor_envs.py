@@ -19,14 +19,14 @@ from rlplug_core.types import Array, Obs, Timestep, tree_map
 def device(subject: EnvSubject) -> None:
     """An environment on a device returns new tensors [N, ...] on that device at each step."""
     env, place = _on_device(subject)
-    seen = [env.reset(SEED)]
-    kept = [_leaves(seen[0])]
+    timesteps = [env.reset(SEED)]
+    kept = [_leaves(timesteps[0])]
     for turn in range(TURNS):
         now = env.step(_action(env, turn))
         _check_place(now, place, turn + 1)
-        seen.append(now)
+        timesteps.append(now)
         kept.append(_leaves(now))
-    for turn, (now, before) in enumerate(zip(seen, kept, strict=True)):
+    for turn, (now, before) in enumerate(zip(timesteps, kept, strict=True)):
         if path := difference(before, _leaves(now)):
             raise Failed(
                 f"a later step changes '{path}' of step {turn}: the environment returned a tensor that it computes in; "

@@ -28,10 +28,10 @@ def hidden(subject: Subject) -> None:
     """After a resume every counter, flag and generator equals that of an uninterrupted run."""
     require_exact(subject)
     turns = subject.horizon.turns
-    components = save_and_read(Trial(subject, subject.home_env()).run(turns).state())
-    resumed = Trial(subject, subject.home_env()).resume(components, turns)
+    components = save_and_read(Trial(subject, subject.make_main_env()).run(turns).state())
+    resumed = Trial(subject, subject.make_main_env()).resume(components, turns)
     resumed.run_updates(1, BUDGET)  # the first update creates some attributes
-    straight = Trial(subject, subject.home_env()).run(resumed.turns)
+    straight = Trial(subject, subject.make_main_env()).run(resumed.turns)
     for noun in ("learner", "agent", "buffer"):
         one, other = (
             dict(attributes(getattr(trial, noun), noun, set())) for trial in (straight, resumed)

@@ -27,7 +27,7 @@ def updates(subject: Subject) -> None:
     """It makes updates on every accepted environment."""
     if not subject.horizon.turns:
         raise Failed(
-            f"no 3 updates on {short(subject.home)} within {BUDGET:,} env steps; test it with smaller options "
+            f"no 3 updates on {short(subject.main_env)} within {BUDGET:,} env steps; test it with smaller options "
             "(options={...} or --set NAME=VALUE)"
         )
     for name in subject.accepted[1:]:
@@ -37,7 +37,7 @@ def updates(subject: Subject) -> None:
 
 def metrics(subject: Subject) -> None:
     """Metrics are named `group/name` and are finite scalars without a graph."""
-    trial = Trial(subject, subject.home_env()).run(subject.horizon.turns)
+    trial = Trial(subject, subject.make_main_env()).run(subject.horizon.turns)
     for name in trial.updates.metrics[0]:
         if not _METRIC.fullmatch(name):
             raise Failed(
@@ -59,7 +59,7 @@ def metrics(subject: Subject) -> None:
 
 def clock(subject: Subject) -> None:
     """The plugin only reads the clock; actor and runner advance it."""
-    trial = Trial(subject, subject.home_env()).run(subject.horizon.turns)
+    trial = Trial(subject, subject.make_main_env()).run(subject.horizon.turns)
     wanted = (trial.actor.counted, len(trial.updates.metrics), 1.0, False)
     found = (trial.clock.steps, trial.clock.updates, trial.clock.scale, trial.clock.stop)
     if found != wanted:

@@ -62,7 +62,7 @@ def inputs(subject: WrapperSubject) -> None:
     if _goes_inside(subject):
         raise Skipped("it goes around single environments or worlds, below all arrays")
     below = WriteDetector(subject.bare())
-    env = subject.wrapping.around(below)
+    env = subject.wrapping.wrap(below)
     play(env)
     below.check()
 
@@ -80,12 +80,12 @@ def episodes(subject: WrapperSubject) -> None:
         below = bare.step(action)
         if len(now.episodes) < len(below.episodes) or (now.truncated & ~below.truncated).any():
             raise Skipped("it ends or joins episodes itself")
-        ours = [(one.row, one.total, one.length) for one in now.episodes]
-        theirs = [(one.row, one.total, one.length) for one in below.episodes]
-        if ours != theirs:
+        wrapped = [(one.row, one.total, one.length) for one in now.episodes]
+        inner = [(one.row, one.total, one.length) for one in below.episodes]
+        if wrapped != inner:
             raise Failed(
-                f"step {turn + 1}: episodes are reported as {ours}, and without it as {theirs}; pass on `episodes` of "
-                "the timestep below unchanged"
+                f"step {turn + 1}: episodes are reported as {wrapped}, and without it as {inner}; pass on `episodes` "
+                "of the timestep below unchanged"
             )
 
 
@@ -112,7 +112,7 @@ def observe(subject: WrapperSubject) -> None:
 def _goes_inside(subject: WrapperSubject) -> bool:
     """Return whether the wrapper accepts an environment and refuses one that only forwards its calls."""
     try:
-        subject.wrapping.around(WriteDetector(subject.bare()))
+        subject.wrapping.wrap(WriteDetector(subject.bare()))
     except UsageError:
         return True
     return False
