@@ -26,6 +26,7 @@ from rlplug_core.fast.losses import FastLosses
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
 from rlplug_core.runs.api import train
+from tests.conftest import loops_by
 
 CORE, ALGOS = Path(rlplug_core.__file__).parent, Path(rlplug_algos.__file__).parent
 
@@ -80,7 +81,8 @@ class Trace:
 def trace(request: pytest.FixtureRequest) -> Iterator[Trace]:
     """Trace one rollout with truncated episodes, long enough to draw new random numbers, and its update."""
     case, way = request.param
-    with pytest.MonkeyPatch.context() as patch:
+    # A loop by numba would hide the functions that it replaces.
+    with loops_by("numpy"), pytest.MonkeyPatch.context() as patch:
         if way == "autograd":
             for door in ("call", "numbers"):
                 patch.setattr(FastLosses, door, lambda self, loss, learner, *args: loss(learner, *args))
