@@ -34,7 +34,13 @@ ABILITIES = ("SupportsFinish", "SupportsEvaluationRank", "SupportsExport")
 #: The number of characters from which a default is shown as `…`.
 LONGEST_DEFAULT = 24
 #: Methods that runners and checkpoints call.
-OF_RUNNERS = {"update", "get_extra_state", "set_extra_state", "describe_gradients"}
+OF_RUNNERS = {
+    "update",
+    "get_extra_state",
+    "set_extra_state",
+    "describe_gradients",
+    "how_gradients_came",
+}
 #: The heading of each folder or module of parts, in the order of the page.
 HEADINGS = {
     "algorithm": "The base of algorithms",

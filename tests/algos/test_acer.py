@@ -93,7 +93,7 @@ def test_trust_region_bounds_the_push_from_the_average_policy(make_learner: Call
     for advantage in (-5.0, 5.0):
         batch = sample_of(0, advantage, logits.softmax(0))
         free = torch.eye(2)[0] * advantage / probs.detach()
-        found = learner.ascent(batch, probs.detach().unsqueeze(0), torch.zeros(1, 2), learner.config)[0]
+        found = learner.trust_region_gradient(batch, probs.detach().unsqueeze(0), torch.zeros(1, 2), learner.config)[0]
         assert float(slope @ found) <= region + 1e-4
         wanted = free - max(0.0, float(slope @ free - region) / float(slope @ slope)) * slope
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
@@ -152,10 +152,10 @@ def test_agent_sends_its_logits(make_learner: Callable[..., Any]) -> None:
     batch = learner.retrace_targets(rollout, learner.config)
     with torch.no_grad():
         torch.testing.assert_close(batch.extras["outputs"], learner.policy(batch.obs), rtol=1e-4, atol=1e-5)
-    ascent = learner.ascent(
+    gradient = learner.trust_region_gradient(
         batch, learner.policy(batch.obs).softmax(-1).detach(), learner.q_network(batch.obs).detach(), learner.config
     )
-    assert bool(torch.isfinite(ascent).all())
+    assert bool(torch.isfinite(gradient).all())
 
 
 def test_average_policy_follows_slowly(make_learner: Callable[..., Any]) -> None:

@@ -64,7 +64,7 @@ def test_push_equals_the_definition(make_learner: Callable[..., Any]) -> None:
         weight = (learner.head.log_prob(outputs, batch.action)
                   - learner.head.log_prob(batch.extras["outputs"], batch.action)).exp()  # fmt: skip
         centered = torch.randn(20)
-        found = learner.ascent(batch, outputs, weight, centered, learner.config)
+        found = learner.trust_region_gradient(batch, outputs, weight, centered, learner.config)
     bound, cut = 0, 0
     for i in range(20):
         now, then = (Normal(part[i, 0], part[i, 1].exp()) for part in (outputs, batch.extras["outputs"]))

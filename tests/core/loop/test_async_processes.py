@@ -399,7 +399,7 @@ def test_script_without_main_guard_runs_once(fork: Callable[..., Fork], tmp_path
 def test_preload_compiles_numba_loops() -> None:
     """The fork server compiles the loops, and its children share them."""
     pytest.importorskip("numba")
-    code = "import rlplug_core.loop.preload\nfrom rlplug_core.fast.loops.learning import toward as it\n"
+    code = "import rlplug_core.loop.preload\nfrom rlplug_core.fast.loops.learning import polyak as it\n"
     code += "print(len(it.signatures))"
     process = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "NUMBA_DISABLE_JIT": "0"}, capture_output=True, text=True,

@@ -124,18 +124,18 @@ class Optimizer:
         self,
         loss: Tensor,
         clock: Clock,
-        age: int = 0,
-        *,
         steps_ago: int = 0,
+        *,
+        age: int = 0,
     ) -> Tensor:
         """Take a gradient step and set the gradient to zero.
 
         Args:
             loss: [].
             clock: for the schedules of the learning rate and of `max_grad_norm`.
-            age: the former name of `steps_ago`, which the next version removes.
             steps_ago: number of env steps of this learner; schedules have the values of that many steps ago. An update
                 on a rollout passes the rollout's size, so that the schedules have their values at its start.
+            age: the former name of `steps_ago`, which the next version removes.
 
         Returns:
             The norm [] of the gradient before clipping; with several learners, of their mean gradient.

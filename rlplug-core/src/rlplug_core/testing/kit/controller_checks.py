@@ -49,13 +49,15 @@ def state(subject: ControllerSubject) -> None:
 def settings(subject: ControllerSubject) -> None:
     """Settings depend only on its state, so environments of a resumed run get the same."""
     _, saved = subject.play()
-    if not saved["crew"]["settings"]:
+    if not saved["group"]["settings"]:
         raise Skipped("it sets no attributes of environments")
-    crew = ControllerGroup([build_controller(subject.controlling)], Clock(1), lambda settings: None)
-    crew.controllers[0].load_state_dict(saved["crew"]["all"][0])
-    if (found := settings_of(crew.controllers)) != saved["crew"]["settings"]:
+    group = ControllerGroup(
+        [build_controller(subject.controlling)], Clock(1), lambda settings: None
+    )
+    group.controllers[0].load_state_dict(saved["group"]["all"][0])
+    if (found := settings_of(group.controllers)) != saved["group"]["settings"]:
         raise Failed(
-            f"after loading, its settings are {found} instead of {saved['crew']['settings']}; save their state"
+            f"after loading, its settings are {found} instead of {saved['group']['settings']}; save their state"
         )
 
 

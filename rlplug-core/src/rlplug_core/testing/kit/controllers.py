@@ -54,7 +54,7 @@ class ControllerSubject:
         group = ControllerGroup([build_controller(self.controlling)], clock, lambda settings: None)
         if state is not None:
             group.load_state_dict(state["group"])
-            clock.scale = state["clock"]["scale"]
+            clock.scale = state["scale"]["factor"]
         seen = []
         for number in range(start, end):
             clock.steps = 100 * number
@@ -71,4 +71,4 @@ class ControllerSubject:
                     dict(group.settings),
                 )
             )
-        return seen, {"group": group.state_dict(), "clock": {"scale": clock.scale}}
+        return seen, {"group": group.state_dict(), "scale": {"factor": clock.scale}}
