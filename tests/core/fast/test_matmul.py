@@ -145,12 +145,12 @@ def test_modes_compilers_traces_and_float64_use_torch(monkeypatch: pytest.Monkey
 
 def test_small_products_and_other_machines_use_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = count_products(monkeypatch)
-    for faster, rows in ((True, 16), (False, 17)):
+    for faster, rows in ((True, 32), (False, 33)):
         monkeypatch.setattr(matmul, "faster", lambda faster=faster: faster)
         onednn(*parts(rows, 256, 256))
     assert calls == []
     monkeypatch.setattr(matmul, "faster", lambda: True)
-    onednn(*parts(17, 256, 256))
+    onednn(*parts(33, 256, 256))
     assert calls == [1]
 
 
