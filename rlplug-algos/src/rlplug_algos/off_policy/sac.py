@@ -43,11 +43,11 @@ class SACConfig(rl.Config):
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
     # gradient steps of the critics per step of the policy and of the target networks
     policy_delay: rl.Count = 1
-    # memory before policy and critics: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
+    # memory that feeds policy and critics: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
     memory: rl.Importable | None = None
     # with a memory, steps of a sequence that train the networks; default: 20
     sequence_length: rl.Count | None = None
-    # with a memory, steps before those that only warm up the recurrent state; default: 10
+    # with a memory, earlier steps of a sequence that only warm up the recurrent state; default: 10
     burn_in: rl.Natural | None = None
     # with a memory, steps between the starts of sequences; default: half of sequence_length
     sequence_period: rl.Count | None = None
@@ -57,7 +57,7 @@ class SACConfig(rl.Config):
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
     anneal_lr: bool = False  # decrease the learning rates to 0 over the run
-    # largest gradient norm of the critics, and of policy and temperature together; default: no clipping
+    # largest gradient norm of the critics, and of policy and entropy weight together; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -72,7 +72,9 @@ class SACConfig(rl.Config):
         rl.check_atoms(self.v_min, self.v_max)
         rl.check_no_sequences(self.memory, self.sequence_length, self.burn_in, self.sequence_period)
         if self.target_entropy is not None and not self.autotune:
-            raise ValueError("target_entropy needs autotune, which is off; leave it at none")
+            raise ValueError(
+                "target_entropy needs autotune, which is off; leave target_entropy at none"
+            )
 
 
 class SAC(rl.Algorithm[rl.Transitions]):
@@ -243,5 +245,5 @@ class SAC(rl.Algorithm[rl.Transitions]):
         return self.critics.lowest(obs, action)
 
     def target_entropy(self, now: SACConfig) -> float:
-        """Return the option, or by default minus the number of the action's dimensions, in nats."""
+        """Return the option; by default minus the number of action dimensions, in nats."""
         return -float(self.head.dims) if now.target_entropy is None else now.target_entropy

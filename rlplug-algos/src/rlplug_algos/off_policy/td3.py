@@ -50,11 +50,11 @@ class TD3Config(rl.Config):
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
     # gradient steps of the critics per step of the policy and of the target networks
     policy_delay: rl.Count = 2
-    # memory before policy and critics: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
+    # memory that feeds policy and critics: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
     memory: rl.Importable | None = None
     # with a memory, steps of a sequence that train the networks; default: 20
     sequence_length: rl.Count | None = None
-    # with a memory, steps before those that only warm up the recurrent state; default: 10
+    # with a memory, earlier steps of a sequence that only warm up the recurrent state; default: 10
     burn_in: rl.Natural | None = None
     # with a memory, steps between the starts of sequences; default: half of sequence_length
     sequence_period: rl.Count | None = None

@@ -48,7 +48,7 @@ class TQCConfig(rl.Config):
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
     anneal_lr: bool = False  # decrease the learning rates to 0 over the run
-    # largest gradient norm of the critics, and of policy and temperature together; default: no clipping
+    # largest gradient norm of the critics, and of policy and entropy weight together; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()

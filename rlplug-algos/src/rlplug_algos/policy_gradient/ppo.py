@@ -40,7 +40,7 @@ class PPOConfig(rl.Config):
     # memory of policy and critic: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
     memory: rl.Importable | None = None
     recurrent_cell: rl.CellName | None = None  # former name of memory
-    recurrent_hidden_size: rl.Count | None = None  # former name of the option units of a memory
+    recurrent_hidden_size: rl.Count | None = None  # former name of a memory's option units
     # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
     # initial standard deviation of the noise; default: the paper's
@@ -123,6 +123,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
         clock: rl.Clock,
     ) -> rl.Result:
         samples, explained_variance = self.advantages(self.scale_reward(batch), now)
+        # Without PopArt these are the same samples.
         normalized = self.critic.normalize(samples)
         rows = batch.size
         for _ in range(now.n_epochs):

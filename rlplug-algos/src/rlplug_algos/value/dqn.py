@@ -30,7 +30,7 @@ class DQNConfig(rl.Config):
     exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
     exploration_final_eps: rl.Fraction = 0.05  # final probability of a random action
     exploration_fraction: rl.Positive = 0.2  # fraction of the run until the final probability
-    # more points of this schedule: fraction of the run, probability, fraction, probability, and so on
+    # more points of the exploration schedule: fraction of the run, probability, fraction, probability, and so on
     exploration_points: tuple[float, ...] = ()
     # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0: all actors alike
     exploration_alpha: rl.NonNegative = 0.0
@@ -53,7 +53,7 @@ class DQNConfig(rl.Config):
     memory: rl.Importable | None = None
     # with a memory, steps of a sequence that train the network; default: 20
     sequence_length: rl.Count | None = None
-    # with a memory, steps before those that only warm up the recurrent state; default: 10
+    # with a memory, earlier steps of a sequence that only warm up the recurrent state; default: 10
     burn_in: rl.Natural | None = None
     # with a memory, steps between the starts of sequences; default: half of sequence_length
     sequence_period: rl.Count | None = None
@@ -133,6 +133,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
 
         Also returns metrics and the absolute TD errors [B], the priorities of prioritized replay.
         """
+        # The distribution of DQN is one number, the value.
         next_q = rl.next_distribution(
             self.q_network, self.target_network, batch, noise[1:], now.double
         ).squeeze(1)

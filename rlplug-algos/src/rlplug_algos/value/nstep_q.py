@@ -34,7 +34,7 @@ class NStepQConfig(rl.Config):
     # final probabilities of the other workers, in equal shares
     exploration_final_eps_others: tuple[rl.Fraction, ...] = (0.01, 0.5)
     exploration_fraction: rl.Positive = 0.5  # fraction of the run until the final probability
-    # more points of this schedule: fraction of the run, probability, fraction, probability, and so on
+    # more points of the exploration schedule: fraction of the run, probability, fraction, probability, and so on
     exploration_points: tuple[float, ...] = ()
     eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
     # choose actions by a softmax of the values at this temperature; default: epsilon-greedy

@@ -24,7 +24,7 @@ class PQNConfig(rl.Config):
     exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
     exploration_final_eps: rl.Fraction = 0.05  # final probability of a random action
     exploration_fraction: rl.Positive = 0.2  # fraction of the run until the final probability
-    # more points of this schedule: fraction of the run, probability, fraction, probability, and so on
+    # more points of the exploration schedule: fraction of the run, probability, fraction, probability, and so on
     exploration_points: tuple[float, ...] = ()
     eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
     dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)

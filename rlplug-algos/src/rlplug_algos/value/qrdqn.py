@@ -29,7 +29,7 @@ class QRDQNConfig(rl.Config):
     exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
     exploration_final_eps: rl.Fraction = 0.05  # final probability of a random action
     exploration_fraction: rl.Positive = 0.2  # fraction of the run until the final probability
-    # more points of this schedule: fraction of the run, probability, fraction, probability, and so on
+    # more points of the exploration schedule: fraction of the run, probability, fraction, probability, and so on
     exploration_points: tuple[float, ...] = ()
     # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0: all actors alike
     exploration_alpha: rl.NonNegative = 0.0
@@ -53,7 +53,7 @@ class QRDQNConfig(rl.Config):
     memory: rl.Importable | None = None
     # with a memory, steps of a sequence that train the network; default: 20
     sequence_length: rl.Count | None = None
-    # with a memory, steps before those that only warm up the recurrent state; default: 10
+    # with a memory, earlier steps of a sequence that only warm up the recurrent state; default: 10
     burn_in: rl.Natural | None = None
     # with a memory, steps between the starts of sequences; default: half of sequence_length
     sequence_period: rl.Count | None = None

@@ -21,7 +21,7 @@ class R2D2Config(rl.Config):
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 32  # sequences per gradient step
     sequence_length: rl.Count = 20  # steps of a sequence that train the network
-    burn_in: rl.Natural = 10  # steps before those that only warm up the recurrent state
+    burn_in: rl.Natural = 10  # earlier steps of a sequence that only warm up the recurrent state
     # steps between the starts of sequences; default: half of sequence_length
     sequence_period: rl.Count | None = None
     buffer_size: rl.Count = 100_000  # size of the replay buffer in env steps
@@ -35,7 +35,7 @@ class R2D2Config(rl.Config):
     exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
     exploration_final_eps: rl.Fraction = 0.05  # final probability of a random action
     exploration_fraction: rl.Positive = 0.2  # fraction of the run until the final probability
-    # more points of this schedule: fraction of the run, probability, fraction, probability, and so on
+    # more points of the exploration schedule: fraction of the run, probability, fraction, probability, and so on
     exploration_points: tuple[float, ...] = ()
     # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0: all actors alike
     exploration_alpha: rl.NonNegative = 0.0

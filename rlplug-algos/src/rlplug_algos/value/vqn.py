@@ -20,7 +20,7 @@ class VQNConfig(rl.Config):
     exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
     exploration_final_eps: rl.Fraction = 0.02  # final probability of a random action
     exploration_fraction: rl.Positive = 0.5  # fraction of the run until the final probability
-    # more points of this schedule: fraction of the run, probability, fraction, probability, and so on
+    # more points of the exploration schedule: fraction of the run, probability, fraction, probability, and so on
     exploration_points: tuple[float, ...] = ()
     eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
     # choose actions by a softmax of the values at this temperature; default: epsilon-greedy
