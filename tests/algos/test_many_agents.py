@@ -164,7 +164,7 @@ def test_two_learners_find_the_equilibrium_of_the_dilemma(tmp_path: Path) -> Non
      ("self-play", {"player": "a2c:{}"})],
 )  # fmt: skip
 def test_annealed_learning_rate_is_that_of_the_start_of_the_rollout(algorithm: str, options: dict[str, Any]) -> None:
-    """It falls with the run's env steps, of which each learner sees a part."""
+    """It falls with the env steps of the whole run, and each learner sees a part of them."""
     words = "anneal_lr=true,learning_rate=0.5,n_steps=8"
     named = {
         name: given.format(words) if isinstance(given, str) else given if given is True else [given[0].format(words)]

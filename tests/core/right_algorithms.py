@@ -1,4 +1,4 @@
-"""Right algorithms of many kinds, all of which the conformance kit must accept: tables, models, phases, ensembles."""
+"""Right algorithms of many kinds; the conformance kit must accept all: tables, models, phases, ensembles."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ WANTED = "needs-it needs olddep>=2, and 1.0 is installed, which puller asked for
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Install four distributions, one of which needs a newer version than another one pins."""
+    """Install four distributions; one needs a newer version than another one pins."""
     requirements = {
         "olddep-1.0": (),
         "puller-3.0": ("olddep<2",),

@@ -50,7 +50,7 @@ def test_update_reuses_memory_of_the_last_one() -> None:
 
 @pytest.fixture
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make torch report one GPU; none is used."""
+    """Make torch report one GPU, which the test does not use."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
 
