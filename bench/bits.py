@@ -168,8 +168,12 @@ def run_checkout(checkout: Path, loops: str, pattern: str) -> dict[tuple[str, st
     with tempfile.TemporaryDirectory() as directory:
         lines = subprocess.run(
             [sys.executable, str(script), "--child", "-k", pattern],
-            env=environment, cwd=directory, stdout=subprocess.PIPE, text=True, check=True,
-        ).stdout.splitlines()  # fmt: skip
+            env=environment,
+            cwd=directory,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
     rows = [json.loads(line) for line in lines if line.startswith("[")]
     return {(name, runner): found for name, runner, found in rows}
 

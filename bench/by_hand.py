@@ -165,7 +165,8 @@ class Update:
     def __init__(
         self, obs: Array, next_obs: Array, action: Array, reward: Array, actions: int
     ) -> None:
-        (batch, inputs), width = obs.shape, 256
+        batch, inputs = obs.shape
+        width = 256
         size = sum(int(np.prod(shape)) for shape in shapes_of(inputs, actions, width))
         self.all = Flat(size, 5e-4, 10.0)
         other = Flat(size, 0.0, 10.0)

@@ -223,7 +223,8 @@ def dqn() -> Calls:
     flat = Flat(online)
     other = Flat(target)
     d = np.zeros((64, 2), np.float32)
-    (w, g), ((tw, _),) = flat.parts[0], other.parts
+    w, g = flat.parts[0]
+    ((tw, _),) = other.parts
 
     def floor() -> None:
         aim = batch.reward.numpy() + 0.99 * target.forward(tw, next_obs).max(1)
@@ -260,7 +261,8 @@ def sac() -> Calls:
     of_policy = Flat(policy)
     of_critics = Flat(*critics)
     targets = Flat(*critics)
-    (pw, pg), noise = of_policy.parts[0], numbers(256, 6)
+    pw, pg = of_policy.parts[0]
+    noise = numbers(256, 6)
     obs = batch.obs.numpy()
     next_obs = batch.next_obs.numpy()
     taken = batch.action.numpy()
@@ -310,7 +312,8 @@ def sac() -> Calls:
             net.backward(w, None, both, dv, dx)
             by_action += dx
         by_mean = (by_action + np.float32(0.2 / 256) * action) * (1 - action**2)
-        d[:, :6], d[:, 6:] = by_mean, by_mean * deviation * noise - np.float32(0.1 / 256)
+        d[:, :6] = by_mean
+        d[:, 6:] = by_mean * deviation * noise - np.float32(0.1 / 256)
         policy.backward(pw, pg, obs, d)
         of_policy.step(np.inf, 3e-4)
         targets.all[0] += np.float32(0.005) * (of_critics.all[0] - targets.all[0])

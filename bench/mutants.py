@@ -193,7 +193,9 @@ class Mutations:
     """A pytest plugin that runs some of the collected tests for each mutant, instead of all once."""
 
     def __init__(self, tree: Path, sample: list[Mutant], results: Path) -> None:
-        self.tree, self.sample, self.results = tree, sample, results
+        self.tree = tree
+        self.sample = sample
+        self.results = results
         #: In the fork of a mutant, the pipe that takes the name of the first test that fails.
         self.pipe = -1
 

@@ -164,7 +164,8 @@ def command(way: str, algorithm: str, given: argparse.Namespace) -> list[str]:
     if way in OURS:
         return [sys.executable, str(here), algorithm, *OURS[way], *seconds]
     env, warmup, _ = SETTINGS[algorithm]
-    (script, *how), (name, flags) = THEIRS[way], SCRIPTS[algorithm]
+    script, *how = THEIRS[way]
+    name, flags = SCRIPTS[algorithm]
     file = given.scripts / script.format(name)
     timed = ["400000", "--mark", str(warmup), *seconds]
     return [

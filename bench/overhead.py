@@ -136,11 +136,9 @@ class Acting:
             choices = action.tolist()
             for number, env in enumerate(self.envs):
                 seen, reward, dead, cut, _ = env.step(choices[number])
-                rewards[t, number], terminated[t, number], ended[t, number] = (
-                    reward,
-                    dead,
-                    dead or cut,
-                )
+                rewards[t, number] = reward
+                terminated[t, number] = dead
+                ended[t, number] = dead or cut
                 running[number] += reward
                 if dead or cut:
                     if cut and not dead:
@@ -249,7 +247,8 @@ def main() -> None:
         (8, True, "≤ 10 %"),
     ):
         total = asked.steps
-        bare(num_envs, 2_000, learn), framework(num_envs, 2_000, learn)
+        bare(num_envs, 2_000, learn)
+        framework(num_envs, 2_000, learn)
         pairs = [
             (bare(num_envs, total, learn), framework(num_envs, total, learn))
             for _ in range(asked.pairs)

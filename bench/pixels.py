@@ -63,7 +63,8 @@ class Bricks(Vector):
         s["dx"] = np.where((x < 0) | (x >= SIZE), -s["dx"], s["dx"])
         x = np.clip(x, 0, SIZE - 1)
         y = s["y"] + s["dy"]
-        s["dy"], y = np.where(y < 0, 1, s["dy"]), np.maximum(y, 0)
+        s["dy"] = np.where(y < 0, 1, s["dy"])
+        y = np.maximum(y, 0)
         hit = s["bricks"][every, y, x]
         s["bricks"][every, y, x] = False
         s["dy"], y = np.where(hit, -s["dy"], s["dy"]), np.where(hit, s["last_y"], y)

@@ -118,7 +118,8 @@ def code_rates(root: Path, counts: Counts) -> dict[str, float | str]:
     thousands = totals["code"] / 1000
     core_thousands = totals["code core"] / 1000
     lengths = sorted(counts.lengths)
-    median, ninth = lengths[len(lengths) // 2], lengths[int(len(lengths) * 0.9)]
+    median = lengths[len(lengths) // 2]
+    ninth = lengths[int(len(lengths) * 0.9)]
     tests = (root / "tests").rglob("*.py")
     return {
         "participle functions %": round(100 * totals["participles"] / totals["functions"], 1),

@@ -44,7 +44,8 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "completion of an option": (["-m", "rlplug_cli"], COMPLETION),
 }
 #: The most seconds of wall time that a search, and pulling and playing together, may take.
-SEARCH, PULL_AND_PLAY = 0.2, 5
+SEARCH = 0.2
+PULL_AND_PLAY = 5
 PLUGINS = 500
 TRAINED = ("--total-timesteps", "4096", "--eval-episodes", "2", "--final-eval-episodes", "2")
 #: A description of a few kilobytes, like a README; discovery should not have to parse it.

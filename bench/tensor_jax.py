@@ -53,7 +53,9 @@ def adam(carry: Any, part: Any) -> Any:
     tree = jax.tree.map
     one = tree(lambda m, g: 0.9 * m + 0.1 * g, one, gradient)
     two = tree(lambda v, g: 0.999 * v + 0.001 * g * g, two, gradient)
-    a, b, count = 1 - 0.9 ** (count + 1), 1 - 0.999 ** (count + 1), count + 1
+    a = 1 - 0.9 ** (count + 1)
+    b = 1 - 0.999 ** (count + 1)
+    count = count + 1
     nets = tree(lambda p, m, v: p - RATE * m / a / (jnp.sqrt(v / b) + 1e-5), nets, one, two)
     return (nets, one, two, count), None
 

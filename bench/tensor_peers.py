@@ -15,8 +15,14 @@ from torch import nn
 
 from rlplug_envs.tensors.cart_pole import CartPole
 
-ROLLOUT, EPOCHS, PARTS = 32, 4, 4
-GAMMA, LAMBDA, CLIP, RATE, ENTROPY = 0.99, 0.95, 0.2, 3e-4, 0.01
+ROLLOUT = 32
+EPOCHS = 4
+PARTS = 4
+GAMMA = 0.99
+LAMBDA = 0.95
+CLIP = 0.2
+RATE = 3e-4
+ENTROPY = 0.01
 
 
 def network(outputs: int) -> nn.Module:

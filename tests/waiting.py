@@ -32,7 +32,8 @@ def until(
     condition: Callable[[], T], process: subprocess.Popen[Any] | Fork | None = None, seconds: float = PATIENCE
 ) -> T:
     """Return what `condition` returned once that is true; fail if `process` ends or `seconds` pass before."""
-    pause, deadline = threading.Event(), time.monotonic() + seconds
+    pause = threading.Event()
+    deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert process is None or process.poll() is None, process and process.communicate()
         assert time.monotonic() < deadline, "the condition never came"

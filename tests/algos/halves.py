@@ -35,7 +35,9 @@ def learn_share(rank: int, ranks: int, algorithm: str, env: str, options: dict[s
         plan.make_env(ROWS).spec, partial(Optimizer, mean=mean) if ranks > 1 else Optimizer, rank, ranks
     )
     assert isinstance(learner, Algorithm)
-    size, clock, buffer = ROWS // ranks, Clock(TOTAL), learner.buffer()
+    size = ROWS // ranks
+    clock = Clock(TOTAL)
+    buffer = learner.buffer()
     share = slice(rank * size, rank * size + size)
     for step in experience(plan, learner):
         buffer.add(part(step, share) if isinstance(buffer, RolloutBuffer) else step)

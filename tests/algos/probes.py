@@ -25,10 +25,13 @@ class Mixed(Chain):
     Left is legal only on even places, so place 0 is never reached.
     """
 
-    obs = spaces.Dict({
-        "place": spaces.Discrete(7, start=3), "further": spaces.Dict({"vector": spaces.Box(0, 1, (2,), np.float32)}),
-        MASK: spaces.MultiBinary(2),
-    })  # fmt: skip
+    obs = spaces.Dict(
+        {
+            "place": spaces.Discrete(7, start=3),
+            "further": spaces.Dict({"vector": spaces.Box(0, 1, (2,), np.float32)}),
+            MASK: spaces.MultiBinary(2),
+        }
+    )
 
     def observe(self) -> Obs:
         place = self.state["place"]

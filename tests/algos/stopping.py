@@ -41,7 +41,8 @@ class Stop:
 
     @classmethod
     def at(cls, what: str, mark: int) -> None:
-        cls.counts, cls.marks = {"update": 0, "step": 0}, {what: mark}
+        cls.counts = {"update": 0, "step": 0}
+        cls.marks = {what: mark}
 
     @classmethod
     def count(cls, what: str) -> None:
@@ -54,9 +55,11 @@ class Stop:
 def random_data(env: Any, steps: int) -> dict[str, Any]:
     """Return a data set of random actions in one row of an environment."""
     env.spec.action.seed(0)
-    now, rows = env.reset(1), []
+    now = env.reset(1)
+    rows = []
     for _ in range(steps):
-        obs, action = now.obs.copy(), np.asarray([env.spec.action.sample()])
+        obs = now.obs.copy()
+        action = np.asarray([env.spec.action.sample()])
         now = env.step(action)
         rows.append((obs, action, now.reward.copy(), now.final_obs.copy(), now.terminated.copy(), now.truncated.copy()))
     return dict(zip(FIELDS, map(np.concatenate, zip(*rows, strict=True)), strict=True))

@@ -40,9 +40,14 @@ def bandit(make_learner: Callable[..., Any], logits: Tensor, values: Tensor, **o
 def sample_of(action: int, advantage: float, behavior: Tensor, target: float = 0.0) -> Samples:
     extras = {"outputs": behavior.log().unsqueeze(0)}
     return Samples(
-        torch.ones(1), None, torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage]),
-        torch.tensor([target]), extras,
-    )  # fmt: skip
+        torch.ones(1),
+        None,
+        torch.ones(1, 1),
+        torch.tensor([action]),
+        torch.tensor([advantage]),
+        torch.tensor([target]),
+        extras,
+    )
 
 
 def gradient(learner: Any, batch: Samples) -> Tensor:
@@ -57,7 +62,8 @@ def test_on_policy_gradient_is_the_policy_gradient(
 ) -> None:
     """With a ratio of 1 nothing is truncated or corrected: (π - 1_a) · A."""
     logits = torch.tensor([0.3, -0.4])
-    learner, pi = bandit(make_learner, logits, torch.zeros(2), trust_region_delta=FAR), logits.softmax(0)
+    learner = bandit(make_learner, logits, torch.zeros(2), trust_region_delta=FAR)
+    pi = logits.softmax(0)
     expected = (pi - torch.eye(2)[action]) * advantage
     torch.testing.assert_close(gradient(learner, sample_of(action, advantage, pi)), expected)
 
@@ -65,9 +71,13 @@ def test_on_policy_gradient_is_the_policy_gradient(
 @pytest.mark.parametrize("action", [0, 1])
 def test_truncation_is_corrected_by_the_expectation_over_actions(make_learner: Callable[..., Any], action: int) -> None:
     """Equation 9: min(c, ρ) ∇log π(a) A + Σ_b π(b) (1 - c/ρ(b))⁺ ∇log π(b) (Q(b) - V), negated."""
-    logits, values, c = torch.tensor([0.8, -0.2]), torch.tensor([1.0, 2.5]), 2.0
+    logits = torch.tensor([0.8, -0.2])
+    values = torch.tensor([1.0, 2.5])
+    c = 2.0
     learner = bandit(make_learner, logits, values, max_importance_weight=c, trust_region_delta=FAR)
-    pi, mu, advantage = logits.softmax(0), torch.tensor([0.2, 0.8]), 1.7
+    pi = logits.softmax(0)
+    mu = torch.tensor([0.2, 0.8])
+    advantage = 1.7
     value = float(pi @ values)
 
     def of(b: int) -> Tensor:
@@ -100,7 +110,8 @@ def test_trust_region_bounds_the_push_from_the_average_policy(make_learner: Call
 
 
 def collect(learner: Any, env: envs.Vector) -> Rollout:
-    clock, buffer = Clock(10_000), learner.buffer()
+    clock = Clock(10_000)
+    buffer = learner.buffer()
     actor = Actor(env, learner, learner.agent(), buffer, clock)
     actor.reset(0)
     while True:
@@ -116,7 +127,8 @@ def number(values: Tensor, at: int) -> float:
 
 def test_targets_equal_retrace_by_definition(make_learner: Callable[..., Any]) -> None:
     """On a chain of another policy, with truncations; per row, with torch's softmax."""
-    behaved, learner = make_learner("acer", "Chain", n_steps=40), make_learner("acer", "Chain", n_steps=40, seed=5)
+    behaved = make_learner("acer", "Chain", n_steps=40)
+    learner = make_learner("acer", "Chain", n_steps=40, seed=5)
     rollout = collect(behaved, envs.Chain(2))
     assert rollout.terminated.any()
     assert not rollout.terminated[3, 0]
@@ -126,7 +138,8 @@ def test_targets_equal_retrace_by_definition(make_learner: Callable[..., Any]) -
     for row in range(2):
         obs = torch.from_numpy(np.concatenate([rollout.obs[:, row], rollout.truncations.obs[:1]]))
         with torch.no_grad():
-            pi, q = learner.policy(obs).softmax(-1), learner.q_network(obs)
+            pi = learner.policy(obs).softmax(-1)
+            q = learner.q_network(obs)
             mu = torch.from_numpy(rollout.extras["outputs"][:, row]).softmax(-1)
         state = (pi * q).sum(-1)
         action = torch.from_numpy(rollout.action[:, row])
@@ -134,11 +147,15 @@ def test_targets_equal_retrace_by_definition(make_learner: Callable[..., Any]) -
         ratio = (pi[:40].gather(1, action[:, None]) / mu.gather(1, action[:, None]))[:, 0]
         moments = [
             Moment(
-                t, float(rollout.reward[t, row]), 41 if rollout.truncated[t, row] else t + 1,
-                bool(rollout.terminated[t, row]), bool(rollout.truncated[t, row]), True,
+                t,
+                float(rollout.reward[t, row]),
+                41 if rollout.truncated[t, row] else t + 1,
+                bool(rollout.terminated[t, row]),
+                bool(rollout.truncated[t, row]),
+                True,
             )
             for t in range(40)
-        ]  # fmt: skip
+        ]
         functions = [partial(number, part) for part in (state, chosen, ratio)]
         wanted = returns.retrace(moments, *functions, 0.99, 1.0)
         for t, expected in wanted.items():
@@ -188,9 +205,7 @@ SINGLE = {
 
 @pytest.mark.parametrize("runner", SINGLE)
 @pytest.mark.parametrize(("name", "env"), [("acer", "Chain"), ("acer", "Masked"), ("acer-continuous", "Continuous")])
-def test_all_runners_equal_sync(
-    train_runner: Callable[..., Any], name: str, env: str, runner: str
-) -> None:  # fmt: skip
+def test_all_runners_equal_sync(train_runner: Callable[..., Any], name: str, env: str, runner: str) -> None:
     """With one worker, or without a lag: policy, values, average policy and the learner's generator are equal."""
     sync, other = (train_runner(name, env, **{**SMALL, **more}) for more in ({"runner": "sync"}, SINGLE[runner]))
     assert sync.clock.updates == other.clock.updates > 60

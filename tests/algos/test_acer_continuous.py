@@ -22,7 +22,9 @@ FAR = 1e9
 
 
 def test_score_and_gradient_equal_autograd() -> None:
-    outputs, average, action = (torch.randn(5, 4).requires_grad_(), torch.randn(5, 4), torch.randn(5, 2))
+    outputs = torch.randn(5, 4).requires_grad_()
+    average = torch.randn(5, 4)
+    action = torch.randn(5, 2)
     mean, log_std = outputs.chunk(2, -1)
     now = Normal(mean, log_std.exp())
     (wanted,) = torch.autograd.grad(now.log_prob(action).sum(), outputs, retain_graph=True)
@@ -46,7 +48,8 @@ def batch_of(learner: Any, count: int, shift: float = 0.0) -> Samples:
 def test_on_policy_gradient_is_the_policy_gradient(make_learner: Callable[..., Any]) -> None:
     """With a ratio of 1 and a wide trust region it is the gradient of -log π(a) · A."""
     learner = make_learner("acer-continuous", "Continuous", ent_coef=0.0, vf_coef=0.0, trust_region_delta=FAR)
-    batch, parameters = batch_of(learner, 6), list(learner.policy.parameters())
+    batch = batch_of(learner, 6)
+    parameters = list(learner.policy.parameters())
     loss = -(learner.policy.head.log_prob(learner.policy(batch.obs), batch.action) * batch.advantage).mean()
     wanted = torch.autograd.grad(loss, parameters)
     for one, other in zip(torch.autograd.grad(learner.loss(batch, learner.config)[0], parameters), wanted, strict=True):
@@ -56,25 +59,30 @@ def test_on_policy_gradient_is_the_policy_gradient(make_learner: Callable[..., A
 def test_push_equals_the_definition(make_learner: Callable[..., Any]) -> None:
     """Row by row: the truncated weight at the taken action, the excess at the drawn one, then the projection."""
     learner = make_learner("acer-continuous", "Continuous", max_importance_weight=1.5, trust_region_delta=0.05)
-    batch, c = batch_of(learner, 20, shift=1.0), 1.5
+    batch = batch_of(learner, 20, shift=1.0)
+    c = 1.5
     with torch.no_grad():
         for parameter in learner.average_policy.parameters():
             parameter.add_(0.1)
-        outputs, average = learner.policy(batch.obs), learner.average_policy(batch.obs)
-        weight = (learner.head.log_prob(outputs, batch.action)
-                  - learner.head.log_prob(batch.extras["outputs"], batch.action)).exp()  # fmt: skip
+        outputs = learner.policy(batch.obs)
+        average = learner.average_policy(batch.obs)
+        weight = (
+            learner.head.log_prob(outputs, batch.action) - learner.head.log_prob(batch.extras["outputs"], batch.action)
+        ).exp()
         centered = torch.randn(20)
         found = learner.trust_region_gradient(batch, outputs, weight, centered, learner.config)
     bound, cut = 0, 0
     for i in range(20):
         now, then = (Normal(part[i, 0], part[i, 1].exp()) for part in (outputs, batch.extras["outputs"]))
-        action, drawn = batch.action[i, 0], batch.extras["drawn"][i, 0]
+        action = batch.action[i, 0]
+        drawn = batch.extras["drawn"][i, 0]
         taken, ratio = (math.exp(float(now.log_prob(x) - then.log_prob(x))) for x in (action, drawn))
         gain = min(c, taken) * batch.advantage[i] * score(outputs[i : i + 1], action.reshape(1, 1))[0]
         gain = gain + max(0.0, 1 - c / ratio) * centered[i] * score(outputs[i : i + 1], drawn.reshape(1, 1))[0]
         away = slope(average[i : i + 1], outputs[i : i + 1])[0]
         excess = max(0.0, float(gain @ away) - 0.05) / float(away @ away)
-        bound, cut = bound + (excess > 0), cut + (taken > c)
+        bound = bound + (excess > 0)
+        cut = cut + (taken > c)
         torch.testing.assert_close(found[i], gain - excess * away, rtol=1e-3, atol=1e-4)
     assert bound
     assert cut
@@ -82,7 +90,8 @@ def test_push_equals_the_definition(make_learner: Callable[..., Any]) -> None:
 
 def test_dueling_advantages_are_centered_over_drawn_actions(make_learner: Callable[..., Any]) -> None:
     learner = make_learner("acer-continuous", "Continuous", n_action_samples=3)
-    obs, others = torch.rand(4, 1), torch.randn(4, 3, 1)
+    obs = torch.rand(4, 1)
+    others = torch.randn(4, 3, 1)
     each = [learner.critic.advantage({"obs": obs, "action": others[:, i], "others": others}) for i in range(3)]
     torch.testing.assert_close(sum(each), torch.zeros(4), rtol=0, atol=1e-5)
 
@@ -90,7 +99,8 @@ def test_dueling_advantages_are_centered_over_drawn_actions(make_learner: Callab
 def test_on_policy_targets_are_returns_with_dueling_values(make_learner: Callable[..., Any]) -> None:
     """In episodes of one step the Retrace target and the untruncated return are the reward."""
     learner = make_learner("acer-continuous", "Continuous", n_steps=6)
-    clock, buffer = Clock(100), learner.buffer()
+    clock = Clock(100)
+    buffer = learner.buffer()
     actor = Actor(envs.Continuous(2), learner, learner.agent(), buffer, clock)
     actor.reset(0)
     for _ in range(6):
@@ -102,7 +112,8 @@ def test_on_policy_targets_are_returns_with_dueling_values(make_learner: Callabl
     np.testing.assert_allclose(batch.target, rollout.reward.ravel(), rtol=1e-5)
     with torch.no_grad():
         value = learner.critic.value(batch.obs)
-        drawn, outputs = batch.extras["others"], learner.policy(batch.obs)
+        drawn = batch.extras["others"]
+        outputs = learner.policy(batch.obs)
     torch.testing.assert_close(batch.advantage, batch.target - value, rtol=1e-4, atol=1e-5)
     assert drawn.shape == (12, 5, 1)
     scaled = (drawn[..., 0] - outputs[:, :1]) / outputs[:, 1:].exp()

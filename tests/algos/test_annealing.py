@@ -55,8 +55,10 @@ def test_logs_contain_current_values_of_schedules(
 ) -> None:
     """Checked in the middle of a run, after a controller halved the learning rates."""
     plan = Plan.make(algorithm, "rlplug_core.testing.envs:Chain", {"num_envs": 2, "runner": "sync", **options})
-    runner: Any = build(plan, clock := Clock(100))
-    clock.steps, clock.scale = 50, 0.5
+    clock = Clock(100)
+    runner: Any = build(plan, clock)
+    clock.steps = 50
+    clock.scale = 0.5
     found = Schedules(runner.learner).metrics(clock)
     expected["learning_rate"] *= 0.5
     assert found == pytest.approx({f"schedule/{name}": value for name, value in expected.items()})

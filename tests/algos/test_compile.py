@@ -48,15 +48,21 @@ SCHEDULED: dict[str, dict[str, Any]] = {
 def test_loss_with_all_switches_is_one_graph(make_learner: Callable[..., Any], algorithm: str) -> None:
     """Traced without a break, it equals eager, including noise, for several batches."""
     learner = make_learner(
-        algorithm, "Chain", double=True, dueling=True, noisy="factorized", **{"net.hidden": [8, 8]},
-    )  # fmt: skip
+        algorithm,
+        "Chain",
+        double=True,
+        dueling=True,
+        noisy="factorized",
+        **{"net.hidden": [8, 8]},
+    )
     torch._dynamo.reset()
     traced = torch.compile(vars(type(learner))["loss"].function, backend="eager", fullgraph=True)
     for _ in range(2):
         batch = random_transitions(16)
         batch.extras = q_draws(learner, batch)
         given = q_arguments(learner, batch)
-        (loss, _, error), (expected, _, expected_error) = traced(learner, *given), learner.loss(*given)
+        loss, _, error = traced(learner, *given)
+        expected, _, expected_error = learner.loss(*given)
         torch.testing.assert_close(loss, expected)
         torch.testing.assert_close(error, expected_error)
 
@@ -180,7 +186,8 @@ def test_compiled_losses_are_single_graphs(algorithm: str) -> None:
 
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    (learner, losses), (eager, _) = run(True), run(False)
+    learner, losses = run(True)
+    eager, _ = run(False)
     assert losses <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2 * losses
     for name, one in eager.named_parameters():
         torch.testing.assert_close(dict(learner.named_parameters())[name], one)

@@ -32,9 +32,11 @@ NAMES: dict[str, dict[str, object]] = {
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     **{f"noisy-{name}": (name, {**NAMES[name], "noisy": "factorized"}) for name in ("a2c", "ppo", "acer", "impala")},
     "noisy-appo": ("appo", {**SHORT, "noisy": "independent"}),
-    "a2c-replay": ("a2c", {"replay_ratio": 2.0}), "a3c-replay": ("a3c", {"replay_ratio": 1.0, "replay_only": True}),
-    "impala-replay": ("impala", {"replay_ratio": 1.0}), "nstep-q-replay": ("nstep-q", {"replay_ratio": 2.0}),
-}  # fmt: skip
+    "a2c-replay": ("a2c", {"replay_ratio": 2.0}),
+    "a3c-replay": ("a3c", {"replay_ratio": 1.0, "replay_only": True}),
+    "impala-replay": ("impala", {"replay_ratio": 1.0}),
+    "nstep-q-replay": ("nstep-q", {"replay_ratio": 2.0}),
+}
 CASES = {**{name: (name, options) for name, options in NAMES.items()}, **VARIANTS}
 #: Names that share a class with another one: switches of DQN (`rainbow` has all), other runners, no replay.
 REPEATED = (

@@ -81,7 +81,8 @@ class Rerun(Generic[T]):
     """Replaces `Recorded` on any device: computes everything again, and returns the same memory each time."""
 
     def __init__(self, body: Callable[[], T], device: torch.device, pool: Any = None) -> None:
-        self.body, self.pool = body, pool
+        self.body = body
+        self.pool = pool
         self.memory: dict[object, Tensor] = {}
         self.result: Any = None
 
@@ -121,7 +122,8 @@ def run_twins(algorithm: str, options: dict[str, Any], world: str = "") -> tuple
     """Update a learner twenty times, and another with graphs on the same batches; both are compared after the last."""
     given = {"net.hidden": [8], **CASES.get(algorithm, {}), **options}
     runner = make_runner(algorithm, world or env(algorithm), given)
-    eager, results = runner.learner, list[tuple[Result, Result, dict[str, float]]]()
+    eager = runner.learner
+    results = list[tuple[Result, Result, dict[str, float]]]()
     graphs = type(eager)(runner.actor.env.spec, eager.config, replace(eager.context, cudagraphs=True))
     while runner.clock.updates < UPDATES:
         step = runner.actor.step()
@@ -225,7 +227,9 @@ class Learner:
     """The minimal algorithm for losses: two parameters, options and graphs."""
 
     def __init__(self, rule: UpdateRule | None = None) -> None:
-        self.weight, self.config, self._recorded_steps = nn.Parameter(torch.ones(2)), Options(), Graphs(CPU)
+        self.weight = nn.Parameter(torch.ones(2))
+        self.config = Options()
+        self._recorded_steps = Graphs(CPU)
         self.optimizer = self.make_optimizer([self.weight], rule or SGD())
 
     def make_optimizer(self, parameters: list[nn.Parameter], rule: UpdateRule) -> Optimizer:
@@ -261,7 +265,8 @@ def test_copies_leave_the_graph_and_keep_their_shapes() -> None:
 @pytest.mark.usefixtures("rerun")
 @pytest.mark.parametrize("rule", [SGD(), SGD(0.9), RMSProp(), Adam(), AdamW()])
 def test_rule_reads_its_rate_from_the_device(rule: UpdateRule) -> None:
-    one, other = Learner(rule), Learner(copy.deepcopy(rule))
+    one = Learner(rule)
+    other = Learner(copy.deepcopy(rule))
     other.optimizer.on_device = None
     for number in range(6):
         x = torch.tensor([1.0, number])
@@ -340,7 +345,8 @@ def test_arguments_that_no_graph_can_read_are_computed(replayer: Learner) -> Non
     other = nn.Parameter(torch.ones(2))
     for given in (other, 2 * other, Named(torch.ones(2), 1)):
         x = given if isinstance(given, Tensor) else given.one
-        before, more = replayer.weight[0].item(), {"named": np.ones(2)} if x is not given else {}
+        before = replayer.weight[0].item()
+        more = {"named": np.ones(2)} if x is not given else {}
         replayer.step(x, **more)
         assert replayer.weight[0].item() == pytest.approx(before - 0.1 * x[0].item())
     assert count_recorded(replayer) == 1
@@ -420,7 +426,8 @@ def test_loss_that_is_not_finite_is_noticed_before_saving() -> None:
     learner.step(torch.full((2,), torch.inf))
     with pytest.raises(NonFinite, match=r"within the last \d+ steps, it met a loss or a gradient that is not finite"):
         learner.optimizer.state_dict()
-    other, finite = Learner(), torch.zeros(2)
+    other = Learner()
+    finite = torch.zeros(2)
     for number in range(2 * LOOK - 1):
         other.step(finite if number else torch.full((2,), torch.inf))
     with pytest.raises(NonFinite, match="within the last 64 steps"):

@@ -18,13 +18,16 @@ from tests.algos.test_dqn_loss import gradients, random_transitions, scatter, tr
 from tests.reference import distributional
 
 SWITCHES = {
-    "plain": {}, "double": {"double": True}, "dueling": {"dueling": True},
+    "plain": {},
+    "double": {"double": True},
+    "dueling": {"dueling": True},
     "all": {"double": True, "dueling": True, "noisy": "factorized"},
-}  # fmt: skip
+}
 OWN: dict[str, dict[str, Any]] = {
-    "c51": {"n_atoms": 7, "v_min": -4.0, "v_max": 4.0}, "qrdqn": {"n_quantiles": 5, "kappa": 0.7},
+    "c51": {"n_atoms": 7, "v_min": -4.0, "v_max": 4.0},
+    "qrdqn": {"n_quantiles": 5, "kappa": 0.7},
     "iqn": {"n_quantiles": 4, "n_target_quantiles": 3, "n_acting_quantiles": 6},
-}  # fmt: skip
+}
 BOTH = pytest.mark.parametrize(
     ("name", "switches"), [(name, switches) for name in OWN for switches in SWITCHES], ids=lambda value: str(value)
 )
@@ -66,7 +69,9 @@ def row_loss(learner: Any, name: str, batch: Transitions, i: int) -> tuple[float
     learner.draw_batch = batch.extras
     obs, following = batch.obs[i], batch.next_obs[i]
     ahead = (learner.target_network, following, 1)
-    choice, reward, discount = best(learner, following), float(batch.reward[i]), float(batch.discount[i])
+    choice = best(learner, following)
+    reward = float(batch.reward[i])
+    discount = float(batch.discount[i])
     if name == "c51":
         logs = distribution(learner, learner.q_network, obs, 0)[batch.action[i]]
         probability = distribution(learner, *ahead)[choice].exp().tolist()

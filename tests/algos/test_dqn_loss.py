@@ -40,8 +40,10 @@ def transitions(
 
 def random_transitions(count: int, weight: Tensor | None = None) -> Transitions:
     """Return random transitions of Chain, with rewards on both sides of the Huber loss."""
-    places, action = torch.eye(5)[torch.randint(0, 5, (2, count))], torch.randint(0, 2, (count,))
-    reward, discount = 3 * torch.randn(count), 0.9 * torch.randint(0, 2, (count,))
+    places = torch.eye(5)[torch.randint(0, 5, (2, count))]
+    action = torch.randint(0, 2, (count,))
+    reward = 3 * torch.randn(count)
+    discount = 0.9 * torch.randint(0, 2, (count,))
     return transitions(places[0], action, reward, discount, places[1], weight)
 
 
@@ -88,7 +90,8 @@ def test_loss_and_gradient_equal_the_reference(make_learner: Callable[..., Any],
     learner = make_learner("dqn", "Chain", double=double, dueling=dueling, **{"net.hidden": [16]})
     scatter(learner)
     batch = random_transitions(40, torch.tensor([1.0, 0.0, 0.25, 2.0] * 10))
-    loss, expected = q_loss(learner, batch)[0], reference(learner, batch)
+    loss = q_loss(learner, batch)[0]
+    expected = reference(learner, batch)
     torch.testing.assert_close(loss, expected)
     for got, wanted in zip(gradients(learner, loss), gradients(learner, expected), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
@@ -166,7 +169,9 @@ def test_only_legal_actions_are_explored_and_preferred(make_learner: Callable[..
     """Masked raises at a forbidden action; both legal actions of each row are tried."""
     learner = make_learner("dqn", "Masked", exploration_initial_eps=1.0, exploration_final_eps=1.0)
     env = Masked(8)
-    agent, now, tried = learner.agent(), env.reset(1), set()
+    agent = learner.agent()
+    now = env.reset(1)
+    tried = set()
     agent.initial(8)
     for explore in [True] * 60 + [False] * 20:
         action = agent.act(now.obs, now.is_first, None, Clock(100), explore).action
@@ -202,10 +207,20 @@ def test_batches_contain_n_step_transitions(
     for _ in range(60):
         step = actor.step()
         actor.buffer.add(step)
-        record.append([np.copy(part) for part in (
-            step.obs, step.action, step.reward, step.next_obs, step.terminated, step.truncated,
-        )])  # fmt: skip
-    (batch, *_) = actor.buffer.batches(actor.clock)
+        record.append(
+            [
+                np.copy(part)
+                for part in (
+                    step.obs,
+                    step.action,
+                    step.reward,
+                    step.next_obs,
+                    step.terminated,
+                    step.truncated,
+                )
+            ]
+        )
+    batch, *_ = actor.buffer.batches(actor.clock)
     ends = set()
     for i, flat in enumerate(batch.index.tolist()):
         t, row = divmod(flat, num_envs)
@@ -213,7 +228,8 @@ def test_batches_contain_n_step_transitions(
         total, factor = 0.0, 1.0
         for k in range(n_step):
             _, _, reward, next_obs, terminated, truncated = (part[row] for part in record[t + k])
-            total, factor = total + factor * float(reward), factor * gamma
+            total = total + factor * float(reward)
+            factor = factor * gamma
             if terminated or truncated:
                 break
         ends.add("terminated" if terminated else "truncated" if truncated else "going on")
@@ -231,7 +247,8 @@ def test_rows_of_weight_0_change_no_gradient(make_learner: Callable[..., Any]) -
     scatter(learner)
     weight = torch.tensor([1.0, 0.0, 1.0, 2.0, 0.0, 0.5])
     batch = random_transitions(6, weight)
-    garbage, other = batch.map(lambda tensor: tensor.clone()), random_transitions(6)
+    garbage = batch.map(lambda tensor: tensor.clone())
+    other = random_transitions(6)
     for name in ("obs", "action", "reward", "discount", "next_obs"):
         getattr(garbage, name)[weight == 0] = getattr(other, name)[weight == 0]
     garbage.reward[weight == 0] += 100
@@ -255,7 +272,8 @@ def test_weights_keep_their_scale(make_learner: Callable[..., Any]) -> None:
 
 def test_target_is_copied_at_its_interval(make_learner: Callable[..., Any]) -> None:
     learner = make_learner("dqn", "Chain", target_update_interval=3, learning_rate=1e-2, **TABLE)
-    clock, copied = Clock(100), []
+    clock = Clock(100)
+    copied = []
     for _ in range(7):
         learner.update(random_transitions(8), clock)
         clock.updates += 1
@@ -270,9 +288,11 @@ def test_epsilon_falls_and_stays(make_learner: Callable[..., Any]) -> None:
         "dqn", "Chain", exploration_initial_eps=1.0, exploration_final_eps=0.1, exploration_fraction=0.5, **TABLE
     )
     set_table(learner.q_network, [[0.0, 1.0]] * 5)
-    agent, rows = learner.agent(), 2000
+    agent = learner.agent()
+    rows = 2000
     agent.initial(rows)
-    obs, first = np.zeros((rows, 5), np.float32), np.zeros(rows, bool)
+    obs = np.zeros((rows, 5), np.float32)
+    first = np.zeros(rows, bool)
     obs[:, 2] = 1
     for steps, epsilon in ((0, 1.0), (25, 0.55), (50, 0.1), (100, 0.1)):
         action = agent.act(obs, first, None, Clock(100, steps)).action

@@ -47,7 +47,9 @@ NETS = [
     Net(hidden=(8,), activation="silu", layer_norm=True),
     Net(hidden=(6, 5), activation="elu", normalize_obs=True),
 ]
-STEPS, ROWS, FEATURES = 6, 3, 4
+STEPS = 6
+ROWS = 3
+FEATURES = 4
 ACTIONS = {"discrete": spaces.Discrete(3), "box": spaces.Box(-1, 1, (2,), np.float32)}
 
 
@@ -75,9 +77,18 @@ def rollout(action: str, seed: int = 0) -> Rollout:
     weight[3, 0] = 0
     obs = numbers(STEPS + 1, ROWS, FEATURES)
     return Rollout(
-        obs, actions(action, *shape), numbers(*shape), ended, np.zeros(shape, bool), np.roll(ended, 1, 0), weight,
-        Truncations(obs[0], np.zeros(ROWS, np.int64), 0), {"log_prob": numbers(*shape) - 1}, None, whole=False,
-    )  # fmt: skip
+        obs,
+        actions(action, *shape),
+        numbers(*shape),
+        ended,
+        np.zeros(shape, bool),
+        np.roll(ended, 1, 0),
+        weight,
+        Truncations(obs[0], np.zeros(ROWS, np.int64), 0),
+        {"log_prob": numbers(*shape) - 1},
+        None,
+        whole=False,
+    )
 
 
 def samples(action: str) -> Samples:
@@ -92,8 +103,11 @@ def samples(action: str) -> Samples:
 
 def transitions(seed: int = 0, action_space: str = "discrete") -> Transitions:
     np.random.seed(seed)
-    weight, obs, next_obs = np.random.rand(9).astype(np.float32), numbers(9, FEATURES), numbers(9, FEATURES)
-    action, discount = actions(action_space, 9), np.random.choice([0, 0.9], 9).astype(np.float32)
+    weight = np.random.rand(9).astype(np.float32)
+    obs = numbers(9, FEATURES)
+    next_obs = numbers(9, FEATURES)
+    action = actions(action_space, 9)
+    discount = np.random.choice([0, 0.9], 9).astype(np.float32)
     arrays = weight, obs, action, 3 * numbers(9), discount, next_obs, np.arange(9)
     weights, *rest = (torch.from_numpy(array) for array in arrays)
     parts: Any = (weights, None, *rest, {})
@@ -161,7 +175,8 @@ def gradient_of(optimizer: Any, loss: Any) -> torch.Tensor:
 @for_each("action", ACTIONS)
 @for_each("cls, config", POLICIES)
 def test_policy_losses_equal_autograd(cls: Any, config: Any, action: str) -> None:
-    learner, batch = make_learner(cls, action, config), samples(action)
+    learner = make_learner(cls, action, config)
+    batch = samples(action)
     compare(learner, learner.actor_critic_optimizer, batch, ())
 
 
@@ -184,11 +199,9 @@ def test_value_losses_without_memory_equal_autograd(cls: Any, config: Any, net: 
 
 @for_each("cls, config", CONTINUOUS)
 def test_critic_and_policy_losses_equal_autograd(cls: Any, config: Any) -> None:
-    learner, batch, noise = (
-        make_learner(cls, space(cls), config),
-        transitions(0, space(cls)),
-        torch.from_numpy(numbers(9, 2)),
-    )
+    learner = make_learner(cls, space(cls), config)
+    batch = transitions(0, space(cls))
+    noise = torch.from_numpy(numbers(9, 2))
     with torch.no_grad():  # log standard deviations at both bounds and in between
         next(learner.policy.outputs.parameters())[:] *= 1 if cls is IQL else 100
     for optimizer, loss in ((learner.critic_optimizer, "critic_loss"), (learner.policy_optimizer, "policy_loss")):
@@ -295,7 +308,7 @@ THREADED = {cls: config for cls, config in CONTINUOUS if config.net == NETS[0]}
 @pytest.mark.parametrize(("cls", "config"), THREADED.items())
 def test_updates_with_threads_equal_autograd(
     cls: Any, config: Any, loops: str, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     if loops == "numpy":
         pytest.skip("threads are numba's")
     pytest.importorskip("scipy")
@@ -305,9 +318,12 @@ def test_updates_with_threads_equal_autograd(
     parallel_dense.pass_loops.cache_clear()
     passes: list[int] = []
     through = parallel_dense.ParallelDense.__call__
-    monkeypatch.setattr(
-        parallel_dense.ParallelDense, "__call__", lambda self, values: passes.append(1) or through(self, values)
-    )
+
+    def count(layers: Any, values: Any) -> Any:
+        passes.append(1)
+        return through(layers, values)
+
+    monkeypatch.setattr(parallel_dense.ParallelDense, "__call__", count)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -401,7 +417,8 @@ def test_autograd_handles_other_uses_of_a_loss() -> None:
     """Gradients of gradients, other optimizers, sums of losses: then autograd computes the loss, also after
     a resume."""
     learner, again = (make_learner(Foreign, "discrete", PPOConfig()) for _ in range(2))
-    batch, parameters = samples("discrete"), learner.adam.parameters
+    batch = samples("discrete")
+    parameters = learner.adam.parameters
     loss, _ = learner.loss(batch, learner.config)
     assert isinstance(loss, FastLoss)
     assert loss.requires_grad
@@ -418,7 +435,8 @@ def test_autograd_handles_other_uses_of_a_loss() -> None:
 
 
 def test_backward_fills_gradients_of_torch_optimizers() -> None:
-    learner, batch = make_learner(Foreign, "discrete", PPOConfig()), samples("discrete")
+    learner = make_learner(Foreign, "discrete", PPOConfig())
+    batch = samples("discrete")
     plain, _ = Foreign.loss(learner, batch, learner.config)  # type: ignore[call-arg,arg-type]
     expected = torch.autograd.grad(plain, learner.adam.parameters, allow_unused=True, materialize_grads=True)
     learner.loss(batch, learner.config)[0].backward()

@@ -20,7 +20,8 @@ PLAIN = {"ent_coef": 0.0, "vf_coef": 0.0, "net.hidden": [8], "n_steps": 6}
 
 def rollout_of(learner: Any, num_envs: int = 3) -> Rollout:
     """Return a rollout of the learner's own policy."""
-    env, buffer = Chain(num_envs), learner.buffer()
+    env = Chain(num_envs)
+    buffer = learner.buffer()
     actor = Actor(env, learner, learner.agent(), buffer, Clock(10_000))
     actor.reset(3)
     while True:
@@ -82,11 +83,13 @@ def test_appo_uses_the_target_policy(make_learner: Callable[..., Any], normalize
 
 def slow_vtrace(rollout: Rollout, row: int, value: Any, successor: Any, ratio: Any, config: Any) -> list[float]:
     """Return the sum of equation 1 for every step of a row."""
-    steps, found = len(rollout.reward), []
+    steps = len(rollout.reward)
+    found = []
     ended = rollout.terminated | rollout.truncated
 
     def target(start: int) -> float:
-        total, trace = float(value[start, row]), 1.0
+        total = float(value[start, row])
+        trace = 1.0
         for t in range(start, steps):
             bootstrap = 0.0 if rollout.terminated[t, row] else config.gamma * successor[t, row]
             delta = min(1.0, ratio[t, row]) * (rollout.reward[t, row] + bootstrap - value[t, row])
@@ -110,7 +113,8 @@ def test_appo_loss_is_the_clipped_surrogate(make_learner: Callable[..., Any]) ->
     samples.extras["log_prob"] += torch.linspace(-0.6, 0.6, len(samples.weight))
     loss, _ = learner.loss(samples, learner.config)
     outputs = learner.policy(samples.obs).detach()
-    entropy, log_prob = learner.policy.head.entropy(outputs), learner.policy.head.log_prob(outputs, samples.action)
+    entropy = learner.policy.head.entropy(outputs)
+    log_prob = learner.policy.head.log_prob(outputs, samples.action)
     assert float(loss.detach()) == pytest.approx(
         surrogate(samples, log_prob, learner.critic(samples.obs).detach(), entropy), abs=1e-5
     )
@@ -120,7 +124,8 @@ def surrogate(samples: Samples, log_prob: Any, value: Any, entropy: Any) -> floa
     """Return the loss, sample by sample."""
     total = 0.0
     for i in range(len(samples.weight)):
-        ratio, advantage = float(torch.exp(log_prob[i] - samples.extras["log_prob"][i])), float(samples.advantage[i])
+        ratio = float(torch.exp(log_prob[i] - samples.extras["log_prob"][i]))
+        advantage = float(samples.advantage[i])
         held = min(max(ratio, 0.8), 1.2)
         total += -min(ratio * advantage, held * advantage)
         total += 0.5 * float(value[i] - samples.target[i]) ** 2 - 0.1 * float(entropy[i])
@@ -129,7 +134,9 @@ def surrogate(samples: Samples, log_prob: Any, value: Any, entropy: Any) -> floa
 
 def test_target_policy_is_constant_between_copies(make_learner: Callable[..., Any]) -> None:
     learner = make_learner("appo", "Chain", **PLAIN, target_update_interval=3, learning_rate=0.1, anneal_lr=False)
-    clock, seen, policies = Clock(1000), [], []
+    clock = Clock(1000)
+    seen = []
+    policies = []
     for _ in range(7):
         policies.append(learner.policy.outputs.weight.detach().clone())
         learner.update(rollout_of(learner), clock)

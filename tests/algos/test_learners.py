@@ -18,7 +18,8 @@ from rlplug_core.loop.signals import restore_stop_signals
 from tests.algos.halves import learn_share
 from tests.algos.test_options import CLASSES, SIMPLE
 
-CHAIN, CONTINUOUS = "rlplug_core.testing.envs:Chain", "rlplug_core.testing.envs:Continuous"
+CHAIN = "rlplug_core.testing.envs:Chain"
+CONTINUOUS = "rlplug_core.testing.envs:Continuous"
 SMALL = {"buffer_size": 400, "learning_starts": 20, "batch_size": 8}
 #: Whole batches without noise that each learner would draw itself, one optimizer with autograd and one by rules.
 CASES: dict[str, dict[str, Any]] = {

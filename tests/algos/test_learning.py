@@ -154,7 +154,8 @@ def test_finds_the_better_arm_of_a_bandit(
 ) -> None:
     """Arm 1, with its value 0.9 within the noise of the last pulls."""
     runner = train_runner(algorithm, "Bandit", **{**options, "total_timesteps": 4_000})
-    learner, one = runner.snapshot(), torch.ones(1, 1)
+    learner = runner.snapshot()
+    one = torch.ones(1, 1)
     with torch.no_grad():
         if algorithm == "dqn":
             assert learner.q_network(one)[0].tolist() == pytest.approx([0.1, 0.9], abs=0.1)
@@ -226,7 +227,8 @@ def test_hindsight_learns_goals_that_random_actions_miss(train_runner: Callable[
 def share_reached(learner: Any) -> float:
     """Return the share of reached goals in about 64 greedy episodes."""
     env = goals.Bits(64)
-    now, reached = env.reset(seed=9), np.zeros(64, np.bool_)
+    now = env.reset(seed=9)
+    reached = np.zeros(64, np.bool_)
     with torch.no_grad():
         for _ in range(goals.Bits.bits):
             obs = {name: torch.from_numpy(part) for name, part in now.obs.items()}

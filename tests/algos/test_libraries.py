@@ -20,7 +20,8 @@ def test_weights_do_not_depend_on_the_library(
 ) -> None:
     options = {**options_of(algorithm), **(OFF if algorithm in REPLAYED else {}), "total_timesteps": 40}
     other = train_runner(algorithm, env_of(algorithm), **options).snapshot().state_dict()
-    calls, product = list[int](), matmul._product
+    calls = list[int]()
+    product = matmul._product
 
     def count(*factors: Any) -> torch.Tensor:
         calls.append(1)

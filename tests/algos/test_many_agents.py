@@ -36,9 +36,12 @@ NAMES = ("wolf_0", "wolf_1", "sheep_0")
 #: Two worlds of two wolves, which move, and a sheep, which chooses.
 MIXED = Spec(
     spaces.Dict({"wolf_0": BOX, "sheep_0": spaces.Discrete(5)}),
-    spaces.Dict([("wolf_0", BOX), ("sheep_0", spaces.Discrete(3))]), 6, "Field", agents=NAMES * 2,
+    spaces.Dict([("wolf_0", BOX), ("sheep_0", spaces.Discrete(3))]),
+    6,
+    "Field",
+    agents=NAMES * 2,
     kinds=("wolf_0", "wolf_0", "sheep_0") * 2,
-)  # fmt: skip
+)
 ALIKE = Spec(BOX, spaces.Discrete(2), 6, "Field", agents=NAMES * 2)
 
 
@@ -71,9 +74,11 @@ def test_each_agent_has_the_first_algorithm_that_matches(spec: Any, words: Any, 
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(("wolf=ppo",), "'sheep_0' of Field has no algorithm; add --agent 'sheep_0=ppo'"),
-     (("cow=ppo",), "'cow=ppo' matches no agent; agents are wolf_0, wolf_1, sheep_0")],
-)  # fmt: skip
+    [
+        (("wolf=ppo",), "'sheep_0' of Field has no algorithm; add --agent 'sheep_0=ppo'"),
+        (("cow=ppo",), "'cow=ppo' matches no agent; agents are wolf_0, wolf_1, sheep_0"),
+    ],
+)
 def test_error_names_agents_without_an_algorithm(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         groups(ALIKE, words, False)
@@ -86,7 +91,7 @@ def test_error_names_agents_without_an_algorithm(words: tuple[str, ...], message
         ("ppo:steps=3", "algorithm ppo has no option 'steps'"),
         ("pppo", "'pppo'.* did you mean 'ppo'"),
     ],
-)  # fmt: skip
+)
 def test_unusable_algorithm_raises(algorithm: str, message: str) -> None:
     with pytest.raises(RlplugError, match=message):
         learner_of(algorithm, ALIKE, Context(Seeds(1)))
@@ -96,7 +101,8 @@ class Numbered:
     """Identifies itself: actions and memory are its number plus the rows."""
 
     def __init__(self, number: int, space: spaces.Space[Any]) -> None:
-        self.number, self.space = number, space
+        self.number = number
+        self.space = space
 
     def initial(self, num_envs: int) -> Any:
         return np.zeros((num_envs, 1)) if self.number else None
@@ -123,15 +129,24 @@ def test_each_group_sees_only_the_rows_of_its_agents() -> None:
     agents: Any = {one.name: Numbered(n, one.spec.action) for n, one in enumerate(learner)}
     agent = GroupsAgent(learner, agents, {one.name: 0.5 for one in learner})
     obs = {"wolf_0": np.arange(12, dtype=np.float32).reshape(6, 2), "sheep_0": np.arange(6)}
-    first, memory = np.array([1, 0, 0, 0, 1, 0], np.bool_), agent.initial(6)
+    first = np.array([1, 0, 0, 0, 1, 0], np.bool_)
+    memory = agent.initial(6)
     act = agent.act(obs, first, memory, Clock(1))
     assert act.action.shape == (6, 3)
     ends = np.array([0, 0, 1, 0, 0, 0], np.bool_)
     step = Step(
-        obs=obs, action=act.action, reward=np.arange(6, dtype=np.float32), next_obs=obs, terminated=ends,
-        truncated=np.zeros(6, np.bool_), is_first=first, valid=np.array([1, 1, 1, 0, 1, 1], np.bool_), ended=True,
-        extras=act.extras, recurrent_state=act.recurrent_state,
-    )  # fmt: skip
+        obs=obs,
+        action=act.action,
+        reward=np.arange(6, dtype=np.float32),
+        next_obs=obs,
+        terminated=ends,
+        truncated=np.zeros(6, np.bool_),
+        is_first=first,
+        valid=np.array([1, 1, 1, 0, 1, 1], np.bool_),
+        ended=True,
+        extras=act.extras,
+        recurrent_state=act.recurrent_state,
+    )
     wolves, sheep = (part_of(step, one) for one in learner)
     for at, row in enumerate((0, 1, 3, 4)):
         assert wolves.obs[at].tolist() == obs["wolf_0"][row].tolist()
@@ -153,7 +168,8 @@ def test_two_learners_find_the_equilibrium_of_the_dilemma(tmp_path: Path) -> Non
     options = {"agent": [f"*={WORDS}"], "separate": True, "num_envs": 8, "total_timesteps": 12_000, "seed": 1}
     run = train("independent", WORLD, {**options, "eval_episodes": 4}, out=tmp_path, hooks=False)
     assert run.evaluate(episodes=8, checkpoint="final").by_agent == {"row": 4.0, "column": 4.0}
-    policy, seen = load(run, checkpoint="final"), np.eye(2, dtype=np.float32)
+    policy = load(run, checkpoint="final")
+    seen = np.eye(2, dtype=np.float32)
     assert policy(seen).tolist() == [1, 1]  # a world with both agents
     assert policy(seen[1]) == 1  # only the first agent
 
@@ -166,10 +182,11 @@ def test_two_learners_find_the_equilibrium_of_the_dilemma(tmp_path: Path) -> Non
 def test_annealed_learning_rate_is_that_of_the_start_of_the_rollout(algorithm: str, options: dict[str, Any]) -> None:
     """It falls with the env steps of the whole run, and each learner sees a part of them."""
     words = "anneal_lr=true,learning_rate=0.5,n_steps=8"
-    named = {
-        name: given.format(words) if isinstance(given, str) else given if given is True else [given[0].format(words)]
-        for name, given in options.items()
-    }
+    named = dict(options)
+    if algorithm == "self-play":
+        named["player"] = options["player"].format(words)
+    else:
+        named["agent"] = [options["agent"][0].format(words)]
     total = 4 * 8 * 2 * 3  # rollouts, length, agents, worlds
     plan = Plan.make(algorithm, WORLD, {"num_envs": 3, "total_timesteps": total, **named})
     runner: Any = build(plan, Clock(total))
@@ -186,7 +203,8 @@ class RateRecorder:
     """A rule that records its learning rates."""
 
     def __init__(self, rule: Any, used: list[float]) -> None:
-        self.rule, self.used = rule, used
+        self.rule = rule
+        self.used = used
 
     def start(self, parameters: Any) -> Any:
         return self.rule.start(parameters)
@@ -198,9 +216,11 @@ class RateRecorder:
 
 @pytest.mark.parametrize(
     ("algorithm", "options"),
-    [("independent", {"separate": True, "agent": ["*=dqn:random_steps=20,learning_starts=100"]}),
-     ("self-play", {"player": "dqn:random_steps=20,learning_starts=100"})],
-)  # fmt: skip
+    [
+        ("independent", {"separate": True, "agent": ["*=dqn:random_steps=20,learning_starts=100"]}),
+        ("self-play", {"player": "dqn:random_steps=20,learning_starts=100"}),
+    ],
+)
 def test_random_steps_count_per_agent(algorithm: str, options: dict[str, Any]) -> None:
     """Two agents in three worlds make six env steps at a time; the learner of each agent makes three."""
     plan = Plan.make(algorithm, WORLD, {"num_envs": 3, "total_timesteps": 60, **options})
@@ -209,7 +229,12 @@ def test_random_steps_count_per_agent(algorithm: str, options: dict[str, Any]) -
     own = agent.own if algorithm == "self-play" else next(iter(agent.agents.values()))
     seen: list[int] = []
     chance = own.chance
-    own.chance = lambda clock: seen.append(clock.steps) or chance(clock)
+
+    def record(clock: Clock) -> Any:
+        seen.append(clock.steps)
+        return chance(clock)
+
+    own.chance = record
     runner.run(lambda: None)
     assert seen == list(range(0, 30, 3))
 
@@ -219,7 +244,8 @@ def rollout_of(steps: int, cut: int) -> Rollout:
 
     Then the worlds reset: the next agent terminates in this step, and the third one was already absent.
     """
-    buffer, generator = RolloutBuffer(steps, 3), np.random.default_rng(3)
+    buffer = RolloutBuffer(steps, 3)
+    generator = np.random.default_rng(3)
     never = np.zeros(6, np.bool_)
     for at in range(steps):
         ends = np.full(6, cut > 0 and at == steps - 2)
@@ -227,13 +253,19 @@ def rollout_of(steps: int, cut: int) -> Rollout:
         buffer.add(
             Step(
                 obs=np.full((6, 2), 10 * at, np.float32) + np.arange(6, dtype=np.float32)[:, None],
-                action=np.zeros(6, np.int64), reward=generator.normal(size=6).astype(np.float32),
+                action=np.zeros(6, np.int64),
+                reward=generator.normal(size=6).astype(np.float32),
                 next_obs=np.full((6, 2), (99 if ends.any() else 10 * (at + 1)), np.float32)
                 + np.arange(6, dtype=np.float32)[:, None],
-                terminated=ends & (place == cut) & (place < 2), truncated=ends & (place < cut), is_first=never,
-                valid=(place < 2) | (cut == 3) | ~ends, ended=bool(ends.any()), extras={}, recurrent_state=None,
+                terminated=ends & (place == cut) & (place < 2),
+                truncated=ends & (place < cut),
+                is_first=never,
+                valid=(place < 2) | (cut == 3) | ~ends,
+                ended=bool(ends.any()),
+                extras={},
+                recurrent_state=None,
             )
-        )  # fmt: skip
+        )
     (found,) = buffer.batches(Clock(1))
     return found
 
@@ -249,9 +281,11 @@ def test_state_of_a_world_is_observations_and_agent(cut: int) -> None:
     assert states.shape[-1] == state_space(BOX, 3).shape[0]  # type: ignore[index]
     for t in range(steps):
         for row in range(6):
-            first, ends = row - row % 3, cut > 0 and t == steps - 2
+            first = row - row % 3
+            ends = cut > 0 and t == steps - 2
             later = 99 if ends else 10 * (t + 1)
-            gone, ended = [2] if ends and cut < 3 else [], [cut] if ends and cut < 2 else []
+            gone = [2] if ends and cut < 3 else []
+            ended = [cut] if ends and cut < 2 else []
             who = [float(row % 3 == one) for one in range(3)]
             seen = [float((10 * t + first + one) * (one not in gone)) for one in range(3) for _ in range(2)]
             left = [float((later + first + one) * (one not in gone + ended)) for one in range(3) for _ in range(2)]
@@ -262,18 +296,26 @@ def test_state_of_a_world_is_observations_and_agent(cut: int) -> None:
 @pytest.mark.parametrize("how", ["truncated", "terminated"])
 def test_end_of_one_agent_leaves_one_state_for_the_others(how: str) -> None:
     """V(next) of a step and V of the next step use the same state, so lambda-returns do not mix two."""
-    buffer, steps = RolloutBuffer(4, 3), 4
+    buffer = RolloutBuffer(4, 3)
+    steps = 4
     for at in range(steps):
         ends = np.arange(6) == 1 if at == 1 else np.zeros(6, np.bool_)
         rows = np.arange(6, dtype=np.float32)[:, None]
         buffer.add(
             Step(
-                obs=10 * at + rows, action=np.zeros(6, np.int64), reward=np.zeros(6, np.float32),
-                next_obs=10 * (at + 1) + rows, terminated=ends & (how == "terminated"),
-                truncated=ends & (how == "truncated"), is_first=np.zeros(6, np.bool_),
-                valid=(np.arange(6) != 1) | (at < 2), ended=bool(ends.any()), extras={}, recurrent_state=None,
+                obs=10 * at + rows,
+                action=np.zeros(6, np.int64),
+                reward=np.zeros(6, np.float32),
+                next_obs=10 * (at + 1) + rows,
+                terminated=ends & (how == "terminated"),
+                truncated=ends & (how == "truncated"),
+                is_first=np.zeros(6, np.bool_),
+                valid=(np.arange(6) != 1) | (at < 2),
+                ended=bool(ends.any()),
+                extras={},
+                recurrent_state=None,
             )
-        )  # fmt: skip
+        )
     (rollout,) = buffer.batches(Clock(1))
     states, after = world_state(rollout, spaces.Box(-1, 1, (1,), np.float32), 3)
     stays = np.arange(6) != 1
@@ -285,7 +327,8 @@ def test_end_of_one_agent_leaves_one_state_for_the_others(how: str) -> None:
 
 def test_central_critic_sees_one_hot_numbers_and_scaled_pixels() -> None:
     """As a policy does: raw numbers say little, and 255 saturates units."""
-    number, image = spaces.Discrete(30), spaces.Box(0, 255, (8, 8, 3), np.uint8)
+    number = spaces.Discrete(30)
+    image = spaces.Box(0, 255, (8, 8, 3), np.uint8)
     space = spaces.Dict({"number": number, "image": image})
     numbers = np.arange(5 * 6).reshape(5, 6)
     obs: Any = {"image": np.full((5, 6, 8, 8, 3), 51, np.uint8), "number": numbers}
@@ -300,7 +343,8 @@ def test_central_critic_sees_one_hot_numbers_and_scaled_pixels() -> None:
 
 
 def test_rating_follows_elo_and_past_versions_keep_theirs() -> None:
-    league, weights = League(2, 1.0, np.random.default_rng(0)), {}
+    league = League(2, 1.0, np.random.default_rng(0))
+    weights = {}
     league.keep(weights, 0, 10)
     league.choose(weights, 0, 10)
     assert league.opponent == 0
@@ -308,7 +352,8 @@ def test_rating_follows_elo_and_past_versions_keep_theirs() -> None:
     assert league.rating == FIRST_RATING + 8  # 16 * (1 - 0.5) for equal ratings
     league.keep(weights, 10, 10)
     expected = 1 / (1 + 10 ** ((FIRST_RATING - league.rating) / 400))
-    league.opponent, before = 0, league.rating
+    league.opponent = 0
+    before = league.rating
     league.record_result(0.0, league.opponent_rating)
     assert league.rating == pytest.approx(before - 16 * expected)
     assert [one["rating"] for one in league.snapshots] == [FIRST_RATING, FIRST_RATING + 8]
@@ -328,8 +373,10 @@ def test_game_counts_for_its_first_opponent(opponent: int | None) -> None:
     buffer = SeatBuffer(Seats(spec), RolloutBuffer(4), league)
 
     def make_step(first: bool) -> Step:
-        never, reward = np.zeros(2, np.bool_), np.float32([1, 0])
-        obs, is_first = np.zeros((2, 2), np.float32), np.full(2, first)
+        never = np.zeros(2, np.bool_)
+        reward = np.float32([1, 0])
+        obs = np.zeros((2, 2), np.float32)
+        is_first = np.full(2, first)
         return Step(obs, np.zeros(2, np.int64), reward, obs, never, never, is_first, ~never, False, {}, None)
 
     buffer.add(make_step(first=True))
@@ -410,23 +457,34 @@ def game_of(gains: list[tuple[float, float]], out: int) -> list[Step]:
     found = []
     for at, gain in enumerate(gains):
         last = at == len(gains) - 1
-        ends, there = np.array([at == out - 1, last]), np.array([at < out, True])
+        ends = np.array([at == out - 1, last])
+        there = np.array([at < out, True])
         nothing = np.zeros((2, 2), np.float32)
         found.append(
             Step(
-                obs=nothing, action=np.zeros(2, np.int64), reward=np.array(gain, np.float32), next_obs=nothing,
-                terminated=ends, truncated=np.zeros(2, np.bool_), is_first=np.full(2, at == 0), valid=there,
-                ended=bool(ends.any()), extras={}, recurrent_state=None,
+                obs=nothing,
+                action=np.zeros(2, np.int64),
+                reward=np.array(gain, np.float32),
+                next_obs=nothing,
+                terminated=ends,
+                truncated=np.zeros(2, np.bool_),
+                is_first=np.full(2, at == 0),
+                valid=there,
+                ended=bool(ends.any()),
+                extras={},
+                recurrent_state=None,
             )
-        )  # fmt: skip
+        )
     return found
 
 
 #: The first agent ends early and loses, ends early and wins, and plays a draw.
 LEFT_EARLY = [
-    game_of([(0, 0), (-1, 0), (0, -1), (0, -1)], out=2), game_of([(0, 0), (1, 0), (0, 3)], out=2),
-    game_of([(0, 0), (0, 0)], out=2), game_of([(1, 0)], out=1),
-]  # fmt: skip
+    game_of([(0, 0), (-1, 0), (0, -1), (0, -1)], out=2),
+    game_of([(0, 0), (1, 0), (0, 3)], out=2),
+    game_of([(0, 0), (0, 0)], out=2),
+    game_of([(1, 0)], out=1),
+]
 
 
 def seat_buffer() -> tuple[SeatBuffer, Scores]:
@@ -460,10 +518,18 @@ def test_batches_have_only_the_signals_of_their_group() -> None:
     buffers: Any = {wolf.name: RolloutBuffer(1), sheep.name: RolloutBuffer(1)}
     none = np.zeros(6, np.bool_)
     step = Step(
-        obs=np.zeros((6, 2), np.float32), action=np.zeros(6, np.int64), reward=np.zeros(6, np.float32),
-        next_obs=np.zeros((6, 2), np.float32), terminated=none, truncated=none, is_first=none, valid=~none, ended=False,
-        extras={"cost": np.array([0, 1, np.nan, 3, 4, np.nan], np.float32)}, recurrent_state=None,
-    )  # fmt: skip
+        obs=np.zeros((6, 2), np.float32),
+        action=np.zeros(6, np.int64),
+        reward=np.zeros(6, np.float32),
+        next_obs=np.zeros((6, 2), np.float32),
+        terminated=none,
+        truncated=none,
+        is_first=none,
+        valid=~none,
+        ended=False,
+        extras={"cost": np.array([0, 1, np.nan, 3, 4, np.nan], np.float32)},
+        recurrent_state=None,
+    )
     GroupsBuffer((wolf, sheep), buffers, {wolf.name: {"cost": None}, sheep.name: {}}).add(step)
     assert buffers[wolf.name].rollout.extras["cost"].tolist() == [[0, 1, 3, 4]]
     assert buffers[sheep.name].rollout.extras == {}

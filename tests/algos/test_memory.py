@@ -88,8 +88,10 @@ SEQUENCES: dict[str, Any] = {
 #: The same for action values.
 OF_VALUES = {
     **{name: value for name, value in SEQUENCES.items() if name != "critic_learning_rate"},
-    "target_update_interval": 1, "tau": 0.5, "double": True,
-}  # fmt: skip
+    "target_update_interval": 1,
+    "tau": 0.5,
+    "double": True,
+}
 
 
 #: Options of each algorithm of action values; all ways to explore and all kinds of last layers.
@@ -108,11 +110,16 @@ OWN = {"critic_net.hidden": [7, 5]}
 @pytest.mark.parametrize("algorithm", ["sac", "td3", "sac-own", "td3-own", *VALUES])
 def test_replay_updates_equal_a_memory_in_loops(make_learner: Callable[..., Any], algorithm: str) -> None:
     """Sequences of two rows with truncations; the policy's loss does not train the memory of the critics."""
-    env, kind, options = STEERED, Steered, SEQUENCES
+    env = STEERED
+    kind = Steered
+    options = SEQUENCES
     if algorithm.endswith("-own"):
-        algorithm, options = algorithm.removesuffix("-own"), {**SEQUENCES, **OWN}
+        algorithm = algorithm.removesuffix("-own")
+        options = {**SEQUENCES, **OWN}
     if algorithm in VALUES:
-        env, kind, options = RANDOM, Random, {**OF_VALUES, **VALUES[algorithm]}
+        env = RANDOM
+        kind = Random
+        options = {**OF_VALUES, **VALUES[algorithm]}
     learner, slow = (make_learner(algorithm, env, memory=words, **options) for words in ("gru:units=5", SLOW))
     before = [parameter.clone() for parameter in learner.parameters()]
     buffer = learner.buffer()
@@ -172,7 +179,8 @@ def test_sequence_loss_equals_the_loss_of_transitions_between_memories(
     learner.target_network.memory.load_state_dict(learner.q_network.memory.state_dict())  # one memory, so one next_obs
     learner.target_network.encoder.load_state_dict(learner.q_network.encoder.state_dict())
     plain = copy.deepcopy(learner)
-    plain.q_network, plain.target_network = plain.q_network.q_network, plain.target_network.q_network
+    plain.q_network = plain.q_network.q_network
+    plain.target_network = plain.target_network.q_network
     buffer = learner.buffer()
     actor = Actor(Random(2), learner, learner.agent(), buffer, Clock(10**6))
     actor.reset(3)
@@ -278,7 +286,8 @@ def test_critics_have_their_own_keys_layers_and_memory(make_learner: Callable[..
         buffer.add(actor.step())
     batch = buffer.draw(4, Clock(1))
     steps, rows = 7, 4
-    first, valid = batch.extras["is_first"].view(steps, rows), batch.extras["valid"].view(steps, rows)
+    first = batch.extras["is_first"].view(steps, rows)
+    valid = batch.extras["valid"].view(steps, rows)
     for trunk, key, before in ((critic, "all", torch.zeros(rows, 5)), (policy, "part", batch.recurrent_state["h"])):
         for step in range(steps):
             before = before.masked_fill(first[step][:, None], 0.0)
@@ -295,15 +304,20 @@ def test_critics_have_their_own_keys_layers_and_memory(make_learner: Callable[..
     for loss in losses:
         learner.zero_grad()
         loss.backward()
-        trained.append([parameter.grad is not None and bool(parameter.grad.any()) for parameter in (
-            critic.memory.cell.weight_ih, policy.memory.cell.weight_ih)])  # fmt: skip
+        trained.append(
+            [
+                parameter.grad is not None and bool(parameter.grad.any())
+                for parameter in (critic.memory.cell.weight_ih, policy.memory.cell.weight_ih)
+            ]
+        )
     assert trained == [[True, False], [False, True]]
 
 
 def test_export_of_a_trunk_acts_as_its_agent(make_learner: Callable[..., Any]) -> None:
     """The memory is an input and an output of the program."""
     learner = make_learner("sac", STEERED, memory="gru:units=5", **SEQUENCES)
-    agent, flat = learner.agent(), Flat(greedy(learner.agent()), learner.spec.obs)
+    agent = learner.agent()
+    flat = Flat(greedy(learner.agent()), learner.spec.obs)
     exported = ProgramAgent(Program(*trace(flat, flat.example(), flat.names)), flat.memory)
     ours, theirs = agent.initial(3), exported.initial(3)
     generator = np.random.default_rng(0)
@@ -341,8 +355,20 @@ class Echo(Vector):
 def test_sac_learns_to_repeat_the_previous_observation(train_runner: Callable[..., Any], own: dict[str, Any]) -> None:
     """With one memory for policy and critics, and with two."""
     runner = train_runner(
-        "sac", f"{__file__}:Echo", memory="gru:units=32", sequence_length=8, burn_in=2, batch_size=128, gamma=0.5,
-        num_envs=8, learning_starts=400, random_steps=400, train_freq=8, learning_rate=3e-3, critic_learning_rate=3e-3,
-        total_timesteps=8_000, **{"net.hidden": [32, 32], **own},
-    )  # fmt: skip
+        "sac",
+        f"{__file__}:Echo",
+        memory="gru:units=32",
+        sequence_length=8,
+        burn_in=2,
+        batch_size=128,
+        gamma=0.5,
+        num_envs=8,
+        learning_starts=400,
+        random_steps=400,
+        train_freq=8,
+        learning_rate=3e-3,
+        critic_learning_rate=3e-3,
+        total_timesteps=8_000,
+        **{"net.hidden": [32, 32], **own},
+    )
     assert evaluate(runner.snapshot().agent(), Echo(100), 1, Clock(1)).mean > -0.3

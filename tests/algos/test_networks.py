@@ -62,7 +62,8 @@ def test_activation_and_norm_apply_to_all_networks(make_learner: Callable[..., A
         if found != {ACTIVATIONS["elu"]}:
             faults.append(f"{algorithm}: activation")
         for part in learner.modules() if norm else ():
-            linears, norms = getattr(part, "linears", ()), getattr(part, "norms", ())
+            linears = getattr(part, "linears", ())
+            norms = getattr(part, "norms", ())
             if len(norms) != len(linears) - isinstance(part, Stream):
                 faults.append(f"{algorithm}: norms of {type(part).__name__}")
     assert not faults, faults
@@ -159,7 +160,9 @@ def test_squashed_actions_have_the_density_of_the_tanh(make_learner: Callable[..
     """PPO's first ratio is 1; the greedy action is the tanh of the mean."""
     learner = make_learner("ppo", "Continuous", **{"net.squash": True})
     learner.policy.outputs[0].bias.data.fill_(1.5)
-    agent, obs, first = learner.agent(), np.random.default_rng(0).random((64, 1), np.float32), np.zeros(64, bool)
+    agent = learner.agent()
+    obs = np.random.default_rng(0).random((64, 1), np.float32)
+    first = np.zeros(64, bool)
     agent.initial(64)
     drawn, greedy = (agent.act(obs, first, None, Clock(1), explore) for explore in (True, False))
     assert (np.abs(drawn.action) < 1).all()

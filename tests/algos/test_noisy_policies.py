@@ -29,7 +29,8 @@ NOISY = {"noisy": "factorized", "noisy_sigma": 2.0, "n_steps": 6, "net.hidden": 
 
 def rollouts_of(learner: Any, count: int, num_envs: int = 3) -> list[Rollout]:
     """Return `count` rollouts of the learner's own policy, as its buffer returns them."""
-    buffer, found = learner.buffer(), []
+    buffer = learner.buffer()
+    found = []
     actor = Actor(Chain(num_envs), learner, learner.agent(), buffer, Clock(10_000))
     actor.reset(3)
     while True:
@@ -89,7 +90,8 @@ def test_loss_and_gradient_equal_the_policy_gradient_row_by_row(make_learner: Ca
     value, successor = learner.predict_values(rollout)
     wanted = torch.zeros(())
     for step, row in np.ndindex(6, 3):
-        gain, t = 0.0, step
+        gain = 0.0
+        t = step
         while True:  # rewards to the end of the episode or rollout
             gain += 0.99 ** (t - step) * float(rollout.reward[t, row])
             if rollout.terminated[t, row]:
@@ -133,10 +135,12 @@ def test_acer_uses_one_noise_and_weighs_by_the_actor(make_learner: Callable[...,
 @pytest.mark.parametrize("name", NAMES)
 def test_greedy_agent_has_no_noise(make_learner: Callable[..., Any], name: str) -> None:
     learner = make_learner(name, "Chain", **NOISY, **NAMES[name])
-    agent, obs = learner.agent(), np.eye(5, dtype=np.float32)
+    agent = learner.agent()
+    obs = np.eye(5, dtype=np.float32)
     agent.initial(5)
     before = agent.state_dict()["held"]["generator"]
-    first, memory = np.zeros(5, bool), None
+    first = np.zeros(5, bool)
+    memory = None
     greedy = agent.act(obs, first, memory, Clock(10), explore=False)
     with torch.no_grad():
         assert greedy.action.tolist() == learner.policy(torch.from_numpy(obs)).argmax(1).tolist()
@@ -147,7 +151,8 @@ def test_greedy_agent_has_no_noise(make_learner: Callable[..., Any], name: str) 
 def test_agent_resumes_with_its_noise(make_learner: Callable[..., Any]) -> None:
     """Within a rollout, and with the next draw."""
     learner = make_learner("a2c", "Chain", **NOISY)
-    obs, first = np.eye(5, dtype=np.float32)[:2], np.zeros(2, bool)
+    obs = np.eye(5, dtype=np.float32)[:2]
+    first = np.zeros(2, bool)
 
     def steps(agent: PolicyAgent, count: int) -> list[Any]:
         acts = [agent.act(obs, first, None, Clock(10)) for _ in range(count)]

@@ -28,8 +28,9 @@ EVERY = {
     "trpo": (FAR, {"net.normalize_obs": True, "popart": True, "normalize_reward": True, "n_steps": 32}),
     "a2c": (FAR, {"net.normalize_obs": True, "normalize_reward": True}),
     "acktr": (FAR_CONTINUOUS, {"net.normalize_obs": True, "popart": True, "normalize_reward": True}),
-    "dqn": (FAR, {**SMALL, "priority.alpha": 0.5}), "sac": (FAR_CONTINUOUS, SMALL),
-}  # fmt: skip
+    "dqn": (FAR, {**SMALL, "priority.alpha": 0.5}),
+    "sac": (FAR_CONTINUOUS, SMALL),
+}
 ABOUT_STATE = (
     "updates", "metrics", "seeding", "agents", "save-load", "resume", "evaluation", "copies", "weight-zero",
     "weight-scale", "async",
@@ -121,7 +122,8 @@ def test_popart_loss_does_not_depend_on_the_scale_of_rewards(make_learner: Calla
         learner = make_learner("a2c", "Chain", popart=True, ent_coef=0.1)
         torch.manual_seed(3)
         batch = random_samples("Chain", 9)
-        batch.target, batch.advantage = batch.target * size, batch.advantage * size
+        batch.target = batch.target * size
+        batch.advantage = batch.advantage * size
         learner.critic.update_stats(batch)
         with torch.no_grad():
             learner.critic.output.linear.bias.fill_(0.5)

@@ -30,10 +30,16 @@ def transitions(count: int, weight: Tensor | None = None) -> Transitions:
     """Return random transitions of `Continuous`; some of them terminate."""
     number = torch.rand(4, count, 1) * 2 - 1
     return Transitions(
-        weight=torch.ones(count) if weight is None else weight, share=None, obs=number[0], action=number[1],
-        reward=3 * number[2, :, 0], discount=0.9 * torch.randint(0, 2, (count,)), next_obs=number[3],
-        index=torch.arange(count), extras={},
-    )  # fmt: skip
+        weight=torch.ones(count) if weight is None else weight,
+        share=None,
+        obs=number[0],
+        action=number[1],
+        reward=3 * number[2, :, 0],
+        discount=0.9 * torch.randint(0, 2, (count,)),
+        next_obs=number[3],
+        index=torch.arange(count),
+        extras={},
+    )
 
 
 def with_draws(learner: Any, batch: Transitions) -> Transitions:
@@ -85,7 +91,8 @@ def reference(name: str, learner: Any, batch: Transitions) -> tuple[Tensor, Tens
     """Return the losses of critics and policy."""
     critic, policy = [], []
     for i in range(len(batch.reward)):
-        obs, target = batch.obs[i : i + 1], next_target(name, learner, batch, i)
+        obs = batch.obs[i : i + 1]
+        target = next_target(name, learner, batch, i)
         errors = [one(obs, batch.action[i : i + 1]) - target for one in learner.critics.members]
         critic.append(batch.weight[i] * sum(0.5 * error**2 for error in errors).squeeze())
         if name == "sac":
@@ -105,7 +112,8 @@ def test_losses_and_gradients_equal_the_reference(make_learner: Callable[..., An
     learner = make_learner(name, "Continuous", **SMALL)
     scatter(learner)
     batch = with_draws(learner, transitions(24, torch.tensor([1.0, 0.0, 0.25, 2.0] * 6)))
-    loss, expected = critic_loss(learner, batch)[0], reference(name, learner, batch)
+    loss = critic_loss(learner, batch)[0]
+    expected = reference(name, learner, batch)
     torch.testing.assert_close(loss, expected[0], rtol=1e-4, atol=1e-5)
     policy = policy_loss(learner, batch)[0]
     for ours, theirs, module in ((loss, expected[0], learner.critics), (policy, expected[1], learner.policy)):
@@ -135,7 +143,8 @@ def test_each_loss_trains_its_own_networks(make_learner: Callable[..., Any], nam
     """The policy's loss passes the critics without training them; no gradient is left over, targets get none."""
     learner = make_learner(name, "Continuous", policy_delay=2, **SMALL)
     scatter(learner)
-    before, clock = copies(learner), Clock(100)
+    before = copies(learner)
+    clock = Clock(100)
     learner.update(transitions(8), clock)
     assert changed_networks(learner, before) == {"critics"}
     clock.updates = 1
@@ -153,13 +162,16 @@ def copies(learner: Any) -> dict[str, list[Tensor]]:
 def changed_networks(learner: Any, before: dict[str, list[Tensor]]) -> set[str]:
     """Return the networks with changed parameters."""
     return {
-        name for name, module in learner.named_children()
+        name
+        for name, module in learner.named_children()
         if any(not torch.equal(now, then) for now, then in zip(module.parameters(), before[name], strict=True))
-    }  # fmt: skip
+    }
 
 
 def test_td3_moves_policy_and_targets_every_second_time(make_learner: Callable[..., Any]) -> None:
-    learner, clock, found = make_learner("td3", "Continuous", **SMALL), Clock(100), []
+    learner = make_learner("td3", "Continuous", **SMALL)
+    clock = Clock(100)
+    found = []
     for _ in range(6):
         before = copies(learner)
         result = learner.update(transitions(8), clock)

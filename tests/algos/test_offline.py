@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -57,7 +58,9 @@ def test_expectile_minimizes_the_loss() -> None:
 
 def iql_reference(learner: Any, batch: Any) -> tuple[Tensor, Tensor]:
     """Return the losses of critics with values and of the policy, row by row."""
-    c, critics, policies = learner.config, [], []
+    c = learner.config
+    critics = []
+    policies = []
     for i in range(len(batch.action)):
         obs, action = batch.obs[i : i + 1], batch.action[i : i + 1]
         with torch.no_grad():
@@ -82,12 +85,16 @@ def test_iql_losses_equal_the_reference(
     learner = make_learner("iql", "Continuous", expectile=expectile, beta=beta, max_weight=max_weight, **SMALL)
     scatter(learner)
     batch = continuous(8, WEIGHTS.repeat(2))
-    critics, policy = learner.critic_loss(batch, learner.config)[0], learner.policy_loss(batch, learner.config)[0]
+    critics = learner.critic_loss(batch, learner.config)[0]
+    policy = learner.policy_loss(batch, learner.config)[0]
     wanted_critics, wanted_policy = iql_reference(learner, batch)
     torch.testing.assert_close(critics, wanted_critics, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(policy, wanted_policy, rtol=1e-4, atol=1e-5)
-    for got, wanted, part in ((critics, wanted_critics, "critics"), (critics, wanted_critics, "value"),
-                              (policy, wanted_policy, "policy")):  # fmt: skip
+    for got, wanted, part in (
+        (critics, wanted_critics, "critics"),
+        (critics, wanted_critics, "value"),
+        (policy, wanted_policy, "policy"),
+    ):
         for one, other in zip(
             gradients(got, getattr(learner, part)), gradients(wanted, getattr(learner, part)), strict=True
         ):
@@ -106,7 +113,9 @@ def test_iql_std_stays_within_bounds(make_learner: Callable[..., Any], start: fl
 
 def cql_reference(learner: Any, batch: Any, noise: Tensor, others: Tensor, uniform: Tensor) -> Tensor:
     """Return the loss of the critics, action by action (eq. 4 of the paper, and appendix F for the first term)."""
-    c, losses, n = learner.config, [], uniform.shape[1]
+    c = learner.config
+    losses = []
+    n = uniform.shape[1]
     for i in range(len(batch.action)):
         obs, after = batch.obs[i : i + 1], batch.next_obs[i : i + 1]
         with torch.no_grad():
@@ -130,7 +139,9 @@ def test_cql_critic_loss_equals_the_reference(make_learner: Callable[..., Any], 
     )
     scatter(learner)
     batch = continuous(8, WEIGHTS.repeat(2))
-    noise, others, uniform = torch.randn(8, 1), torch.randn(8, 4, 1), torch.rand(8, 4, 1) * 2 - 1
+    noise = torch.randn(8, 1)
+    others = torch.randn(8, 4, 1)
+    uniform = torch.rand(8, 4, 1) * 2 - 1
     loss = learner.critic_loss(batch, noise, others, uniform, learner.config)[0]
     expected = cql_reference(learner, batch, noise, others, uniform)
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
@@ -140,12 +151,15 @@ def test_cql_critic_loss_equals_the_reference(make_learner: Callable[..., Any], 
 
 
 def test_cql_policy_loss_equals_sac(make_learner: Callable[..., Any]) -> None:
-    cql, sac = make_learner("cql", "Continuous", **SMALL), make_learner("sac", "Continuous", **SMALL)
+    cql = make_learner("cql", "Continuous", **SMALL)
+    sac = make_learner("sac", "Continuous", **SMALL)
     scatter(cql)
     for part in ("policy", "critics", "temperature"):
         getattr(sac, part).load_state_dict(getattr(cql, part).state_dict())
-    batch, noise = continuous(8), torch.randn(8, 1)
-    one, other = cql.policy_loss(batch, noise, cql.config, False)[0], sac.policy_loss(batch, noise, sac.config)[0]
+    batch = continuous(8)
+    noise = torch.randn(8, 1)
+    one = cql.policy_loss(batch, noise, cql.config, False)[0]
+    other = sac.policy_loss(batch, noise, sac.config)[0]
     torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
@@ -153,16 +167,16 @@ def test_cql_policy_imitates_at_first(make_learner: Callable[..., Any]) -> None:
     learner = make_learner("cql", "Continuous", bc_steps=2, ent_coef=1e-12, autotune=False, **SMALL)
     scatter(learner)
     learner.temperature.log.zero_()
-    batch, noise = continuous(8), torch.randn(8, 1)
+    batch = continuous(8)
+    noise = torch.randn(8, 1)
     loss = learner.policy_loss(batch, noise, learner.config, imitates=True)[0]
     torch.testing.assert_close(loss, -batch.mean(learner.head.log_prob(learner.policy(batch.obs), batch.action)))
     with pytest.MonkeyPatch.context() as patch:
-        asked: list[bool] = []
-        policy_loss = learner.policy_loss
-        patch.setattr(learner, "policy_loss", lambda *a, imitates: asked.append(imitates) or policy_loss(*a, imitates))
+        policy_loss = Mock(wraps=learner.policy_loss)
+        patch.setattr(learner, "policy_loss", policy_loss)
         for number in range(4):
             learner.update(batch, Clock(100, updates=number))
-    assert asked == [True, True, False, False]
+    assert [call.kwargs["imitates"] for call in policy_loss.call_args_list] == [True, True, False, False]
 
 
 @pytest.fixture(scope="module")
@@ -183,9 +197,12 @@ def test_policy_is_better_than_its_data(tmp_path: Path, data: Path, algorithm: s
     options = {**QUICK, "total_timesteps": 600, "learning_rate": 1e-2, "critic_learning_rate": 1e-2}
     more = {} if algorithm != "cql" else {"conservative_weight": 0.5}
     run = train(
-        algorithm, CONTINUOUS, {**options, **more, "offline": True, "dataset": str(data), "eval_episodes": 50},
-        out=tmp_path, hooks=False,
-    )  # fmt: skip
+        algorithm,
+        CONTINUOUS,
+        {**options, **more, "offline": True, "dataset": str(data), "eval_episodes": 50},
+        out=tmp_path,
+        hooks=False,
+    )
     recorded = float(read(str(data)).arrays["rewards"].mean())
     assert recorded < -0.15
     assert run.evaluate(100, checkpoint="final").mean > recorded / 3
@@ -267,7 +284,8 @@ def test_recording_is_a_data_set(tmp_path: Path) -> None:
     assert len(found) == len(learner.dataset) == 33
     assert found.sha256 == learner.dataset.sha256
     assert found.env == CONTINUOUS
-    taken, seen = found.arrays["actions"][:, 0], found.arrays["observations"][:, 0]
+    taken = found.arrays["actions"][:, 0]
+    seen = found.arrays["observations"][:, 0]
     np.testing.assert_allclose(found.arrays["rewards"], -np.square(taken.clip(-1, 1) - seen / 2), atol=1e-5)
     assert len(learner.returns) == 33
     with pytest.raises(UsageError, match="exists already"):

@@ -27,7 +27,8 @@ def call_losses(learner: Any, now: Any) -> None:
     def to_meta(batch: Any) -> Any:
         return batch.map(lambda tensor: tensor.to("meta"))
 
-    learner.config, kind = now, type(learner).__name__
+    learner.config = now
+    kind = type(learner).__name__
     if kind == "PPO":
         learner.loss(to_meta(random_samples("Chain", 16)), now)
     elif kind == "DQN":

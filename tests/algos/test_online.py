@@ -69,7 +69,9 @@ def rollouts_of(learner: Any, story: Story, noise: tuple[int, ...] = ()) -> list
 
     `noise` replaces noise on the weights: it shifts the table.
     """
-    learner.predict_q, buffer, found = noisy(table), learner.buffer(), []
+    learner.predict_q = noisy(table)
+    buffer = learner.buffer()
+    found = []
     for step in story.steps():
         buffer.add(step)
         for rollout in buffer.batches(Clock(100)):
@@ -123,14 +125,14 @@ def test_replayed_rollouts_get_targets_of_the_current_networks(story: Story, gam
     options = {"gamma": gamma, "n_steps": steps, "replay_ratio": 2.0, "buffer_size": 3 * steps * story.num_envs}
     learner = make_learner("nstep-q", "Bandit", options)
     learner.spec = replace(learner.spec, num_envs=story.num_envs)
-    buffer, handed = learner.buffer(), 0
-    windows = [
-        [moments[begin : begin + steps] for moments in story.moments] for begin in range(0, len(story), steps)
-    ]  # fmt: skip
+    buffer = learner.buffer()
+    handed = 0
+    windows = [[moments[begin : begin + steps] for moments in story.moments] for begin in range(0, len(story), steps)]
     for step in story.steps():
         buffer.add(step)
         for rollout in buffer.batches(Clock(100)):
-            learner.predict_target_q, now = noisy(partial(table, shift=handed)), handed
+            learner.predict_target_q = noisy(partial(table, shift=handed))
+            now = handed
             handed += 1
             (window,) = (each for each in windows if each[0][0].obs == rollout.obs[0, 0, 0])
             found = targets_of(learner, rollout, Clock(100))
@@ -146,12 +148,16 @@ def test_absent_rows_of_a_replayed_rollout_change_nothing(make_learner: Callable
     learner = make_learner("nstep-q", "Bandit", n_steps=4, replay_ratio=3.0, **{"net.hidden": [8]})
 
     def gradients(garbage: float) -> list[torch.Tensor]:
-        buffer, found = learner.buffer(), []
+        buffer = learner.buffer()
+        found = []
         for time in range(24):
-            absent, never = np.array([time % 3 == 1, False]), np.zeros(2, bool)
-            obs, reward = np.ones((2, 1), np.float32), np.array([time, 1], np.float32)
+            absent = np.array([time % 3 == 1, False])
+            never = np.zeros(2, bool)
+            obs = np.ones((2, 1), np.float32)
+            reward = np.array([time, 1], np.float32)
             obs[absent] = reward[absent] = garbage
-            action, after = never.astype(np.int64), np.ones((2, 1), np.float32)
+            action = never.astype(np.int64)
+            after = np.ones((2, 1), np.float32)
             buffer.add(Step(obs, action, reward, after, never, never, never, ~absent, False, {}, None))
             for rollout in buffer.batches(Clock(100)):
                 target = targets_of(learner, rollout, Clock(100))
@@ -212,15 +218,17 @@ WAYS: list[tuple[dict[str, Any], Callable[[list[float]], list[float]]]] = [
     ({"exploration_final_eps": 0.0, "exploration_fraction": 1.0}, epsilon_greedy),
     ({"softmax_temperature": 2.0}, softmax),
     ({"softmax_temperature": 2.0, "random_steps": 51}, uniform),
-]  # fmt: skip
+]
 
 
 def sarsa(moments: list[Moment], time: int, gamma: float, chances: Any, noise: tuple[int, ...]) -> float:
     """Return the target of one step that is followed by another."""
-    moment, after = moments[time], moments[time + 1]
+    moment = moments[time]
+    after = moments[time + 1]
     if moment.terminated:
         return moment.reward
-    values, by = row(moment.next_obs, *noise[1:2]), row(moment.next_obs, *noise[2:])
+    values = row(moment.next_obs, *noise[1:2])
+    by = row(moment.next_obs, *noise[2:])
     if moment.truncated or not after.valid:
         return moment.reward + gamma * sum(chance * one for chance, one in zip(chances(by), values, strict=True))
     return moment.reward + gamma * values[after.obs % ACTIONS]
@@ -248,7 +256,9 @@ def test_vsarsa_uses_the_next_action(
 @given(stories(st.just(6)), st.integers(1, 5))
 def test_pair_buffer_resumes_with_its_held_step(story: Story, stop: int) -> None:
     """After a restart nothing follows the held step."""
-    whole, first, resumed = PairBuffer(), PairBuffer(), PairBuffer()
+    whole = PairBuffer()
+    first = PairBuffer()
+    resumed = PairBuffer()
     for time, step in enumerate(story.steps()):
         if time == stop:
             resumed.load_state_dict(first.state_dict())
@@ -279,7 +289,9 @@ def test_loss_and_gradient_equal_the_reference(make_learner: Callable[..., Any],
     learner = make_learner(name, "Chain", **{"net.hidden": [16], "dueling": True}, **said)
     rows = 6
     weight = torch.tensor([1.0, 0.0, 0.25, 2.0, 1.0, 0.0])
-    obs, action, target = torch.eye(5)[torch.arange(rows) % 5], torch.arange(rows) % 2, 3 * torch.randn(rows)
+    obs = torch.eye(5)[torch.arange(rows) % 5]
+    action = torch.arange(rows) % 2
+    target = 3 * torch.randn(rows)
     batch = samples(obs, action, target, weight)
     found = learner.loss(batch, None, learner.config)[0]
     errors = [ERRORS[loss](learner.q_network(obs[i : i + 1])[0, action[i]] - float(target[i])) for i in range(rows)]
@@ -323,11 +335,14 @@ def test_update_draws_noise_for_each_use_of_a_network(
     state = learner.generator.bit_generator.state
     noise = [torch.from_numpy(learner.q_network.draw(learner.generator)) for _ in range(3)]
     learner.generator.bit_generator.state = state
-    action, reward, eye = np.array([0, 1, 0, 1, 0]), np.arange(5, dtype=np.float32), np.eye(5, dtype=np.float32)
+    action = np.array([0, 1, 0, 1, 0])
+    reward = np.arange(5, dtype=np.float32)
+    eye = np.eye(5, dtype=np.float32)
     never = np.zeros(5, bool)
     step = Step(eye, action, reward, eye[::-1].copy(), never, ~never, never, ~never, True, {}, None)
     with torch.no_grad():
-        now, after = learner.q_network(torch.eye(5), noise[0]), target(torch.eye(5).flip(0), noise[1])
+        now = learner.q_network(torch.eye(5), noise[0])
+        after = target(torch.eye(5).flip(0), noise[1])
         by = learner.q_network(torch.eye(5).flip(0), noise[2]) if switches or name == "vsarsa" else after
     squares = [float(reward[i] + 0.5 * after[i, by[i].argmax()] - now[i, action[i]]) ** 2 for i in range(5)]
     result = learner.update(rollout_of_steps_like(learner, step), Clock(100))
@@ -337,8 +352,10 @@ def test_update_draws_noise_for_each_use_of_a_network(
 def test_plain_network_draws_nothing(make_learner: Callable[..., Any]) -> None:
     """So its random numbers do not depend on the option for noise."""
     for name in ONLINE:
-        learner, never = make_learner(name, "Chain", **ONE[name]), np.zeros(5, bool)
-        state, eye = learner.generator.bit_generator.state, np.eye(5, dtype=np.float32)
+        learner = make_learner(name, "Chain", **ONE[name])
+        never = np.zeros(5, bool)
+        state = learner.generator.bit_generator.state
+        eye = np.eye(5, dtype=np.float32)
         step = Step(eye, np.zeros(5, np.int64), eye[0], eye, never, never, never, ~never, False, {}, None)
         learner.update(rollout_of_steps_like(learner, step), Clock(100))
         assert learner.generator.bit_generator.state == state
@@ -373,7 +390,8 @@ def test_truncation_without_legal_actions_keeps_its_value(
         **switches,
     )
     bias(learner)
-    never, mask = np.zeros(2, bool), np.array([[0, 0, 0], [1, 1, 0]], np.int8)
+    never = np.zeros(2, bool)
+    mask = np.array([[0, 0, 0], [1, 1, 0]], np.int8)
     obs = {"obs": np.zeros((2, 3), np.float32), "action_mask": mask}
     step = Step(obs, np.zeros(2, np.int64), np.ones(2), obs, never, ~never, never, ~never, True, {}, None)
     expected = [1 + 0.5 * 30, 1 + 0.5 * 10]
@@ -440,7 +458,8 @@ def test_workers_share_one_target_network(train_runner: Callable[..., Any]) -> N
     for one, *others in zip(*(target.parameters() for target in targets), strict=True):
         assert {other.data_ptr() for other in others} == {one.data_ptr()}
         assert not one.requires_grad
-    first, target = runner.workers[0].learner, targets[0]
+    first = runner.workers[0].learner
+    target = targets[0]
     runner.workers[1].learner.update(rollout_of(runner.workers[1]), Clock(100, 0, 4))
     before = [parameter.clone() for parameter in target.parameters()]
     first.update(rollout_of(runner.workers[0]), Clock(100, 0, 4))
@@ -470,10 +489,8 @@ def test_worker_processes_share_one_target_network() -> None:
         "total_timesteps": 10**9,
     }
     runner = make_runner(WATCHED, "Chain", options)
-    before, deadline = (
-        [parameter.clone() for parameter in runner.master.target_network.parameters()],
-        monotonic() + PATIENCE,
-    )
+    before = [parameter.clone() for parameter in runner.master.target_network.parameters()]
+    deadline = monotonic() + PATIENCE
     assert all(parameter.is_shared() for parameter in runner.master.target_network.parameters())
 
     def poll() -> None:

@@ -130,7 +130,8 @@ def test_options_are_read(algorithm: str) -> None:
     if "memory" in names:  # the critic then reads the memory, and has no layers of its own
         busy.pop("critic_net.hidden", None)
     env = "Chain" if "Discrete" in ALGORITHMS[algorithm].actions else "Continuous"
-    plan, read = plan_of(algorithm, env, {**busy, "inline": True, "total_timesteps": 300}), set[str]()
+    plan = plan_of(algorithm, env, {**busy, "inline": True, "total_timesteps": 300})
+    read = set[str]()
     watch(plan.config, "", read)
     runner = build(plan, Clock(300))
     runner.run(lambda: None)
@@ -268,13 +269,14 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
 @pytest.mark.parametrize(
     ("algorithm", "space", "needs"),
     [
-        (DQN, BOX, "Discrete"), (DQN, spaces.MultiDiscrete([2, 3]), "Discrete"),
+        (DQN, BOX, "Discrete"),
+        (DQN, spaces.MultiDiscrete([2, 3]), "Discrete"),
         (SAC, spaces.Discrete(2), "Box"),
         (SAC, spaces.Dict({"lever": BOX}), "Box"),
         (type("Two", (A2C,), {"actions": ("Discrete", "Box")}), spaces.Text(3), "Discrete or Box"),
         *((cls, spaces.Text(3), "Discrete, MultiDiscrete, MultiBinary, Box or Dict") for cls in (A2C, PPO)),
     ],
-)  # fmt: skip
+)
 def test_wrong_action_space_raises_one_sentence(algorithm: Any, space: spaces.Space[Any], needs: str) -> None:
     """It names the needed spaces, the given one, and the command that lists algorithms that fit."""
     with pytest.raises(UsageError) as caught:

@@ -27,9 +27,14 @@ POLICIES = ["a2c", "a3c", "acktr", "ppo", "vac", "vpg"]
 
 
 def samples(
-    obs: Tensor, action: Tensor, advantage: Tensor, target: Tensor | None = None, *,
-    log_prob: Tensor | None = None, weight: Tensor | None = None,
-) -> Samples:  # fmt: skip
+    obs: Tensor,
+    action: Tensor,
+    advantage: Tensor,
+    target: Tensor | None = None,
+    *,
+    log_prob: Tensor | None = None,
+    weight: Tensor | None = None,
+) -> Samples:
     """Return a batch, by default with targets of 0 and weights of 1."""
     count = len(advantage)
     return Samples(
@@ -50,7 +55,9 @@ def random_samples(env: str, count: int, weight: Tensor | None = None) -> Sample
         "Chain": (5, torch.randint(0, 2, (count,))),
         "Continuous": (1, torch.randn(count, 1)),
     }[env]
-    obs, advantage, target = torch.randn(count, width), torch.randn(count), torch.randn(count)
+    obs = torch.randn(count, width)
+    advantage = torch.randn(count)
+    target = torch.randn(count)
     return samples(obs, action, advantage, target, log_prob=-torch.rand(count) - 0.2, weight=weight)
 
 
@@ -67,7 +74,8 @@ def policy_loss(learner: Any, log_prob: Tensor, old_log_prob: Tensor, advantage:
     """Return the policy term of A2C or PPO for one sample."""
     if not isinstance(learner, PPO):
         return -log_prob * advantage
-    ratio, clip = (log_prob - old_log_prob).exp(), learner.config.clip_range
+    ratio = (log_prob - old_log_prob).exp()
+    clip = learner.config.clip_range
     if advantage >= 0:
         return -advantage * min(ratio, torch.tensor(1 + clip))
     return -advantage * max(ratio, torch.tensor(1 - clip))
@@ -75,10 +83,12 @@ def policy_loss(learner: Any, log_prob: Tensor, old_log_prob: Tensor, advantage:
 
 def reference(learner: Any, batch: Samples) -> Tensor:
     """Return the whole loss, sample by sample; the mean over valid samples."""
-    config, losses = learner.config, []
+    config = learner.config
+    losses = []
     for i in range(len(batch.weight)):
         over = distribution(learner.policy, batch.obs[i])
-        log_prob, old = over.log_prob(batch.action[i]).sum(), batch.extras["log_prob"][i]
+        log_prob = over.log_prob(batch.action[i]).sum()
+        old = batch.extras["log_prob"][i]
         value_loss = (learner.critic(batch.obs[i : i + 1])[0] - batch.target[i]) ** 2
         loss = policy_loss(learner, log_prob, old, batch.advantage[i])
         loss = loss + config.vf_coef * value_loss - config.ent_coef * over.entropy().sum()
@@ -96,7 +106,8 @@ def test_loss_and_gradient_equal_the_reference(make_learner: Callable[..., Any],
     learner = make_learner(algorithm, env, ent_coef=0.3, vf_coef=0.7, normalize_advantage=False)
     weight = torch.tensor([1.0, 0.0, 2.5, 1.0, 0.5, 1.0, 0.0])
     batch = random_samples(env, 7, weight)
-    loss, expected = learner.loss(batch, learner.config)[0], reference(learner, batch)
+    loss = learner.loss(batch, learner.config)[0]
+    expected = reference(learner, batch)
     torch.testing.assert_close(loss, expected)
     for got, wanted in zip(gradients(learner, loss), gradients(learner, expected), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
@@ -147,7 +158,9 @@ def test_standardized_advantages_ignore_rows_of_weight_0(make_learner: Callable[
     batch = random_samples("Chain", 6, torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0, 0.0]))
     counted = batch.advantage[batch.weight > 0]
     by_hand = random_samples("Chain", 6, batch.weight)
-    by_hand.obs, by_hand.action, by_hand.target = batch.obs, batch.action, batch.target
+    by_hand.obs = batch.obs
+    by_hand.action = batch.action
+    by_hand.target = batch.target
     by_hand.advantage = (batch.advantage - counted.mean()) / counted.std()
     plain = make_learner("a2c", "Chain", normalize_advantage=False)
     torch.testing.assert_close(learner.loss(batch, learner.config)[0], plain.loss(by_hand, plain.config)[0])
@@ -176,7 +189,8 @@ def test_clipping_stops_only_gains(
         normalize_advantage=False,
         **{"net.hidden": []},
     )
-    logits, action = torch.tensor([0.3, -0.4]), 1
+    logits = torch.tensor([0.3, -0.4])
+    action = 1
     with torch.no_grad():
         learner.policy.outputs.weight.zero_()
         learner.policy.outputs.bias.copy_(logits)
@@ -202,9 +216,11 @@ def test_value_clipping_uses_the_larger_error(
     with torch.no_grad():
         learner.critic.output.weight.zero_()
         learner.critic.output.bias.fill_(0.5)
-    now, advantage = torch.tensor([0.5]), torch.tensor([target - before])
+    now = torch.tensor([0.5])
+    advantage = torch.tensor([target - before])
     batch = samples(torch.ones(1, 1), torch.tensor([0]), advantage, torch.tensor([target]))
-    error, clipped = (0.5 - target) ** 2, 0.0
+    error = (0.5 - target) ** 2
+    clipped = 0.0
     if clip is not None:
         clipped = (before + max(-clip, min(clip, 0.5 - before)) - target) ** 2
     loss, metrics = learner.loss(batch, learner.config)
@@ -283,12 +299,11 @@ def test_learning_rate_follows_the_kl_divergence(
 ) -> None:
     """Weights equal those of a learner that gets the rate by hand before each update."""
     options = {"n_steps": 12, "batch_size": 4, "n_epochs": 4, "learning_rate": 3e-4, "anneal_lr": False}
-    learner, plain = (
-        make_learner("ppo", "Chain", desired_kl=desired, **options),
-        make_learner("ppo", "Chain", **options),
-    )
+    learner = make_learner("ppo", "Chain", desired_kl=desired, **options)
+    plain = make_learner("ppo", "Chain", **options)
     rollout, clock = collect(learner, 12)
-    rate, changes = 3e-4, set()
+    rate = 3e-4
+    changes = set()
     for _ in range(30):
         plain.optimizers[0].rate = rate
         kl = float(plain.update(rollout, clock).metrics["loss/kl"])
@@ -319,10 +334,12 @@ def test_ppo_update_equals_the_reference_on_shuffled_minibatches(make_learner: C
         "gae_lambda": 1.0,
         "learning_rate": 1e-2,
     }
-    learner, probe = make_learner("ppo", "Chain", **options), make_learner("ppo", "Chain", **options)
+    learner = make_learner("ppo", "Chain", **options)
+    probe = make_learner("ppo", "Chain", **options)
     rollout, clock = collect(learner, 12)
     value, advantage = returns_by_hand(learner, rollout, 12)
-    obs, action = torch.from_numpy(rollout.obs[:12, 0]), torch.from_numpy(rollout.action[:, 0])
+    obs = torch.from_numpy(rollout.obs[:12, 0])
+    action = torch.from_numpy(rollout.action[:, 0])
     batch = samples(
         obs, action, advantage, advantage + value, log_prob=torch.from_numpy(rollout.extras["log_prob"][:, 0])
     )
@@ -340,13 +357,12 @@ def test_ppo_update_equals_the_reference_on_shuffled_minibatches(make_learner: C
 
 
 def test_a2c_update_is_one_gradient_step_on_n_step_returns(make_learner: Callable[..., Any]) -> None:
-    learner, probe = (
-        make_learner("a2c", "Chain", n_steps=8, gae_lambda=1.0),
-        make_learner("a2c", "Chain", n_steps=8, gae_lambda=1.0),
-    )
+    learner = make_learner("a2c", "Chain", n_steps=8, gae_lambda=1.0)
+    probe = make_learner("a2c", "Chain", n_steps=8, gae_lambda=1.0)
     rollout, clock = collect(learner, 8)
     value, advantage = returns_by_hand(learner, rollout, 8)
-    obs, action = torch.from_numpy(rollout.obs[:8, 0]), torch.from_numpy(rollout.action[:, 0])
+    obs = torch.from_numpy(rollout.obs[:8, 0])
+    action = torch.from_numpy(rollout.action[:, 0])
     batch = samples(obs, action, advantage, advantage + value)
     learner.update(rollout, clock)
     probe.optimizers[0].minimize(reference(probe, batch), clock, steps_ago=8)
@@ -361,7 +377,8 @@ def test_rows_of_weight_0_change_no_gradient(
     """Neither their content nor their presence matters."""
     learner = make_learner(algorithm, "Chain", n_steps=2, normalize_advantage=standardize, ent_coef=0.1)
     weight = torch.tensor([1.0, 0.0, 1.0, 2.0, 0.0, 0.5])
-    batch, other = random_samples("Chain", 6, weight), random_samples("Chain", 6, weight)
+    batch = random_samples("Chain", 6, weight)
+    other = random_samples("Chain", 6, weight)
     kept = batch.take(torch.tensor([0, 2, 3, 5]))
     garbage = batch.map(lambda tensor: tensor.clone())
     for name in ("obs", "action", "advantage", "target"):
@@ -398,8 +415,11 @@ def test_rows_of_weight_0_change_no_update(make_learner: Callable[..., Any], alg
         learner = make_learner(algorithm, "Chain", **options)
         rollout, clock = collect(learner, 12)
         after_end = int(np.flatnonzero(rollout.terminated[:-1, 0])[0]) + 1
-        rollout.weight[after_end], rollout.whole = 0, False
-        rollout.obs[after_end], rollout.reward[after_end], rollout.action[after_end] = filling, filling, filling > 0
+        rollout.weight[after_end] = 0
+        rollout.whole = False
+        rollout.obs[after_end] = filling
+        rollout.reward[after_end] = filling
+        rollout.action[after_end] = filling > 0
         learner.update(rollout, clock)
         weights.append(learner.optimizers[0].flat.clone())
     assert torch.equal(*weights)
@@ -410,7 +430,8 @@ def returns_by_hand(learner: Any, rollout: Any, steps: int) -> tuple[Tensor, Ten
     assert not rollout.truncated.any()
     with torch.no_grad():
         value = torch.stack([learner.critic(torch.from_numpy(rollout.obs[t]))[0] for t in range(steps + 1)])
-    returns, following = torch.zeros(steps), value[steps]
+    returns = torch.zeros(steps)
+    following = value[steps]
     for t in reversed(range(steps)):
         following = torch.tensor(0.0) if rollout.terminated[t, 0] else following
         returns[t] = following = float(rollout.reward[t, 0]) + learner.config.gamma * following
@@ -419,7 +440,8 @@ def returns_by_hand(learner: Any, rollout: Any, steps: int) -> tuple[Tensor, Ten
 
 def collect(learner: Any, steps: int) -> tuple[Any, Clock]:
     """Return the learner's first rollout on Chain, one row, with at least one end before its last step."""
-    clock, buffer = Clock(100), learner.buffer()
+    clock = Clock(100)
+    buffer = learner.buffer()
     actor = Actor(Chain(1), learner, learner.agent(), buffer, clock)
     actor.reset(0)
     for _ in range(steps):

@@ -54,10 +54,12 @@ def rollouts(learner: Any, env: Any, count: int) -> Iterator[tuple[Rollout, Cloc
 
 def advantages(learner: Any, rollout: Rollout) -> tuple[Array, Array]:
     """Return GAE and value targets [T, N] by recursion in each row; absent rows pass on the next value."""
-    c, (value, successor) = learner.config, values_by_loops(rollout, learner.networks)
+    c = learner.config
+    value, successor = values_by_loops(rollout, learner.networks)
     found = np.zeros_like(value)
     for row in range(value.shape[1]):
-        running, following = 0.0, successor[-1, row]
+        running = 0.0
+        following = successor[-1, row]
         for step in reversed(range(len(value))):
             if rollout.weight[step, row] == 0:
                 continue
@@ -66,14 +68,16 @@ def advantages(learner: Any, rollout: Rollout) -> tuple[Array, Array]:
             after = 0.0 if rollout.terminated[step, row] else after
             delta = rollout.reward[step, row] + c.gamma * after - value[step, row]
             running = delta + (0.0 if ended else c.gamma * c.gae_lambda * running)
-            found[step, row], following = running, value[step, row]
+            found[step, row] = running
+            following = value[step, row]
     return found, found + value
 
 
 def reference(learner: Any, rollout: Rollout, num_envs: list[int], advantage: Array, target: Array) -> Tensor:
     """Return the loss of these rows, sample by sample."""
     c, policy = learner.config, learner.policy
-    steps, losses = len(rollout.reward), []
+    steps = len(rollout.reward)
+    losses = []
     features = policy.encoder(torch.from_numpy(rollout.obs[:steps].reshape(-1, 3))).unflatten(0, (steps, -1))
     before = tree_map(torch.from_numpy, rollout.recurrent_state)
     remembered = unroll_by_loops(policy.memory, features, rollout.is_first, rollout.weight > 0, before)
@@ -106,7 +110,8 @@ def test_loss_and_gradient_equal_the_reference(make_learner: Callable[..., Any],
         assert explained == pytest.approx(1 - np.var(advantage.ravel()[counts]) / target_variance, abs=1e-4)
         for found, expected in ((batch.advantage, advantage), (batch.target, target)):
             np.testing.assert_allclose(found.numpy()[counts], expected.ravel()[counts], atol=1e-5)
-        loss, slow = learner.loss(batch, learner.config)[0], reference(learner, rollout, [0, 1, 2], advantage, target)
+        loss = learner.loss(batch, learner.config)[0]
+        slow = reference(learner, rollout, [0, 1, 2], advantage, target)
         torch.testing.assert_close(loss, slow)
         for one, other in zip(gradients(learner, loss), gradients(learner, slow), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
@@ -122,7 +127,8 @@ def test_clipped_loss_equals_the_reference(make_learner: Callable[..., Any], mem
     advantage, target = advantages(learner, rollout)
     with torch.no_grad():
         learner.optimizers[0].flat.add_(torch.randn_like(learner.optimizers[0].flat))
-    loss, slow = learner.loss(batch, learner.config)[0], reference(learner, rollout, [0, 1, 2], advantage, target)
+    loss = learner.loss(batch, learner.config)[0]
+    slow = reference(learner, rollout, [0, 1, 2], advantage, target)
     torch.testing.assert_close(loss, slow)
     assert float(learner.kl(batch, learner.loss(batch, learner.config)[1])) > 0.05
 
@@ -132,7 +138,8 @@ def test_update_equals_the_reference_on_whole_rows_in_random_order(
 ) -> None:
     """Two epochs of three rows, two at a time with the learner's generator; the last row is a batch of its own."""
     options = {**SMALL, "recurrent_cell": memory, "batch_size": 20, "n_epochs": 2, "normalize_advantage": False}
-    learner, probe = make_learner("ppo", RANDOM, **options), make_learner("ppo", RANDOM, **options)
+    learner = make_learner("ppo", RANDOM, **options)
+    probe = make_learner("ppo", RANDOM, **options)
     for rollout, clock in rollouts(learner, Random(3), 2):
         found = advantages(probe, rollout)
         learner.update(rollout, clock)
@@ -155,11 +162,9 @@ def test_values_of_absent_rows_change_no_update(make_learner: Callable[..., Any]
 
 
 def test_ppo_recurrent_is_ppo_with_two_options(make_learner: Callable[..., Any]) -> None:
-    named, switched, plain = (
-        make_learner("ppo-recurrent", "Chain"),
-        make_learner("ppo", "Chain", memory="gru", normalize_reward=True),
-        make_learner("ppo", "Chain"),
-    )
+    named = make_learner("ppo-recurrent", "Chain")
+    switched = make_learner("ppo", "Chain", memory="gru", normalize_reward=True)
+    plain = make_learner("ppo", "Chain")
     assert named.config == switched.config
     assert isinstance(named.agent(), MemoryAgent)
     assert not isinstance(plain.agent(), MemoryAgent)

@@ -104,7 +104,9 @@ def make_everything(algorithm: str, env: str) -> None:
     seen, acted = spaces_of(env, plan.learner)
     goals = Goals(lambda achieved, desired: -np.ones(len(desired), np.float32))
     learner = plan.make_learner(Spec(seen, acted, plan.options.num_envs, env, goals=goals))
-    agent, num_envs, clock = learner.agent(), plan.options.num_envs, Clock(1)
+    agent = learner.agent()
+    num_envs = plan.options.num_envs
+    clock = Clock(1)
     obs = tree_map(lambda value: np.stack([value] * num_envs), seen.sample())
     act = agent.act(obs, np.ones(num_envs, bool), agent.initial(num_envs), clock)
     assert act.action.shape == (num_envs, *acted.shape)

@@ -34,7 +34,8 @@ REPLAY = {
 }  # fmt: skip
 #: Noise stops exploring when it has learned enough, so random actions continue; and importance weights correct
 #: priorities from the start, because chances would be weighed wrong otherwise.
-NOISY, PRIORITIZED = {"random_steps": REPLAY["total_timesteps"]}, {"priority.beta": 1.0}
+NOISY = {"random_steps": REPLAY["total_timesteps"]}
+PRIORITIZED = {"priority.beta": 1.0}
 #: All returns on this support lead to others on it: nothing is clipped, so the mean is kept.
 ATOMS = {"v_min": 0.0, "v_max": 3.2, "n_atoms": 33, "learning_rate": 5e-2}
 IMPLICIT = {"net.hidden": [32, 32], "learning_rate": 1e-2, "n_acting_quantiles": 8, "batch_size": 64}
@@ -107,9 +108,10 @@ def test_reaches_the_best_action_values(train_runner: Callable[..., Any], name: 
 
 #: Options that online learners share with replay; noise needs random steps, as it stops when it has learned enough.
 WAYS: dict[str, dict[str, Any]] = {
-    "softmax": {"softmax_temperature": 1.0}, "huber": {"loss": "huber"},
+    "softmax": {"softmax_temperature": 1.0},
+    "huber": {"loss": "huber"},
     "noisy": {"noisy": "independent", "random_steps": ONLINE["total_timesteps"]},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -167,7 +169,8 @@ def test_sarsa_reaches_the_best_values_as_exploration_ends(
         "exploration_final_eps": 0.0,
         "exploration_fraction": 0.6,
     }
-    values, wanted = learned_values(train_runner("vsarsa", env_of(process), **options), process), process.values(GAMMA)
+    values = learned_values(train_runner("vsarsa", env_of(process), **options), process)
+    wanted = process.values(GAMMA)
     wanted = wanted[~process.terminal]
     assert values.argmax(-1).tolist() == wanted.argmax(-1).tolist()
     assert values.max(-1) == pytest.approx(wanted.max(-1), rel=0.01)

@@ -35,7 +35,8 @@ def memory(request: pytest.FixtureRequest) -> str:
 
 def batches(learner: Any, count: int, env: Any = None) -> list[Transitions]:
     """Return `count` batches of the learner's buffer while its agent acts at random between ends and absent rows."""
-    buffer, found = learner.buffer(), []
+    buffer = learner.buffer()
+    found = []
     actor = Actor(env or Random(3), learner, learner.agent(), buffer, Clock(10**6))
     actor.reset(3)
     while len(found) < count:
@@ -57,7 +58,8 @@ def change_target(learner: Any) -> Any:
 def memories_of(network: RecurrentQ, batch: Transitions, column: int, burn_in: int = 0) -> list[Remembered]:
     """Return the memories of a sequence after each step, by loops; the memory after `burn_in` steps is a constant."""
     count = len(batch.index)
-    now, found = {part: one[column] for part, one in batch.recurrent_state.items()}, []
+    now = {part: one[column] for part, one in batch.recurrent_state.items()}
+    found = []
     for place in range(column, len(batch.weight), count):
         if len(found) == burn_in:
             now = {part: one.detach() for part, one in now.items()}
@@ -81,7 +83,8 @@ def q_of(network: RecurrentQ, memory: Remembered) -> Tensor:
 
 def targets(learner: Any, batch: Transitions) -> dict[int, float]:
     """Return the target of each place after the burn-in."""
-    found, count = {}, len(batch.index)
+    found = {}
+    count = len(batch.index)
     with torch.no_grad():
         for column in range(count):
             online, target = (memories_of(net, batch, column) for net in (learner.q_network, learner.target_network))
@@ -95,7 +98,9 @@ def targets(learner: Any, batch: Transitions) -> dict[int, float]:
                     for net, kept in ((learner.q_network, online), (learner.target_network, target))
                 ]
                 following = float(values[1][values[0].argmax()])
-                sign, size, e = np.sign(following), abs(following), 1e-3
+                sign = np.sign(following)
+                size = abs(following)
+                e = 1e-3
                 true = sign * (((np.sqrt(1 + 4 * e * (size + 1 + e)) - 1) / (2 * e)) ** 2 - 1)
                 total = float(batch.reward[place]) + float(batch.discount[place]) * true
                 found[place] = np.sign(total) * (np.sqrt(abs(total) + 1) - 1) + e * total
@@ -104,7 +109,8 @@ def targets(learner: Any, batch: Transitions) -> dict[int, float]:
 
 def reference(learner: Any, batch: Transitions, target: dict[int, float]) -> Tensor:
     """Return the loss, place by place."""
-    losses, count = [], len(batch.index)
+    losses = []
+    count = len(batch.index)
     for column in range(count):
         kept = memories_of(learner.q_network, batch, column, learner.config.burn_in)
         for place in range(column, len(batch.weight), count):
@@ -119,10 +125,12 @@ def test_loss_and_gradient_equal_the_reference(make_learner: Callable[..., Any],
     learner = change_target(make_learner("r2d2", RANDOM, recurrent_cell=memory, **SMALL))
     seen = np.zeros(4)
     for batch in batches(learner, 4):
-        found, slow = learner.td_target(batch, learner.config), targets(learner, batch)
+        found = learner.td_target(batch, learner.config)
+        slow = targets(learner, batch)
         places = sorted(slow)
         np.testing.assert_allclose(found[places].numpy(), [slow[place] for place in places], rtol=1e-4, atol=1e-5)
-        loss, wanted = learner.loss(batch, found, learner.config)[0], reference(learner, batch, slow)
+        loss = learner.loss(batch, found, learner.config)[0]
+        wanted = reference(learner, batch, slow)
         torch.testing.assert_close(loss, wanted, rtol=1e-4, atol=1e-6)
         parameters = list(learner.q_network.parameters())
         pairs = zip(*(torch.autograd.grad(one, parameters) for one in (loss, wanted)), strict=True)
@@ -130,9 +138,11 @@ def test_loss_and_gradient_equal_the_reference(make_learner: Callable[..., Any],
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
         counts = batch.weight > 0
         seen += [
-            (batch.discount[counts] == 0).sum(), batch.extras["is_first"].sum(), (~batch.extras["valid"]).sum(),
+            (batch.discount[counts] == 0).sum(),
+            batch.extras["is_first"].sum(),
+            (~batch.extras["valid"]).sum(),
             (batch.recurrent_state["h"].abs().sum(1) > 0).sum(),
-        ]  # fmt: skip
+        ]
     assert (seen > 0).all()
 
 

@@ -28,20 +28,25 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.runs.api import train
 from tests.conftest import loops_by
 
-CORE, ALGOS = Path(rlplug_core.__file__).parent, Path(rlplug_algos.__file__).parent
+CORE = Path(rlplug_core.__file__).parent
+ALGOS = Path(rlplug_algos.__file__).parent
 
 #: The most files and functions of rlplug, without environments, that run between the loop and changed weights: as
 #: run, and by autograd. `bench/reading_path.py` shows them for more algorithms, docs/design.md quotes it.
 LIMITS = {
-    ("plain", "as run"): (20, 75), ("plain", "autograd"): (20, 72),
-    ("normalized and scheduled", "as run"): (24, 95), ("normalized and scheduled", "autograd"): (22, 90),
-}  # fmt: skip
+    ("plain", "as run"): (20, 75),
+    ("plain", "autograd"): (20, 72),
+    ("normalized and scheduled", "as run"): (24, 95),
+    ("normalized and scheduled", "autograd"): (22, 90),
+}
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "normalized and scheduled": {
-        "normalize_reward": True, "net.normalize_obs": True, "clip_range": "linear(0.3,0.1)",
+        "normalize_reward": True,
+        "net.normalize_obs": True,
+        "clip_range": "linear(0.3,0.1)",
     },
-}  # fmt: skip
+}
 
 
 @cache
@@ -102,7 +107,8 @@ def trace_update(case: tuple[str, str], options: dict[str, Any]) -> Trace:
 
     runner.run(until_half)
     runner.clock.stop = False
-    before, found = runner.learner.optimizers[0].flat.clone(), Trace(case)
+    before = runner.learner.optimizers[0].flat.clone()
+    found = Trace(case)
     sys.setprofile(found)
     try:
         runner.run(lambda: None)
@@ -128,7 +134,8 @@ def test_trace_reaches_from_the_loop_to_the_weights(trace: Trace) -> None:
 def test_ppo_runs_through_few_files_and_functions(trace: Trace) -> None:
     """Every file counts."""
     functions = {(name, function) for _, name, function in trace.calls}
-    files, limits = sorted(trace.files), LIMITS[trace.case]
+    files = sorted(trace.files)
+    limits = LIMITS[trace.case]
     assert len(files) <= limits[0], files
     assert len(functions) <= limits[1], sorted(functions)
 

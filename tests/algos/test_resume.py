@@ -89,9 +89,12 @@ def train_and_resume(place: Path, stops: Sequence[tuple[str, str, int]]) -> None
     words = ["/".join(map(str, stop)) for stop in stops]
     for command, seed in (("train", "1"), ("resume", "2")):
         child = subprocess.run(
-            [sys.executable, "-W", "error", SCRIPT, command, place, *words], capture_output=True, text=True,
-            timeout=PATIENCE, env={**os.environ, "PYTHONHASHSEED": seed},
-        )  # fmt: skip
+            [sys.executable, "-W", "error", SCRIPT, command, place, *words],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
         assert child.returncode == 0, child.stderr
 
 
@@ -152,7 +155,8 @@ def test_resumed_run_equals_uninterrupted_run(group: tuple[tuple[str, str, int],
         root = Path(name)
         train_and_resume(root, group)
         for case, what, mark in group:
-            whole, resumed = root / f"{case}-whole", root / f"{case}-{what}-{mark}"
+            whole = root / f"{case}-whole"
+            resumed = root / f"{case}-{what}-{mark}"
             assert_unfinished(resumed, (case, what, mark))
             assert_same_state(whole, resumed)
             assert_same_journal(whole, resumed)

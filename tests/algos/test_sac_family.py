@@ -23,10 +23,16 @@ SMALL = {"net.hidden": [16]}
 def transitions(obs: Any, action: Tensor, next_obs: Any, weight: Tensor | None = None) -> Transitions:
     count = len(action)
     return Transitions(
-        weight=torch.ones(count) if weight is None else weight, share=None, obs=obs, action=action,
-        reward=3 * torch.randn(count), discount=0.9 * torch.randint(0, 2, (count,)), next_obs=next_obs,
-        index=torch.arange(count), extras={},
-    )  # fmt: skip
+        weight=torch.ones(count) if weight is None else weight,
+        share=None,
+        obs=obs,
+        action=action,
+        reward=3 * torch.randn(count),
+        discount=0.9 * torch.randint(0, 2, (count,)),
+        next_obs=next_obs,
+        index=torch.arange(count),
+        extras={},
+    )
 
 
 def continuous(count: int, weight: Tensor | None = None) -> Transitions:
@@ -54,7 +60,8 @@ def huber(error: Tensor) -> Tensor:
 
 def tqc_reference(learner: Any, batch: Transitions) -> Tensor:
     """Return the critics' loss, quantile by quantile."""
-    c, losses = learner.config, []
+    c = learner.config
+    losses = []
     for i in range(len(batch.action)):
         with torch.no_grad():
             outputs = learner.policy(batch.next_obs[i : i + 1])
@@ -81,7 +88,8 @@ def test_tqc_drops_the_top_of_all_quantiles(make_learner: Callable[..., Any], cr
     )
     scatter(learner)
     batch = with_draws(learner, continuous(8, torch.tensor([1.0, 0.0, 0.25, 2.0] * 2)))
-    loss, expected = critic_loss(learner, batch)[0], tqc_reference(learner, batch)
+    loss = critic_loss(learner, batch)[0]
+    expected = tqc_reference(learner, batch)
     assert learner.truncated_target(batch, batch.extras["next_noise"], learner.config).shape == (
         8,
         critics * (5 - drop),
@@ -106,7 +114,8 @@ def test_crossq_normalizes_both_observations_together(make_learner: Callable[...
     batch = with_draws(learner, continuous(16))
     with torch.no_grad():
         action, log_prob = learner.head.draw(learner.policy(batch.next_obs), batch.extras["next_noise"])
-    obs, actions = torch.cat([batch.obs, batch.next_obs]), torch.cat([batch.action, action])
+    obs = torch.cat([batch.obs, batch.next_obs])
+    actions = torch.cat([batch.action, action])
     weight = torch.cat([torch.ones(16), (batch.discount > 0).float()])
     values = torch.stack([one(obs, actions, weight) for one in learner.critics.members])
     soft = values[:, 16:].detach().amin(0) - learner.temperature(learner.config.ent_coef) * log_prob
@@ -121,7 +130,8 @@ def test_crossq_policy_uses_critics_with_moments_of_the_same_update(
     make_learner: Callable[..., Any],
 ) -> None:
     """The authors replace `batch_stats` in `update_critic`, and call `update_actor` after it."""
-    learner, batch = make_learner("crossq", "Continuous", policy_delay=1, **SMALL), continuous(16)
+    learner = make_learner("crossq", "Continuous", policy_delay=1, **SMALL)
+    batch = continuous(16)
     seen: list[Tensor] = []
     norm = learner.critics[0].layers.norms[0]
     learner.critics.register_forward_pre_hook(lambda *_: seen.append(norm.mean.clone()))
@@ -135,9 +145,7 @@ def test_crossq_temperature_has_the_usual_betas(make_learner: Callable[..., Any]
     """The authors use `optax.adam(learning_rate)` for the temperature, and `b1=0.5` for policy and critics."""
     learner = make_learner("crossq", "Continuous", learning_rate=0.01, policy_delay=1, **SMALL)
     betas = {one.name: one.rule.betas for one in learner.optimizers}
-    assert betas == {
-        "CrossQ.critics": (0.5, 0.999), "CrossQ.policy": (0.5, 0.999), "CrossQ.temperature": (0.9, 0.999)
-    }  # fmt: skip
+    assert betas == {"CrossQ.critics": (0.5, 0.999), "CrossQ.policy": (0.5, 0.999), "CrossQ.temperature": (0.9, 0.999)}
     learner.update(continuous(16), Clock(100))
     assert abs(learner.temperature.log.item()) == pytest.approx(0.01, rel=1e-3), (
         "Adam's first step is the learning rate"
@@ -152,7 +160,9 @@ def test_crossq_without_autotune_has_no_temperature_optimizer(make_learner: Call
 
 def test_crossq_absorbs_moments_at_the_end_of_the_update(make_learner: Callable[..., Any]) -> None:
     """Those of the critics at every update, those of the policy when it learns; it has no targets."""
-    learner, clock, found = make_learner("crossq", "Continuous", policy_delay=2, **SMALL), Clock(100), []
+    learner = make_learner("crossq", "Continuous", policy_delay=2, **SMALL)
+    clock = Clock(100)
+    found = []
     for _ in range(4):
         learner.update(continuous(8), clock)
         clock.updates += 1
@@ -183,10 +193,8 @@ def discrete_reference(learner: Any, batch: Transitions) -> tuple[Tensor, Tensor
         target = float(batch.reward[i] + batch.discount[i] * soft)
         errors = [one(obs)[0, batch.action[i]] - target for one in learner.critics.members]
         critic.append(batch.weight[i] * sum(0.5 * error**2 for error in errors))
-        probs, values = (
-            learner.policy(obs).softmax(-1)[0],
-            torch.stack([one(obs)[0] for one in learner.critics.members]),
-        )
+        probs = learner.policy(obs).softmax(-1)[0]
+        values = torch.stack([one(obs)[0] for one in learner.critics.members])
         legal = [a for a in range(3) if obs["action_mask"][0, a]]
         climb = sum(probs[a] * (temperature * probs[a].log() - values[:, a].min()) for a in legal)
         entropy = -sum(float((probs[a] * probs[a].log()).detach()) for a in legal)
@@ -200,7 +208,8 @@ def test_discrete_losses_sum_over_legal_actions(make_learner: Callable[..., Any]
     learner = make_learner("sac-discrete", "Masked", **SMALL)
     scatter(learner)
     batch = masked(12, torch.tensor([1.0, 0.0, 0.25, 2.0] * 3))
-    ours, theirs = (critic_loss(learner, batch)[0], policy_loss(learner, batch)[0]), discrete_reference(learner, batch)
+    ours = (critic_loss(learner, batch)[0], policy_loss(learner, batch)[0])
+    theirs = discrete_reference(learner, batch)
     torch.testing.assert_close(ours[0], theirs[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(ours[1].squeeze(), theirs[1], rtol=1e-4, atol=1e-5)
     for one, other, module in zip(ours, theirs, (learner.critics, learner.policy), strict=True):
@@ -240,7 +249,8 @@ def test_discrete_temperature_moves_the_entropy_to_its_target(
 def test_weight_decay_shrinks_networks_but_not_the_temperature(
     make_learner: Callable[..., Any], algorithm: str, optimizer: str
 ) -> None:
-    discrete, found = algorithm == "sac-discrete", []
+    discrete = algorithm == "sac-discrete"
+    found = []
     each = {"policy_delay": 1} if algorithm == "crossq" else {}
     batch = masked(8) if discrete else continuous(8)
     for decay in (0.0, 0.5):
@@ -259,7 +269,8 @@ def test_policy_loss_computes_no_gradients_of_critics(
     make_learner: Callable[..., Any], algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would be discarded; later the critics require gradients again."""
-    learner, wanted = make_learner(algorithm, "Continuous", **SMALL), list[bool]()
+    learner = make_learner(algorithm, "Continuous", **SMALL)
+    wanted = list[bool]()
     loss = type(learner).policy_loss
 
     def record_and_compute(learner: Any, *given: Any) -> Any:

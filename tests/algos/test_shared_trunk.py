@@ -21,7 +21,8 @@ def test_loss_and_gradient_equal_two_passes(make_learner: Callable[..., Any], al
     learner = make_learner(algorithm, env, ent_coef=0.3, vf_coef=0.7, normalize_advantage=False, **SHARED)
     assert learner.policy.encoder is learner.critic.encoder
     batch = random_samples(env, 7, torch.tensor([1.0, 0.0, 2.5, 1.0, 0.5, 1.0, 0.0]))
-    loss, expected = learner.loss(batch, learner.config)[0], reference(learner, batch)
+    loss = learner.loss(batch, learner.config)[0]
+    expected = reference(learner, batch)
     torch.testing.assert_close(loss, expected)
     for got, wanted in zip(gradients(learner, loss), gradients(learner, expected), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
@@ -32,7 +33,8 @@ def test_loss_and_gradient_equal_two_passes(make_learner: Callable[..., Any], al
 def test_loss_passes_each_trunk_once(
     make_learner: Callable[..., Any], algorithm: str, shared: bool, passes: int
 ) -> None:
-    learner, seen = make_learner(algorithm, "Chain", **{"net.shared": shared}), []
+    learner = make_learner(algorithm, "Chain", **{"net.shared": shared})
+    seen = []
     for trunk in {learner.policy.encoder, learner.critic.encoder}:
         trunk.register_forward_hook(lambda *_: seen.append(1))
     learner.loss(random_samples("Chain", 3), learner.config)

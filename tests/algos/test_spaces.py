@@ -25,7 +25,7 @@ def test_observations_that_start_at_5(train_runner: Callable[..., Any], algorith
     assert runner.clock.updates > 0
 
 
-@for_each("algorithm", ["a2c", "acer-continuous", "crossq", "ddpg", "ppo", "sac", "td3", "tqc", "trpo"])  # fmt: skip
+@for_each("algorithm", ["a2c", "acer-continuous", "crossq", "ddpg", "ppo", "sac", "td3", "tqc", "trpo"])
 def test_actions_of_a_single_number(train_runner: Callable[..., Any], algorithm: str) -> None:
     runner = train_runner(algorithm, f"{PROBES}Scalar", **options_of(algorithm))
     assert runner.clock.updates > 0

@@ -27,7 +27,8 @@ def samples(learner: Any, obs: Tensor, action: Tensor, advantage: Tensor, weight
 
 def collect(learner: Any, env: type[envs.Vector], num_envs: int = 2) -> Rollout:
     """Return the learner's first rollout."""
-    clock, buffer = Clock(10_000), learner.buffer()
+    clock = Clock(10_000)
+    buffer = learner.buffer()
     actor = Actor(env(num_envs), learner, learner.agent(), buffer, clock)
     actor.reset(0)
     while not (found := list(buffer.batches(clock))):
@@ -49,7 +50,8 @@ def test_surrogate_gradient_of_a_two_armed_bandit(
         learner.policy.outputs.weight.zero_()
         bias.copy_(torch.tensor([0.3, -0.4]))
     batch = samples(learner, torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage]))
-    chosen, before = torch.eye(2)[action], bias.detach().softmax(0)
+    chosen = torch.eye(2)[action]
+    before = bias.detach().softmax(0)
     for logits in (bias.detach().clone(), torch.tensor([1.0, 0.5])):
         with torch.no_grad():
             bias.copy_(logits)
@@ -62,7 +64,8 @@ def test_surrogate_gradient_of_a_two_armed_bandit(
 
 
 def test_entropy_bonus_is_subtracted(make_learner: Callable[..., Any]) -> None:
-    learner, plain = make_learner("trpo", "Chain", ent_coef=0.5), make_learner("trpo", "Chain")
+    learner = make_learner("trpo", "Chain", ent_coef=0.5)
+    plain = make_learner("trpo", "Chain")
     batch = samples(learner, torch.randn(3, 5), torch.tensor([0, 1, 0]), torch.randn(3))
     entropy = learner.policy.head.entropy(learner.policy(batch.obs)).mean()
     torch.testing.assert_close(learner.loss(batch, learner.config), plain.loss(batch, plain.config) - 0.5 * entropy)
@@ -93,7 +96,8 @@ def test_rows_of_weight_0_change_no_policy(make_learner: Callable[..., Any]) -> 
         torch.manual_seed(0)
         batch = samples(learner, torch.randn(6, 5), torch.tensor([0, 1, 0, 1, 1, 0]), torch.randn(6), weight)
         empty = weight == 0
-        batch.obs[empty], batch.advantage[empty] = filling, filling
+        batch.obs[empty] = filling
+        batch.advantage[empty] = filling
         learner.improve(batch, learner.config)
         moved.append(learner.trust_region.flat.clone())
     assert torch.equal(*moved)
@@ -103,7 +107,8 @@ def test_critic_is_fitted_with_a_constant_policy(make_learner: Callable[..., Any
     """Two epochs of four minibatches; `improve` changes only the policy, and the rest only the critic."""
     learner = make_learner("trpo", "Chain", n_steps=64, batch_size=16, n_critic_updates=2)
     rollout = collect(learner, envs.Chain, 1)
-    policy, critic = learner.trust_region.flat.clone(), learner.optimizers[0].flat.clone()
+    policy = learner.trust_region.flat.clone()
+    critic = learner.optimizers[0].flat.clone()
     learner.improve(samples_of(learner, rollout), learner.config)
     assert not torch.equal(learner.trust_region.flat, policy)
     assert torch.equal(learner.optimizers[0].flat, critic)
@@ -150,7 +155,8 @@ def test_acktr_halves_its_steps_on_a_plateau(make_learner: Callable[..., Any]) -
     moved = []
     for scale in (1.0, 0.5):
         learner = make_learner("acktr", "Chain", n_steps=16, kfac_clip=1e-5, critic_kfac_clip=1e-5)
-        rollout, before = collect(learner, envs.Chain), learner.optimizers[0].flat.clone()
+        rollout = collect(learner, envs.Chain)
+        before = learner.optimizers[0].flat.clone()
         clock = Clock(100)
         clock.scale = scale
         learner.update(rollout, clock)
@@ -178,7 +184,9 @@ def test_acktr_step_does_not_depend_on_the_scale_of_rewards(make_learner: Callab
 
 def test_acktr_decomposes_at_first_and_then_at_intervals(make_learner: Callable[..., Any]) -> None:
     learner = make_learner("acktr", "Chain", n_steps=4, kfac_update_interval=3)
-    rollout, clock, seen = collect(learner, envs.Chain), Clock(100), []
+    rollout = collect(learner, envs.Chain)
+    clock = Clock(100)
+    seen = []
     for _ in range(7):
         learner.update(rollout, clock)
         clock.updates += 1
@@ -188,7 +196,8 @@ def test_acktr_decomposes_at_first_and_then_at_intervals(make_learner: Callable[
 
 
 def test_acktr_ignores_rows_of_weight_0(make_learner: Callable[..., Any]) -> None:
-    weight, states = torch.tensor([1.0, 0.0, 1.0]), []
+    weight = torch.tensor([1.0, 0.0, 1.0])
+    states = []
     for filling in (0.0, 5.0):
         learner = make_learner("acktr", "Chain")
         obs = torch.eye(5)[:3].clone()
@@ -206,8 +215,10 @@ def test_acktr_ignores_rows_of_weight_0(make_learner: Callable[..., Any]) -> Non
 def test_acktr_bounds_the_divergence_of_its_policy(make_learner: Callable[..., Any], env: str) -> None:
     """Large steps with momentum: with only the model of K-FAC some are ten times as large."""
     options = {"n_steps": 32, "kfac_clip": 1e-3, "learning_rate": 1.0, "kfac_damping": 1e-4, "momentum": 0.9}
-    learner, clock = make_learner("acktr", env, **options), Clock(100)
-    buffer, found = learner.buffer(), []
+    learner = make_learner("acktr", env, **options)
+    clock = Clock(100)
+    buffer = learner.buffer()
+    found = []
     actor = Actor(getattr(envs, env)(2), learner, learner.agent(), buffer, clock)
     actor.reset(0)
     while len(found) < 30:

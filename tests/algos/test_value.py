@@ -51,7 +51,8 @@ def test_errors_become_priorities_and_weights_scale_the_loss(make_learner: Calla
         "batch_size": 16,
         "n_step": 3,
     }
-    learner, clock = make_learner(name, "Chain", **options), Clock(10_000)
+    learner = make_learner(name, "Chain", **options)
+    clock = Clock(10_000)
     actor = Actor(Chain(4), learner, learner.agent(), learner.buffer(), clock)
     actor.reset(0)
     buffer: Any = actor.buffer
@@ -256,7 +257,8 @@ def test_pqn_regresses_on_lambda_returns(make_learner: Callable[..., Any]) -> No
     assert not rollout.truncated.any()
     with torch.no_grad():
         q = torch.stack([learner.q_network(torch.as_tensor(obs)) for obs in rollout.obs]).numpy()
-    returns, following = np.zeros_like(rollout.reward), q[-1].max(-1)
+    returns = np.zeros_like(rollout.reward)
+    following = q[-1].max(-1)
     for time in reversed(range(24)):
         returns[time] = rollout.reward[time] + 0.9 * np.where(rollout.terminated[time], 0.0, following)
         following = 0.4 * q[time].max(-1) + 0.6 * returns[time]

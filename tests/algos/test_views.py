@@ -125,7 +125,8 @@ def test_action_values_read_only_their_keys(algorithm: str) -> None:
     assert first_layers(learner.q_network.encoder)[0] == (2, 8)
     agent = learner.agent()
     obs = {key: value.numpy() for key, value in observations(4).items()}
-    opens, state = np.ones(4, np.bool_), agent.initial(4)
+    opens = np.ones(4, np.bool_)
+    state = agent.initial(4)
     act = agent.act(obs, opens, state, Clock(1), explore=False)
     changed = agent.act({**obs, "state": obs["state"] + 9}, opens, state, Clock(1), explore=False)
     assert np.array_equal(act.action, changed.action)
@@ -137,11 +138,14 @@ def test_networks_equal_explicit_layers() -> None:
     learner = build_learner(
         "ppo",
         {
-            "net.obs": ["state", "hint"], "net.hidden": [7, 6], "net.activation": ["tanh", "relu"],
-            "net.init": ["orthogonal", "xavier_uniform"], "critic_net.obs": ["hint"],
+            "net.obs": ["state", "hint"],
+            "net.hidden": [7, 6],
+            "net.activation": ["tanh", "relu"],
+            "net.init": ["orthogonal", "xavier_uniform"],
+            "critic_net.obs": ["hint"],
             "critic_net.activation": ["silu", "tanh"],
         },
-    )  # fmt: skip
+    )
     obs = observations(5)
     first, second, last = (one for one in learner.policy.modules() if isinstance(one, torch.nn.Linear))
     values = torch.cat([obs["hint"], obs["state"]], 1)  # in the order of the space
@@ -176,7 +180,8 @@ def test_each_network_normalizes_its_keys(train_runner: Callable[..., Any]) -> N
     """Both with the moments of their own keys; one of them may skip normalization."""
     options = {**PRIVILEGED, "net.normalize_obs": True, "n_steps": 16, "batch_size": 32, "total_timesteps": 256}
     learner = train_runner("ppo", ENV, **options).learner
-    policy, critic = learner.policy.encoder.encoder, learner.critic.encoder.encoder
+    policy = learner.policy.encoder.encoder
+    critic = learner.critic.encoder.encoder
     assert policy.norm.norm.mean.shape == (2,)
     assert critic.norm.norm.mean.shape == (3,)
     assert policy.norm.norm.count == critic.norm.norm.count > 0

@@ -13,11 +13,21 @@ from rlplug_core.runs.journal import Journal
 
 
 def write_run(
-    path: Path, returns: Sequence[float], *, algorithm: str = "ppo", env: str = "CartPole-v1", seed: int = 1,
-    every: int = 100, best: float | None = None, status: str = "finished", content: str = "",
-    created: float = 1.0, files: Mapping[str, tuple[str, str]] = {}, extensions: Sequence[tuple[int, bool]] = (),
+    path: Path,
+    returns: Sequence[float],
+    *,
+    algorithm: str = "ppo",
+    env: str = "CartPole-v1",
+    seed: int = 1,
+    every: int = 100,
+    best: float | None = None,
+    status: str = "finished",
+    content: str = "",
+    created: float = 1.0,
+    files: Mapping[str, tuple[str, str]] = {},
+    extensions: Sequence[tuple[int, bool]] = (),
     **options: Any,
-) -> Path:  # fmt: skip
+) -> Path:
     """Write a run that evaluated each `every` env steps; an evaluation took a second and ten updates.
 
     `content` is the content of the environment's file. `files` gives the file and the content of other roles.
@@ -51,5 +61,6 @@ def write_run(
 
 
 def _source(name: str, content: str) -> dict[str, str]:
-    file, found = Path(name.rpartition(":")[0]), hashlib.sha256(content.encode()).hexdigest()
+    file = Path(name.rpartition(":")[0])
+    found = hashlib.sha256(content.encode()).hexdigest()
     return {"file": str(file), "copy": f"sources/{file.stem}-{found[:8]}.py", "sha256": found}

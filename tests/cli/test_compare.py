@@ -104,8 +104,9 @@ def test_change_of_the_environment_file_separates_lines(place: Path, rlplug: Cal
         write_run(path, [1.0, 2.0], seed=seed, env=f"{folder}/walk.py:Walk", content=content, created=float(seed))
     found = compare(rlplug, "runs")
     assert [(curve["env"], curve["label"], curve["seeds"]) for curve in found["curves"]] == [
-        ("walk.py:Walk", "ppo walk-559aead0.py", 1), ("walk.py:Walk", "ppo walk-df7e70e5.py", 2),
-    ]  # fmt: skip
+        ("walk.py:Walk", "ppo walk-559aead0.py", 1),
+        ("walk.py:Walk", "ppo walk-df7e70e5.py", 2),
+    ]
     first_runs = "1 with runs/1/sources/walk-559aead0.py, 2 with runs/2/sources/walk-df7e70e5.py"
     message = f"runs of walk.py:Walk are separate because its file changed: {first_runs}"
     assert message in found["remarks"]
@@ -145,8 +146,10 @@ def test_changed_algorithm_file_separates_lines_and_moved_file_does_not(runs: Pa
     assert any("separate because its file changed" in remark for remark in found["remarks"])
     write_own_algorithm(runs / "mine" / "far", "/c", "C")
     assert [label for label, _ in labels(compare(rlplug, "runs/mine"))] == [
-        "b/my_algo-559aead0.py:MyAlgo", "b/my_algo-df7e70e5.py:MyAlgo", "c/my_algo.py:MyAlgo",
-    ]  # fmt: skip
+        "b/my_algo-559aead0.py:MyAlgo",
+        "b/my_algo-df7e70e5.py:MyAlgo",
+        "c/my_algo.py:MyAlgo",
+    ]
 
 
 def test_changed_wrapper_file_separates_lines_and_moved_file_does_not(place: Path, rlplug: Callable[..., Any]) -> None:
@@ -169,9 +172,11 @@ def test_runs_that_continued_to_another_total_are_separate_lines(place: Path, rl
     write_run(place / "runs" / "full", [1.0] * 5, total_timesteps=500)
     found = labels(compare(rlplug, "runs"))
     assert found == [
-        ("ppo extended=200:500 total_timesteps=500", 2), ("ppo extended=200:500:rescale total_timesteps=500", 1),
-        ("ppo extended=none total_timesteps=200", 2), ("ppo extended=none total_timesteps=500", 1),
-    ]  # fmt: skip
+        ("ppo extended=200:500 total_timesteps=500", 2),
+        ("ppo extended=200:500:rescale total_timesteps=500", 1),
+        ("ppo extended=none total_timesteps=200", 2),
+        ("ppo extended=none total_timesteps=500", 1),
+    ]
     assert labels(compare(rlplug, "runs", "--label", "total-timesteps"))[0] == ("total_timesteps=200", 2)
 
 
@@ -239,7 +244,8 @@ def test_final_scores_are_for_the_last_and_the_best_weights(runs: Path, rlplug: 
 
 def test_comparison_uses_its_options(runs: Path, rlplug: Callable[..., Any]) -> None:
     words = ("--confidence", "0.5", "--points", "2", "--bootstrap", "100", "--center", "mean", "--checkpoint", "best")
-    found, plain = compare(rlplug, "runs", *words), compare(rlplug, "runs")
+    found = compare(rlplug, "runs", *words)
+    plain = compare(rlplug, "runs")
     options = {"confidence": 0.5, "points": 2, "reps": 100, "center": "mean", "checkpoint": "best"}
     assert {name: found["settings"][name] for name in options} == options
     assert {len(curve["x"]) for curve in found["curves"]} == {2}
@@ -436,7 +442,8 @@ def test_moving_average_uses_earlier_points() -> None:
 
 def test_intervals_of_twenty_seeds_cover_the_true_value() -> None:
     """As far as 600 simulations can show; `bench/compare.py` makes the whole table."""
-    generator, covered = np.random.default_rng(0), 0
+    generator = np.random.default_rng(0)
+    covered = 0
     for _ in range(600):
         found = estimate([generator.normal(size=20)], "iqm", draws([20], 400, generator))
         covered += found.low <= 0 <= found.high

@@ -45,7 +45,9 @@ class Hill(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.changes, self.steps, self.first_level = 0, 0, self.level
+        self.changes = 0
+        self.steps = 0
+        self.first_level = self.level
         return np.zeros(1, np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -71,7 +73,8 @@ class Stages:
     reason = ""
 
     def __init__(self, config: StagesConfig) -> None:
-        self.config, self.count = config, 0
+        self.config = config
+        self.count = 0
 
     def ended(self, episodes: Sequence[Episode], clock: Steering) -> None:
         self.count += len(episodes)
@@ -176,7 +179,8 @@ def both_workers_reached_level_3(found: Any) -> bool:
 @pytest.mark.parametrize("kind", PROCESSES)
 def test_processes_of_workers_keep_their_levels(kind: str, tmp_path: Path) -> None:
     algorithm, options = PROCESSES[kind]
-    run, steps = train_hill(tmp_path, algorithm, **options, controller=[f"{HERE}:Stages:episodes=40"]), 2000
+    run = train_hill(tmp_path, algorithm, **options, controller=[f"{HERE}:Stages:episodes=40"])
+    steps = 2000
     while not both_workers_reached_level_3(found := run.episodes()) and steps < 30_000:  # settings arrive late
         steps += 600
         resume(run, total_timesteps=steps, hooks=False)
@@ -222,6 +226,7 @@ def test_rows_restore_their_own_settings() -> None:
     copy = SerialEnvs(Hill, 3)
     copy.load_state_dict(env.state_dict())
     for _ in range(40):
-        expected, found = env.step(np.zeros(3, np.int64)), copy.step(np.zeros(3, np.int64))
+        expected = env.step(np.zeros(3, np.int64))
+        found = copy.step(np.zeros(3, np.int64))
         assert [each.info for each in found.episodes] == [each.info for each in expected.episodes]
     assert "settings" not in SerialEnvs(Hill, 1).state_dict()

@@ -223,12 +223,15 @@ def until(process: subprocess.Popen[str], text: str) -> str:
 
 def pattern_of(line: str) -> str:
     """Return a regular expression for a printed line with any numbers and any spaces between columns."""
-    parts = re.split(r"(\d[\d,.]*|…|\s+)", line)
-    wild = {"…": ".*"}
-    return "".join(
-        wild.get(part, r"[\d,.]+" if part[:1].isdigit() else r"\s*" if part.isspace() else re.escape(part))
-        for part in parts
-    )
+    return "".join(map(pattern_of_part, re.split(r"(\d[\d,.]*|…|\s+)", line)))
+
+
+def pattern_of_part(part: str) -> str:
+    if part == "…":
+        return ".*"
+    if part[:1].isdigit():
+        return r"[\d,.]+"
+    return r"\s*" if part.isspace() else re.escape(part)
 
 
 @pytest.mark.parametrize(

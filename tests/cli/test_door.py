@@ -54,14 +54,17 @@ class Count(gymnasium.Env[Any, Any]):
     action_space = spaces.Discrete(2)
 
     def __init__(self, length: int = 5) -> None:
-        self.length, self.steps, self.closed = length, 0, False
+        self.length = length
+        self.steps = 0
+        self.closed = False
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         self.time = 0
         return np.zeros(1, np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.time, self.steps = self.time + 1, self.steps + 1
+        self.time = self.time + 1
+        self.steps = self.steps + 1
         return np.zeros(1, np.float32), float(action), self.time >= self.length, False, {}
 
     def close(self) -> None:
@@ -188,7 +191,7 @@ def test_missing_arguments_are_named_as_options(name: str, message: str, place: 
         (Count(), {"num_envs": 2}, "num_envs is 2, and the object Count has 1; leave num_envs out"),
         (3, {}, "3 is not an environment; give an id, a class, a function"),
     ],
-)  # fmt: skip
+)
 def test_invalid_options_are_refused_before_anything_is_written(
     env: Any, options: dict[str, Any], message: str, mine: str, place: Path
 ) -> None:

@@ -32,7 +32,8 @@ class Game(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.score, self.steps = 0, 0
+        self.score = 0
+        self.steps = 0
         return np.zeros(1, np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -68,7 +69,8 @@ def test_each_episode_has_its_info(run: Run) -> None:
 
 
 def test_log_has_means_over_the_last_hundred_episodes(run: Run) -> None:
-    last, found = records_of(run, "metrics")[-1].data, run.episodes()
+    last = records_of(run, "metrics")[-1].data
+    found = run.episodes()
     assert last["info/score"] == pytest.approx(found["info/score"].mean())
     assert last["rollout/success_rate"] == last["info/is_success"] == pytest.approx(found["info/is_success"].mean())
     assert last["info/bonus"] == 10.0

@@ -143,9 +143,7 @@ def test_printed_configuration_has_origins_and_can_be_read(rlplug: Callable[...,
     assert tomllib.loads(again.out) == values
 
 
-def test_runs_are_listed_sorted_and_filtered(
-    runs: Path, rlplug: Callable[..., Result]
-) -> None:  # fmt: skip
+def test_runs_are_listed_sorted_and_filtered(runs: Path, rlplug: Callable[..., Result]) -> None:
     result = rlplug("runs")
     assert result.code == 0
     assert {line.split()[0]: line.split()[1] for line in result.out.splitlines()[1:]} == {
@@ -167,11 +165,21 @@ def test_runs_are_listed_sorted_and_filtered(
 def test_runs_without_the_sort_key_come_last(key: str) -> None:
     runs = [
         Summary(
-            name=f"{number}", path="", status="fkr"[number], created=number, algorithm=f"a{number}", env=f"e{number}",
-            seed=number, steps=number, last=number, best=number, final_eval={"return_mean": number}, seconds=number,
+            name=f"{number}",
+            path="",
+            status="fkr"[number],
+            created=number,
+            algorithm=f"a{number}",
+            env=f"e{number}",
+            seed=number,
+            steps=number,
+            last=number,
+            best=number,
+            final_eval={"return_mean": number},
+            seconds=number,
         )
         for number in (2, 0, 1)
-    ]  # fmt: skip
+    ]
     unread = replace(runs[0], **{"final_eval" if key == "final" else key: None})
     names = [KEYS[key](run) for run in sort_runs([unread, *runs], key, reverse=False)]
     assert names == [*sorted(KEYS[key](run) for run in runs), None]
@@ -250,7 +258,8 @@ def test_tables_fit_the_width() -> None:
 
 
 def test_narrow_table_drops_columns_before_it_cuts_names() -> None:
-    header, lines = ("NAME", "SEED", "ENV", "RETURN"), [("a-long-name-s1", "1", "CartPole-v1", "500.0")]
+    header = ("NAME", "SEED", "ENV", "RETURN")
+    lines = [("a-long-name-s1", "1", "CartPole-v1", "500.0")]
     texts = [table(header, lines, width, ("SEED", "ENV")) for width in (0, 42, 36, 24)]
     left = ["NAME SEED ENV RETURN", "NAME SEED ENV RETURN", "NAME ENV RETURN", "NAME RETURN"]
     assert [" ".join(text.splitlines()[0].split()) for text in texts] == left
@@ -262,8 +271,9 @@ def test_narrow_table_wraps_names_and_keeps_numbers() -> None:
     lines = [("CartPole-v1", "ppo learning_rate=0.001", "5", "206.0", "206.0 [150.1, 300.2]")]
     fit = lambda width: table(header, lines, width, ("ENV", "MEAN"), ("ENV", "FINAL RETURN OF"))  # noqa: E731
     assert fit(70).splitlines()[1:] == [
-        "CartPole-v1  ppo                    5      206.0  206.0 [150.1, 300.2]", "             learning_rate=0.001",
-    ]  # fmt: skip
+        "CartPole-v1  ppo                    5      206.0  206.0 [150.1, 300.2]",
+        "             learning_rate=0.001",
+    ]
     assert fit(62).splitlines()[0].split()[0] == "FINAL"
     assert fit(39).splitlines() == [
         "ENV: CartPole-v1", "FINAL RETURN OF: ppo", "  learning_rate=0.001", "SEEDS: 5", "MEAN: 206.0",
@@ -292,8 +302,9 @@ def test_facts_wrap_below_their_value(monkeypatch: pytest.MonkeyPatch) -> None:
     assert facts(lines, 12) == "sees        Box(4)\nalgorithms  a2c, a3c, acer, acktr, apex, appo, c51"
     monkeypatch.setattr(tables, "terminal_width", lambda: 36)
     assert facts(lines, 12).splitlines()[1:] == [
-        "algorithms  a2c, a3c, acer, acktr,", "            apex, appo, c51",
-    ]  # fmt: skip
+        "algorithms  a2c, a3c, acer, acktr,",
+        "            apex, appo, c51",
+    ]
 
 
 def test_invalid_environment_name_is_reported(rlplug: Callable[..., Result]) -> None:

@@ -41,7 +41,9 @@ class InProcess:
     """Runs tasks in this process; raises Killed before or after start number `kill`."""
 
     def __init__(self, kill: int = 0, after: bool = False) -> None:
-        self.kill_at, self.after, self.starts = kill, after, 0
+        self.kill_at = kill
+        self.after = after
+        self.starts = 0
 
     def start(self, words: Sequence[str], log: Path, cores: int) -> InProcess:
         self.starts += 1
@@ -70,9 +72,18 @@ class InProcess:
 
 def plan(rule: Any, members: int = 3, words: str = "truncation") -> Plan:
     goal = Goal(
-        "a2c", "CartPole-v1", (RATE,), (), {}, with_defaults(OPTIONS), SPACE, tuple(range(1, members + 1)), 1,
-        "population", 1,
-    )  # fmt: skip
+        "a2c",
+        "CartPole-v1",
+        (RATE,),
+        (),
+        {},
+        with_defaults(OPTIONS),
+        SPACE,
+        tuple(range(1, members + 1)),
+        1,
+        "population",
+        1,
+    )
     return Plan(goal, 100, rule, words)
 
 
@@ -140,7 +151,8 @@ def test_kill_near_a_decision_does_not_change_it(
     call: int, complete: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first write starts the population, the second records a decision, the third that it was applied."""
-    plain, calls = History.write, [0]
+    plain = History.write
+    calls = [0]
 
     def write_and_die(self: History, directory: Path) -> None:
         plain(self, directory)

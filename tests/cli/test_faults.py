@@ -21,9 +21,14 @@ ROOT = Path(__file__).parents[2]
 def table(module: str, *words: str, **environment: str) -> list[list[str]]:
     """Return the cells of the table that a module prints; it exits with 0 if nothing is wrong."""
     result = subprocess.run(
-        [sys.executable, "-m", f"tests.faults.{module}", *words], cwd=ROOT, env={**os.environ, **environment},
-        capture_output=True, text=True, check=False, timeout=PATIENCE,
-    )  # fmt: skip
+        [sys.executable, "-m", f"tests.faults.{module}", *words],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in result.stdout.splitlines()]
 

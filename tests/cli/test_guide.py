@@ -70,9 +70,12 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
     ids=lambda path: path.stem,
 )
 def test_chapter_learns_the_weights_of_the_packaged_algorithm(
-    chapter: Path, place: Path, rlplug: Callable[..., Result], capsys: pytest.CaptureFixture[str],
+    chapter: Path,
+    place: Path,
+    rlplug: Callable[..., Result],
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(sys, "argv", [chapter.name, "--total-timesteps", str(STEPS)])
     runpy.run_path(str(chapter), run_name="__main__")
     output = capsys.readouterr().out
@@ -86,7 +89,8 @@ def test_chapter_learns_the_weights_of_the_packaged_algorithm(
     monkeypatch.setattr(FastLosses, "_reason_for_autograd", lambda *_: "like a chapter")
     result = rlplug(*shlex.split(commands_named_in(chapter)[0]), *SHORT)
     assert result.code == 0, result.err
-    found, expected = weights(mine), weights(place / "runs" / "theirs")
+    found = weights(mine)
+    expected = weights(place / "runs" / "theirs")
     assert found.keys() == expected.keys()
     assert [key for key in found if not torch.equal(found[key], expected[key])] == []
 
@@ -101,7 +105,8 @@ def test_c51_chapter_has_the_loss_of_the_packaged_algorithm() -> None:
     obs, following = torch.randn(2, 64, 4, generator=generator)
     action = torch.randint(2, (64,), generator=generator)
     reward, discount = torch.rand(2, 64, generator=generator)
-    weight, index = torch.rand(64, generator=generator), torch.arange(64)
+    weight = torch.rand(64, generator=generator)
+    index = torch.arange(64)
     batch = Transitions(weight, None, obs, action, reward, discount, following, index, {})
     chapter, packaged = learners
     found = chapter.loss(replace(batch, share=None, extras=chapter.draws(batch)))[0]

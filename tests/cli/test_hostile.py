@@ -88,7 +88,7 @@ def test_damaged_option_file_prints_one_sentence(place: Path) -> None:
 )
 def test_plugin_that_kills_the_process_at_import_is_named(
     place: Path, new_process: Callable[..., Result], code: str
-) -> None:  # fmt: skip
+) -> None:
     result = new_process("run", "deadly", "CartPole-v1", **package(place, "deadly", f"import os; {code}"))
     assert "rlplug: the process died while algorithm 'deadly' of deadly 1.0 was imported" in result.err
     assert "switch it off with -P no:deadly" in result.err

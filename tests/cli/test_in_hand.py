@@ -212,7 +212,8 @@ def test_policy_without_a_file_cannot_be_pickled(run: Run) -> None:
 
 
 def test_loaded_export_gives_the_same_actions(run: Run, tmp_path: Path) -> None:
-    policy, export = load(run), load(run.export(tmp_path / "policy"))
+    policy = load(run)
+    export = load(run.export(tmp_path / "policy"))
     obs = np.random.default_rng(1).normal(size=(500, *(policy.observation_space.shape or ()))).astype(np.float32)
     np.testing.assert_array_equal(policy(obs), export(obs))
     text = (tmp_path / "policy" / "README.md").read_text(encoding="utf-8")
@@ -238,10 +239,8 @@ def test_card_without_a_command_names_the_wrapper_file(run: Run) -> None:
 
 
 def test_card_repeats_options_and_extensions_of_the_command(run: Run) -> None:
-    about, spec = (
-        {"checkpoint": "best-1", "step": 1, "wrap": []},
-        Spec(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), 1, "X"),
-    )
+    about = {"checkpoint": "best-1", "step": 1, "wrap": []}
+    spec = Spec(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), 1, "X")
     controllers = ["plateau:patience=3,factor=0.9", "early-stopping:patience=30"]
     options = {**run.config["options"], "controller": controllers, "eval_wrap": [], "wrap": ["a", "b:k=1,l=2"]}
     origins = {**run.config["origins"], **dict.fromkeys(("controller", "eval_wrap", "wrap"), "option")}
@@ -285,7 +284,8 @@ def test_wrappers_around_each_environment_stay_outside_the_policy(tmp_path: Path
     env_wrappers = ["gymnasium:RescaleAction:min_action=-3,max_action=1", "gymnasium:TimeAwareObservation"]
     options = {**OPTIONS, "total_timesteps": 64, "wrap": [*env_wrappers, "frame-stack:frames=3"]}
     run = train("a2c", "Pendulum-v1", options, out=tmp_path, hooks=False)
-    policy, export = load(run), load(run.export(tmp_path / "policy"))
+    policy = load(run)
+    export = load(run.export(tmp_path / "policy"))
     assert (policy.observation_space, policy.action_space) == (export.observation_space, export.action_space)
     assert policy.observation_space.shape == (4,)
     env = gymnasium.wrappers.TimeAwareObservation(gymnasium.make("Pendulum-v1"))
@@ -297,7 +297,8 @@ def test_wrappers_around_each_environment_stay_outside_the_policy(tmp_path: Path
 
 
 def test_card_of_an_offline_run_counts_updates(run: Run) -> None:
-    about, spec = {"checkpoint": "best-1", "step": 60, "wrap": []}, Spec(spaces.Discrete(2), spaces.Discrete(2), 1, "X")
+    about = {"checkpoint": "best-1", "step": 60, "wrap": []}
+    spec = Spec(spaces.Discrete(2), spaces.Discrete(2), 1, "X")
     config = {**run.config, "options": {**run.config["options"], "offline": True}}
     assert "in 60 of 120 updates, seed 3" in card(run.summary(), config, about, spec)
     assert "after 60 of 120 updates, seed 3" in card(run.summary(), config, about, spec, untrained=True)
@@ -338,7 +339,8 @@ def test_policy_part_includes_all_q_networks(algorithm: str, tmp_path: Path) -> 
 
 
 def test_target_network_gets_the_weights_of_an_export(tmp_path: Path) -> None:
-    first, late = train_chain(tmp_path, "first", "dqn", learning_starts=20), {"learning_starts": 10_000}
+    first = train_chain(tmp_path, "first", "dqn", learning_starts=20)
+    late = {"learning_starts": 10_000}
     export = str(first.export(tmp_path / "policy"))
     found = weights(train_chain(tmp_path, "warm", "dqn", init=export, init_parts=["policy"], **late))
     cold = weights(train_chain(tmp_path, "cold", "dqn", **late))
@@ -360,9 +362,7 @@ def test_target_network_gets_the_weights_of_an_export(tmp_path: Path) -> None:
     ],
     ids=["name", "gone", "part", "shape", "more layers", "fewer layers", "optimizer"],
 )
-def test_invalid_initial_weights_are_refused(
-    run: Run, tmp_path: Path, options: dict[str, Any], sentence: str
-) -> None:  # fmt: skip
+def test_invalid_initial_weights_are_refused(run: Run, tmp_path: Path, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         train_chain(tmp_path, "new", **{"init": str(run.path), **options})
     assert not (tmp_path / "new").exists()

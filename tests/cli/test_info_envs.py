@@ -34,7 +34,8 @@ class Striped(gymnasium.Env[object, int]):
     action_space = spaces.Discrete(2)
 
     def __init__(self, render_mode: str | None = None) -> None:
-        self.render_mode, self.at = render_mode, 0
+        self.render_mode = render_mode
+        self.at = 0
 
     def reset(self, *, seed: int | None = None, options: object = None) -> tuple[object, dict[str, object]]:
         self.at = 0
@@ -218,7 +219,8 @@ def test_time_limit_text(rlplug: Callable[..., Result]) -> None:
 
 
 def test_random_agent_draws_exactly_the_allowed_actions() -> None:
-    agent, first = RandomAgent(spaces.Discrete(4), Seeds(1)), np.ones(200, np.bool_)
+    agent = RandomAgent(spaces.Discrete(4), Seeds(1))
+    first = np.ones(200, np.bool_)
     assert set(agent.act(np.zeros((200, 1)), first, None, Clock(1)).action.tolist()) == {0, 1, 2, 3}
     mask = np.tile(np.array([0, 1, 0, 1], np.int8), (200, 1))
     assert set(agent.act({"action_mask": mask}, first, None, Clock(1)).action.tolist()) == {1, 3}

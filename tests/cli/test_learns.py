@@ -72,8 +72,10 @@ def best_return(algorithm: str, env: str, options: dict[str, Any]) -> float:
     """Return the best mean return of greedy evaluations in the second half of a run."""
     plan = Plan.make(algorithm, env, {**preset(algorithm, env), "seed": 1, **options})
     clock = Clock(plan.options.total_timesteps)
-    runner, eval_env = build(plan, clock), plan.make_env(EPISODES)
-    returns, last_step = list[float](), 0
+    runner = build(plan, clock)
+    eval_env = plan.make_env(EPISODES)
+    returns = list[float]()
+    last_step = 0
 
     def poll() -> None:
         nonlocal last_step

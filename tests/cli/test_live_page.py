@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -74,8 +75,8 @@ def test_server_needs_a_token_and_serves_one_page() -> None:
 
 def test_content_is_cached() -> None:
     """Ten requests make it once; after its time it is made again."""
-    calls = []
-    content = Content(lambda: calls.append(1) or str(len(calls)), every=1000)  # type: ignore[func-returns-value]
+    numbers = map(str, count(1))
+    content = Content(lambda: next(numbers), every=1000)
     assert {content() for _ in range(10)} == {"1"}
     content.due = 0.0
     assert content() == "2"

@@ -35,7 +35,9 @@ def test_train_and_evaluate_in_python(place: Path) -> None:
     """Episodes end after seven steps of allowed actions, also with a loaded policy in the bare environment."""
     run = rlplug_core.train("a2c", f"{FILE}:Strict", TINY)
     assert run.evaluate(3).mean == 7
-    policy, env, steps = rlplug_core.load(run), strict.Strict(), 0
+    policy = rlplug_core.load(run)
+    env = strict.Strict()
+    steps = 0
     obs, info = env.reset(seed=0)
     ended = False
     while not ended:

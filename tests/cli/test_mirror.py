@@ -174,7 +174,9 @@ def test_batch_size_is_within_the_limit_of_mlflow(make_run: Callable[..., Any]) 
         run.journal.write("metrics", step, {f"key{number}": 1.0 for number in range(7)})
     run.end()
     mirror = Mirror(run.path)
-    sizes, position, ends = [], 0, 0
+    sizes = []
+    position = 0
+    ends = 0
     while True:
         batch, position = mirror._next_records(position)
         if not batch.cursor:
@@ -232,7 +234,9 @@ def test_episodes_are_written_as_a_table(make_run: Callable[..., Any]) -> None:
 
 
 DAMAGED = [
-    '{"seq":500,"time":1,"kind":"metrics","step":0,"data":{"loss/policy":-1.0}}', "{]", "\0" * 200,
+    '{"seq":500,"time":1,"kind":"metrics","step":0,"data":{"loss/policy":-1.0}}',
+    "{]",
+    "\0" * 200,
     '{"seq":6,"time":1,"kind":"end","step":0,"data":{"status":"no such"}}',
     '{"seq":6,"time":1,"kind":"final_eval","step":0,"data":{"return_mean":1.0,"checkpoint":3}}',
     '{"seq":6,"time":1,"kind":"error","step":0,"data":{}}',
@@ -240,7 +244,7 @@ DAMAGED = [
     f'{{"seq":6,"time":1,"kind":"metrics","step":1,"data":{{"a":{10**400}}}}}',
     '{"seq":6,"time":1,"kind":"metrics","step":1,"data":{"":1.0,"../a":1.0,"/b":1.0,"c//d":1.0,".":1.0}}',
     '{"seq":6,"time":1,"kind":"episodes","step":1,"data":{"steps":[1],"workers":["x"],"returns":[],"lengths":[]}}',
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("line", DAMAGED)
@@ -305,7 +309,8 @@ def moved_run(
 
 
 def test_store_that_moved_with_the_run_is_found(moved_run: Path, place: Path, process: Callable[..., Any]) -> None:
-    before, project = State.read(moved_run), moved_run.parents[1]
+    before = State.read(moved_run)
+    project = moved_run.parents[1]
     result = process("sync", str(moved_run))
     assert result.out == f"sent 11 records; all of this run is in MLflow at sqlite:///{project}/mlflow.db\n"
     assert not place.exists()

@@ -59,7 +59,8 @@ def test_copy_gets_its_own_mlflow_run_with_one_message(
         send_all(run)
     message = f"rlplug: {copy} is a copy of {sent_run} and gets its own MLflow run\n"
     assert capsys.readouterr().err == message
-    original, new = mlflow_run(with_store, sent_run), mlflow_run(with_store, copy)
+    original = mlflow_run(with_store, sent_run)
+    new = mlflow_run(with_store, copy)
     assert original.info.run_id != new.info.run_id
     for run, found in ((sent_run, original), (copy, new)):
         assert history(with_store, found.info.run_id, "loss/policy") == journal_points(run, "loss/policy")

@@ -33,7 +33,8 @@ def test_model_gives_the_actions_of_the_policy(export: Path) -> None:
     from mlflow.pyfunc import load_model
     from mlflow.pyfunc.scoring_server import infer_and_parse_data
 
-    model, policy = load_model(str(export / "mlflow")), load(export)
+    model = load_model(str(export / "mlflow"))
+    policy = load(export)
     observations = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
     answer = model.predict(observations)
     assert answer.dtype == np.int64

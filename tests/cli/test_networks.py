@@ -78,8 +78,9 @@ def test_precedence_is_option_set_net_config(place: Path) -> None:
 
 def test_net_applies_to_all_networks() -> None:
     assert collect_options("./x.py:make", algorithm="crossq") == {
-        "net.factory": "./x.py:make", "critic_net.factory": "./x.py:make",
-    }  # fmt: skip
+        "net.factory": "./x.py:make",
+        "critic_net.factory": "./x.py:make",
+    }
 
 
 def test_critic_net_takes_its_own_file() -> None:
@@ -89,9 +90,11 @@ def test_critic_net_takes_its_own_file() -> None:
     options = options_of("algorithms", "ppo")
     values, origins = collect({}, ["critic_net.activation=[tanh,relu]"], None, options, "ppo", "n.toml", "v.toml")
     assert values == {
-        "net.hidden": [9], "net.activation": ["elu"], "critic_net.hidden": [32, 16],
+        "net.hidden": [9],
+        "net.activation": ["elu"],
+        "critic_net.hidden": [32, 16],
         "critic_net.activation": ["tanh", "relu"],
-    }  # fmt: skip
+    }
     assert origins["critic_net.hidden"] == "critic-net"
 
 

@@ -69,7 +69,8 @@ def test_colab_notebook_runs_in_a_kernel(place: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     found: Any = nbformat.read(GUIDE.parent / "colab.ipynb", as_version=4)
     install = next(cell for cell in found.cells if cell.cell_type == "code")
-    repository, requirements = "!git clone -q --depth 1 https://rlplug.example rlplug", "-r rlplug/requirements.txt"
+    repository = "!git clone -q --depth 1 https://rlplug.example rlplug"
+    requirements = "-r rlplug/requirements.txt"
     assert install.source == f"{repository} && python -m pip install -q {requirements}"
     found.cells.remove(install)  # rlplug is installed here
     for cell in found.cells:

@@ -68,7 +68,8 @@ PLAIN = ("vector", "image", "parts", "masked")
 )
 def test_files_give_the_actions_of_the_policy(obs: str, action: str, tmp_path: Path) -> None:
     spec = Spec(OBSERVATIONS[obs], ACTIONS[action], 1, "Any-v0")
-    agent, many = policy_agent(spec), seen(spec.obs, 1_000)
+    agent = policy_agent(spec)
+    many = seen(spec.obs, 1_000)
     mine = agent.act(many, np.ones(1_000, bool), None, CLOCK, explore=False).action
     for call in load_files(agent, spec, tmp_path).values():
         assert_same(mine, call(leaves(many))[0])
@@ -77,7 +78,8 @@ def test_files_give_the_actions_of_the_policy(obs: str, action: str, tmp_path: P
 def test_dropout_is_off_in_files(tmp_path: Path) -> None:
     """A custom network may use dropout in training; the files do not, even if the network is in training mode."""
     spec = Spec(VECTOR, ACTIONS["box"], 1, "Any-v0")
-    agent, many = policy_agent(spec), seen(spec.obs, 100)
+    agent = policy_agent(spec)
+    many = seen(spec.obs, 100)
     mine = agent.act(many, np.ones(100, bool), None, CLOCK, explore=False).action
     network: Any = agent.network
     network.encoder = torch.nn.Sequential(network.encoder, torch.nn.Dropout(0.5)).train()
@@ -92,10 +94,12 @@ def test_memory_gives_the_actions_of_the_policy(cell: Any, tmp_path: Path) -> No
     spec = Spec(VECTOR, ACTIONS["box"], 1, "Any-v0")
     agent: Any = MemoryAgent(RecurrentPolicy(spec, NET, cell, 8), Seeds(1))
     for call in load_files(agent, spec, tmp_path).values():
-        generator, mine = np.random.default_rng(2), agent.initial(50)
+        generator = np.random.default_rng(2)
+        mine = agent.initial(50)
         theirs = [np.zeros((50, 8), np.float32)] * len(mine)
         for _ in range(50):
-            obs, first = generator.normal(size=(50, 5)).astype(np.float32), generator.random(50) < 0.1
+            obs = generator.normal(size=(50, 5)).astype(np.float32)
+            first = generator.random(50) < 0.1
             step = agent.act(obs, first, mine, CLOCK, explore=False)
             names = [f"memory.{part}" for part in mine]
             action, *theirs = call({"obs": obs, "first": first, **dict(zip(names, theirs, strict=True))})
@@ -150,10 +154,12 @@ def test_memory_of_a_plugin_gives_the_actions_of_the_policy(kind: str, tmp_path:
         trunk = memory_trunk(spec, NET, words)
         agent = trunk_agent(trunk, PolicyAgent(PolicyNetwork(trunk.spec, trunk.net), Seeds(1)))
     for call in load_files(agent, spec, tmp_path).values():
-        generator, mine = np.random.default_rng(2), agent.initial(20)
+        generator = np.random.default_rng(2)
+        mine = agent.initial(20)
         theirs = [np.zeros_like(part) for part in mine.values()]
         for _ in range(30):
-            obs, first = generator.normal(size=(20, 5)).astype(np.float32), generator.random(20) < 0.1
+            obs = generator.normal(size=(20, 5)).astype(np.float32)
+            first = generator.random(20) < 0.1
             step = agent.act(obs, first, mine, CLOCK, explore=False)
             names = [f"memory.{part}" for part in mine]
             action, *theirs = call({"obs": obs, "first": first, **dict(zip(names, theirs, strict=True))})

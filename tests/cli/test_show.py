@@ -143,8 +143,16 @@ def test_bars_and_their_range_fit_the_terminal() -> None:
 def test_table_of_a_sweep_shows_seeds_at_80_columns() -> None:
     names = [f"ppo-Inventory-learning_rate=0.0003-gamma=0.995-s{seed}" for seed in (1, 2, 11)]
     assert short_names(names) == ["s1", "s2", "s11"]
-    progress = SimpleNamespace(status="running", share=0.5, steps=12_000_000, speed=123_456.0, train_return=-1234.5,
-                               last=-1234.5, best=-1234.5, eta_s=36_000.0)  # fmt: skip
+    progress = SimpleNamespace(
+        status="running",
+        share=0.5,
+        steps=12_000_000,
+        speed=123_456.0,
+        train_return=-1234.5,
+        last=-1234.5,
+        best=-1234.5,
+        eta_s=36_000.0,
+    )
     entries: Any = [SimpleNamespace(task=SimpleNamespace(name=name), progress=progress) for name in names]
     console = Console(width=80, file=io.StringIO())
     with console.capture() as capture:

@@ -29,8 +29,10 @@ from tests.tables import for_each
 RLIABLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "reference" / "rliable.json").read_bytes())
 X, Y, CURVES = (np.array(RLIABLE[name]) for name in ("x", "y", "curves"))
 REFERENCES: dict[Aggregate, Callable[..., float]] = {
-    "mean": reference.mean, "iqm": reference.iqm, "median": reference.median,
-}  # fmt: skip
+    "mean": reference.mean,
+    "iqm": reference.iqm,
+    "median": reference.median,
+}
 
 
 def resample(*shapes: tuple[int, ...]) -> list[np.ndarray[Any, Any]]:
@@ -135,7 +137,8 @@ def test_samples_of_many_runs_are_drawn_in_parts(how: Center, monkeypatch: pytes
 
     def numbers() -> list[Any]:
         generator = np.random.default_rng(0)
-        mine, theirs = draws([40, 7], 60, generator), draws([40, 7], 60, generator)
+        mine = draws([40, 7], 60, generator)
+        theirs = draws([40, 7], 60, generator)
         improvement = probability_of_improvement(tasks, [tasks[0][::-1] + 0.1, tasks[1]], (mine, theirs))
         return [*estimate(tasks, how, mine), *improvement, *np.ravel(band(curves, how, mine[0]))]
 

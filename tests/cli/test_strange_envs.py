@@ -93,7 +93,8 @@ class Masked(Plain):
     action_space = spaces.Discrete(3)
 
     def __init__(self, mask: Any, actions: list[int]) -> None:
-        self.mask, self.actions = mask, actions
+        self.mask = mask
+        self.actions = actions
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         return super().reset(seed=seed)[0], {"action_mask": np.array(self.mask)}

@@ -106,7 +106,9 @@ class FakeMachine:
     """Writes runs without training: runs in `bad` are killed at their first start, the others finish."""
 
     def __init__(self, directory: Path, *bad: str) -> None:
-        self.directory, self.bad, self.started = directory, list(bad), list[str]()
+        self.directory = directory
+        self.bad = list(bad)
+        self.started = list[str]()
 
     def start(self, words: Any, log: Path, cores: int) -> FakeMachine:
         name = words[words.index("--name") + 1] if "--name" in words else Path(words[1]).name
@@ -193,14 +195,17 @@ def test_quiet_display_prints_nothing(place: Path, capfd: pytest.CaptureFixture[
 def test_lines_show_the_end_of_a_run_before_the_next_start(place: Path) -> None:
     progress = SimpleNamespace(steps=0, status="finished", finals={}, last=1.0, seconds=1.0)
     first, second = (SimpleNamespace(task=SimpleNamespace(name=name), progress=progress) for name in ("s1", "s2"))
-    stream, pool = io.StringIO(), SimpleNamespace(working=[first], signal=0)
+    stream = io.StringIO()
+    pool = SimpleNamespace(working=[first], signal=0)
     lines = Lines("sweep", pool, stream, lambda: "")  # type: ignore[arg-type]
     lines.show([])
     pool.working = [second]
     lines.show([first])  # type: ignore[list-item]
     assert [tuple(line.split()[:2]) for line in stream.getvalue().splitlines()[1:]] == [
-        ("s1:", "starts"), ("s1:", "finished"), ("s2:", "starts"),
-    ]  # fmt: skip
+        ("s1:", "starts"),
+        ("s1:", "finished"),
+        ("s2:", "starts"),
+    ]
 
 
 def test_directory_is_locked_by_one_process(place: Path) -> None:
@@ -275,9 +280,10 @@ def test_commas_separate_alternatives_outside_of_values() -> None:
     assert alternatives("1e-3, 3e-4", "float") == ["1e-3", "3e-4"]
     assert alternatives("cosine(1e-3,1e-5),1e-3", "float") == ["cosine(1e-3,1e-5)", "1e-3"]
     assert alternatives("[1, [2, 3]],[4]", "str") == ["[1, [2, 3]]", "[4]"]
-    assert alternatives('{lanes = 3, sizes = [1, 2]},{lanes = 4}', "str") == [
-        "{lanes = 3, sizes = [1, 2]}", "{lanes = 4}",
-    ]  # fmt: skip
+    assert alternatives("{lanes = 3, sizes = [1, 2]},{lanes = 4}", "str") == [
+        "{lanes = 3, sizes = [1, 2]}",
+        "{lanes = 4}",
+    ]
     assert alternatives('"a, [b",c', "str") == ['"a, [b"', "c"]
     assert alternatives("64,64;32", "ints") == ["64,64", "32"]
     memories = "mine:units=8, window=4,gru,./own.py:Own:size=1,heads=2"
@@ -291,8 +297,10 @@ def test_tasks_have_unique_names_and_are_ordered_by_seed() -> None:
     axes = {"ppo": [axis("net.hidden", ("--net.hidden",), "64,64;32", "ints")], "./a.py:PPO": []}
     found = tasks(["ppo", "./a.py:PPO"], ["CartPole-v1"], axes, [1, 2])
     assert [task.name for task in found[:3]] == [
-        "ppo-CartPole-v1-net.hidden=64-64-s1", "ppo-CartPole-v1-net.hidden=32-s1", "ppo-CartPole-v1-s1",
-    ]  # fmt: skip
+        "ppo-CartPole-v1-net.hidden=64-64-s1",
+        "ppo-CartPole-v1-net.hidden=32-s1",
+        "ppo-CartPole-v1-s1",
+    ]
     assert found[0].words == ("--net.hidden", "64,64")
     same = tasks(["ppo", "./a.py:PPO"], ["CartPole-v1"], {"ppo": [], "./a.py:PPO": []}, [1])
     assert len({task.name for task in same}) == 2

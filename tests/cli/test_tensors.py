@@ -250,11 +250,12 @@ REPLAY = {"learning_starts": 64, "batch_size": 16, "buffer_size": 24 * ROWS, "tr
 )
 def test_arrays_and_tensors_give_the_same_weights(algorithm: str, options: dict[str, Any]) -> None:
     """The replay buffers overwrite their oldest steps in these runs."""
-    continuous = algorithm in {"td3", "sac"}
     count = 40 if "buffer_size" in options else 10
-    careful = algorithm.endswith("CarefulPPO")
-    arrays = host_costs if careful else host_pendulums if continuous else host_rows
-    tensors = tensor_costs if careful else tensor_pendulums if continuous else tensor_rows
+    arrays, tensors = host_rows, tensor_rows
+    if algorithm.endswith("CarefulPPO"):
+        arrays, tensors = host_costs, tensor_costs
+    elif algorithm in {"td3", "sac"}:
+        arrays, tensors = host_pendulums, tensor_pendulums
     host = train_updates(algorithm, arrays, count, **options)
     device = train_updates(algorithm, tensors, count, **options)
     differences = [
@@ -464,7 +465,8 @@ def test_inline_actors_give_the_same_weights_from_tensors(algorithm: str, option
 def test_inline_actors_of_tensors_resume_exactly(tmp_path: Path) -> None:
     original = runner("impala", "tensor/CartPole-v1", **INLINE)
     for _ in range(70):
-        [original._take(chunk) for chunk in original.fleet.receive()]
+        for chunk in original.fleet.receive():
+            original._take(chunk)
     assert original.fleet.position
     assert original.fleet.waiting
     Checkpoints(tmp_path).save("step", original.clock.steps, original.state_dict(), {})
@@ -472,7 +474,8 @@ def test_inline_actors_of_tensors_resume_exactly(tmp_path: Path) -> None:
     resumed.load_state_dict(Checkpoints(tmp_path).load(("step",))[1])
     for each in (original, resumed):
         for _ in range(70):
-            [each._take(chunk) for chunk in each.fleet.receive()]
+            for chunk in each.fleet.receive():
+                each._take(chunk)
     pairs = zip(original.learner.parameters(), resumed.learner.parameters(), strict=True)
     assert all(torch.equal(expected, found) for expected, found in pairs)
 

@@ -196,7 +196,9 @@ def test_sender_of_a_resumed_run_waits_for_the_previous_one(
 def test_sender_tries_again_while_another_sends_the_run(
     with_store: str, make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, ended, waiting = make_run(), threading.Event(), threading.Event()
+    run = make_run()
+    ended = threading.Event()
+    waiting = threading.Event()
     previous = Mirror(run.path)
 
     def pause(ended: threading.Event, seconds: float) -> None:

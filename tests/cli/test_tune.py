@@ -10,6 +10,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import jsonschema
 import pytest
@@ -142,11 +143,18 @@ class FakeMachine:
     """
 
     def __init__(
-        self, directory: Path, leave: Callable[[int], bool] = lambda number: False, shape: Sequence[float] = (1.0,) * 4,
+        self,
+        directory: Path,
+        leave: Callable[[int], bool] = lambda number: False,
+        shape: Sequence[float] = (1.0,) * 4,
         speed: Callable[[float], int] = lambda value: 100,
-    ) -> None:  # fmt: skip
-        self.directory, self.leave, self.shape, self.speed = directory, leave, shape, speed
-        self.started, self.stopped = list[str](), list[str]()
+    ) -> None:
+        self.directory = directory
+        self.leave = leave
+        self.shape = shape
+        self.speed = speed
+        self.started = list[str]()
+        self.stopped = list[str]()
 
     def start(self, words: Any, log: Path, cores: int) -> FakeMachine:
         name = words[words.index("--name") + 1] if words[0] == "run" else Path(words[1]).name
@@ -271,7 +279,8 @@ def test_study_is_found_with_options_in_another_order(
 ) -> None:
     """This includes studies of older versions, which named the directory after the typed words."""
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    fixed, ranges = (*TINY, "--ent-coef", "0.01"), ("--learning-rate", "1e-4..1e-2:log", "--gamma", "0.9,0.99")
+    fixed = (*TINY, "--ent-coef", "0.01")
+    ranges = ("--learning-rate", "1e-4..1e-2:log", "--gamma", "0.9,0.99")
     first = rlplug("tune", "a2c", "CartPole-v1", "--seeds", "1,", "--trials", "1", *ranges, *fixed)
     assert first.code == 0, first.err
     (directory,) = (place / "runs").iterdir()
@@ -331,7 +340,9 @@ def test_directory_that_a_url_cannot_contain_is_refused(place: Path) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_moved_directory_continues_its_study(place: Path, shared: bool) -> None:
     """In a storage of many studies, one of the same name elsewhere is another's as long as that has its directory."""
-    old, new, storage = place / "old" / "one", place / "new" / "one", f"sqlite:///{place}/all.db" if shared else None
+    old = place / "old" / "one"
+    new = place / "new" / "one"
+    storage = f"sqlite:///{place}/all.db" if shared else None
     (old / "trial-0000-s1").mkdir(parents=True)
     first = studies.open_study(old, "search", storage, *SAMPLER_AND_PRUNER)
     first.ask()
@@ -392,9 +403,10 @@ def test_several_objectives_give_a_pareto_front(place: Path) -> None:
     pairs = [(rate, float(machine.speed(rate))) for rate in rates]
     assert [tuple(trial["values"]) for trial in found.trials] == pairs
     best = [
-        number for number, (score, speed) in enumerate(pairs)
+        number
+        for number, (score, speed) in enumerate(pairs)
         if all(score > pair[0] or speed > pair[1] for pair in pairs if pair != (score, speed))
-    ]  # fmt: skip
+    ]
     assert 1 < len(best) < 8
     assert found.front == tuple(best)
     assert found.best is not None
@@ -462,16 +474,17 @@ def test_run_takes_the_exported_options_of_a_study(
 
 def test_study_uses_the_typed_options(place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    calls: list[tuple[Any, ...]] = []
-    for name, real in (("sampler", sampler), ("pruner", pruner)):
-        monkeypatch.setattr(outcomes, name, lambda *values, real=real: (calls.append(values), real(*values))[1])
+    make_sampler = Mock(wraps=sampler)
+    make_pruner = Mock(wraps=pruner)
+    monkeypatch.setattr(outcomes, "sampler", make_sampler)
+    monkeypatch.setattr(outcomes, "pruner", make_pruner)
     words = ("--objective", "mean,steps_per_second", "--no-prune", "--warmup", "0.5", "--sampler-seed", "3")
     words += ("--sampler", "random", "--gamma", "0.9,0.99", *TINY)
     words += ("--storage", f"sqlite:///{place}/all.db", "--export-preset", "preset.toml", "--name", "tuned", "--json")
     result = rlplug("tune", "a2c", "CartPole-v1", "--trials", "1", *words)
     assert result.code == 0, result.err
-    assert calls[0] == ("", 100, 200)
-    assert {values[:2] for values in calls[1:]} == {("random", 3)}
+    make_pruner.assert_called_once_with("", 100, 200)
+    assert {call.args[:2] for call in make_sampler.call_args_list} == {("random", 3)}
     assert (place / "all.db").exists()
     assert not (place / "runs" / "tuned" / "study.db").exists()
     found = json.loads(result.out)
@@ -539,8 +552,9 @@ def test_choices_in_a_file_can_be_wrappers_and_layers(tmp_path: Path) -> None:
     path.write_text('wrap = ["time-limit:steps=5,x=1", "none"]\nnet.hidden = [[64], [64, 64]]\n')
     ranges, fixed = from_file(path, [HIDDEN, Option("wrap", "repeated", [], "")], "ppo")
     assert ranges == {
-        "wrap": Range("choice", ("time-limit:steps=5,x=1", "none")), "net.hidden": Range("choice", ("64", "64,64")),
-    }  # fmt: skip
+        "wrap": Range("choice", ("time-limit:steps=5,x=1", "none")),
+        "net.hidden": Range("choice", ("64", "64,64")),
+    }
     assert fixed == []
 
 

@@ -43,7 +43,8 @@ def test_slow_evaluations_print_their_time_and_play_the_same_episodes(
 class Endless(gymnasium.Env[np.ndarray, int]):
     """Its episodes never end."""
 
-    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Discrete(2)
 
     def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:
         return np.zeros(3, np.float32), {}

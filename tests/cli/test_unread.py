@@ -143,8 +143,9 @@ def test_help_and_lists_use_characters_of_the_encoding(encoding: str, monkeypatc
 def test_other_commands_without_stdout_exit_quietly(words: str) -> None:
     result = subprocess.run(
         ["sh", "-c", '"$@" >&-', "sh", sys.executable, "-m", "rlplug_cli", *words.split()],
-        check=False, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        check=False,
+        stderr=subprocess.PIPE,
+    )
     assert (result.returncode, result.stderr) == (0, b"")
 
 

@@ -147,7 +147,8 @@ def fail_with_full_disk() -> None:
 @pytest.mark.parametrize("kind", ["mp4", "webp", "gif"])
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_failed_film_leaves_the_previous_file(kind: str, error: type[BaseException], tmp_path: Path) -> None:
-    path, frame = tmp_path / f"film.{kind}", np.zeros((41, 61, 3), np.uint8)
+    path = tmp_path / f"film.{kind}"
+    frame = np.zeros((41, 61, 3), np.uint8)
     path.write_bytes(b"a good film")
 
     def film_and_fail() -> None:
@@ -258,9 +259,7 @@ def test_invalid_arguments_print_one_sentence(
 
 
 def test_run_with_films_trains_the_same(run: Run, tmp_path: Path) -> None:
-    filmed = train(
-        "a2c", f"{FILE}:Walker", {**OPTIONS, "record_every": 50}, out=tmp_path, name="filmed", hooks=False
-    )  # fmt: skip
+    filmed = train("a2c", f"{FILE}:Walker", {**OPTIONS, "record_every": 50}, out=tmp_path, name="filmed", hooks=False)
     recorded = [record for record in records(filmed.path) if record.kind == "film"]
     assert [record.step for record in recorded] == [
         32,
@@ -274,9 +273,7 @@ def test_run_with_films_trains_the_same(run: Run, tmp_path: Path) -> None:
 
 
 def test_run_without_films_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = train(
-        "a2c", f"{FILE}:Invisible", {**OPTIONS, "record_every": 1}, out=tmp_path, name="invisible", hooks=False
-    )  # fmt: skip
+    run = train("a2c", f"{FILE}:Invisible", {**OPTIONS, "record_every": 1}, out=tmp_path, name="invisible", hooks=False)
     assert run.status == "finished"
     assert capsys.readouterr().err == "rlplug: no films of this run: no graphics library here\n"
     assert [*(run.path / "videos").glob("[!.]*")] == []

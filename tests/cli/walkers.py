@@ -21,7 +21,8 @@ class Walker(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.place, self.end = 0, int(self.np_random.integers(5, 13))
+        self.place = 0
+        self.end = int(self.np_random.integers(5, 13))
         return self._observation(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

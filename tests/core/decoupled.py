@@ -22,7 +22,9 @@ class PipeLink:
     """Both ends of a link over one pipe; checks that messages hold only numbers, names and arrays."""
 
     def __init__(self, pipe: Connection) -> None:
-        self.pipe, self.version, self.clock = pipe, 0, Clock(1)
+        self.pipe = pipe
+        self.version = 0
+        self.clock = Clock(1)
 
     def publish(self, weights: State) -> None:
         """Send a new version of the weights with its clock."""
@@ -68,7 +70,8 @@ def check_plain(tree: Any) -> None:
 def plain(rollout: Rollout) -> State:
     """Return a rollout as a tree of arrays."""
     names = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras", "recurrent_state")
-    used, cuts = rollout.truncations.count, rollout.truncations
+    used = rollout.truncations.count
+    cuts = rollout.truncations
     return {
         **{name: getattr(rollout, name) for name in names},
         "cuts": {"obs": cuts.obs[:used], "index": cuts.index[:used]},
@@ -84,7 +87,8 @@ def rollout_of(data: State) -> Rollout:
 def act(pipe: Connection, algorithm: str, env: str, options: dict[str, Any]) -> None:
     """Run an actor: pull weights, step, send rollouts. A learner is built only for its agent."""
     torch.set_num_threads(1)
-    plan, link = Plan.make(algorithm, env, options), PipeLink(pipe)
+    plan = Plan.make(algorithm, env, options)
+    link = PipeLink(pipe)
     env_of_actor = plan.make_env(plan.options.num_envs)
     learner = plan.make_learner(env_of_actor.spec)
     agent, buffer = learner.agent(), learner.buffer()

@@ -98,7 +98,8 @@ class Tiny(Algorithm[Rollout]):
     def build(self) -> None:
         c = self.config
         norm = observation_norm(self.spec.obs, c.net)
-        self.policy, self.critic = PolicyNetwork(self.spec, c.net, norm=norm), Critic(self.spec, c.net, norm=norm)
+        self.policy = PolicyNetwork(self.spec, c.net, norm=norm)
+        self.critic = Critic(self.spec, c.net, norm=norm)
         self.optim = self.optimizer(
             "actor_critic",
             [self.policy, self.critic],

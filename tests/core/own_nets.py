@@ -46,7 +46,9 @@ class Partly(nn.Module):
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
-        self.frozen, self.unused, self.each = nn.Linear(inputs, 12), nn.Linear(3, 2), nn.Linear(6, 3)
+        self.frozen = nn.Linear(inputs, 12)
+        self.unused = nn.Linear(3, 2)
+        self.each = nn.Linear(6, 3)
         self.frozen.requires_grad_(False)
 
     def forward(self, obs: Any) -> Tensor:

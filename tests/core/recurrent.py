@@ -42,7 +42,9 @@ class Memory(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.cell, self.policy, self.value = nn.GRUCell(2, size), nn.Linear(size, 3), nn.Linear(size, 1)
+        self.cell = nn.GRUCell(2, size)
+        self.policy = nn.Linear(size, 3)
+        self.value = nn.Linear(size, 1)
 
     def step(self, obs: Any, is_first: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits [N, 3], values [N] and the new memory [N, H]; the first step of an episode resets a row."""
@@ -65,7 +67,9 @@ class MemoryAgent:
     """Carries its memory from step to step."""
 
     def __init__(self, learner: RecurrentA2C, rank: int) -> None:
-        self.learner, self.seeds, self.head = learner, learner.agent_seeds(rank), Categorical(3)
+        self.learner = learner
+        self.seeds = learner.agent_seeds(rank)
+        self.head = Categorical(3)
 
     def weights(self) -> State:
         return dict(self.learner.memory.state_dict())

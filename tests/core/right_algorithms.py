@@ -36,7 +36,8 @@ class TableAgent:
     """Takes the best action of the place, or one time in five a random one."""
 
     def __init__(self, table: Array, generator: np.random.Generator) -> None:
-        self.table, self.generator = table, generator
+        self.table = table
+        self.generator = generator
 
     def weights(self) -> State:
         return {"table": self.table}
@@ -50,7 +51,8 @@ class TableAgent:
         best = self.table[obs.argmax(1)].argmax(1)
         if not explore:
             return Act(best)
-        chance, random = self.generator.random(len(best)), self.generator.integers(0, self.table.shape[1], len(best))
+        chance = self.generator.random(len(best))
+        random = self.generator.integers(0, self.table.shape[1], len(best))
         return Act(np.where(chance < 0.2, random, best))
 
     def state_dict(self) -> State:
@@ -63,14 +65,17 @@ class TableAgent:
 class ZeroTable:
     """Tabular Q-learning from zeros in numpy, without a base class (Watkins, 1989)."""
 
-    Config, runners, actions = TableConfig, ("sync",), ("Discrete",)
+    Config = TableConfig
+    runners = ("sync",)
+    actions = ("Discrete",)
 
     def __init__(self, spec: Spec, config: TableConfig, context: Context) -> None:
         if not isinstance(spec.obs, spaces.Box) or len(spec.obs.shape) != 1 or spec.obs.shape[0] < 2:
             raise UsageError("a table needs one-hot places")
         if not isinstance(spec.action, spaces.Discrete):
             raise UsageError("a table needs Discrete actions")
-        self.config, self.seeds = config, context.seeds
+        self.config = config
+        self.seeds = context.seeds
         self.table = np.zeros((spec.obs.shape[0], int(spec.action.n)))
 
     def agent(self, rank: int = 0, ranks: int = 1) -> TableAgent:
@@ -96,9 +101,13 @@ class ZeroTable:
                 continue
             after = batch.obs[later[0], n].argmax() if absent else successor[t, n]
             yield (
-                int(batch.obs[t, n].argmax()), int(batch.action[t, n]), float(batch.reward[t, n]),
-                0.9 * (1 - batch.terminated[t, n]), int(after), float(batch.weight[t, n]),
-            )  # fmt: skip
+                int(batch.obs[t, n].argmax()),
+                int(batch.action[t, n]),
+                float(batch.reward[t, n]),
+                0.9 * (1 - batch.terminated[t, n]),
+                int(after),
+                float(batch.weight[t, n]),
+            )
 
     def learn_one(self, place: int, action: int, reward: float, discount: float, after: int, weight: float) -> float:
         error = reward + discount * self.table[after].max() - self.table[place, action]
@@ -242,13 +251,15 @@ class Ensemble(TinyQ):
 
     def build(self) -> None:
         super().build()
-        inputs, members = int(self.spec.obs.shape[0]), 3  # type: ignore[index]
+        inputs = int(self.spec.obs.shape[0])  # type: ignore[index]
+        members = 3
         self.members = nn.ModuleList(nn.Linear(inputs, self.outputs) for _ in range(members))
         self.net = Mean(self.members)
         self.optim = self.optimizer("members", [self.net], learning_rate=self.config.learning_rate)
 
     def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:
-        target, total = self.target(batch), torch.zeros(())
+        target = self.target(batch)
+        total = torch.zeros(())
         for member in self.members:
             mask = torch.from_numpy(self.generator.random(len(target)) < 2 / 3)
             value = member(batch.obs).gather(1, batch.action[:, None])[:, 0]
@@ -293,7 +304,8 @@ class NumpyOnly(ZeroTable):
         valid = batch.weight > 0
         if not np.isfinite(batch.reward[valid]).all():
             raise NonFinite("a reward is not finite")
-        running, gradient = np.zeros(batch.reward.shape[1]), np.zeros_like(self.table)
+        running = np.zeros(batch.reward.shape[1])
+        gradient = np.zeros_like(self.table)
         for t in range(len(batch.reward) - 1, -1, -1):
             over = batch.terminated[t] | batch.truncated[t]
             running = np.where(valid[t], batch.reward[t] + 0.9 * ~over * running, running)

@@ -81,7 +81,8 @@ def stories(
     draw: st.DrawFn, length: st.SearchStrategy[int], absent: bool = True, next_step: bool | None = None
 ) -> Story:
     """Draw stories of 1 to 3 rows; with `next_step`, a row without a transition follows the end of every episode."""
-    times, rows = draw(length), draw(st.integers(1, 3))
+    times = draw(length)
+    rows = draw(st.integers(1, 3))
     resets = draw(st.booleans()) if next_step is None else next_step
     kinds = draw(st.lists(st.lists(KINDS, min_size=times, max_size=times), min_size=rows, max_size=rows))
     numbers = iter(range(1, 10**6))
@@ -93,7 +94,8 @@ def _row(
     kinds: list[int], numbers: Iterator[int], rewards: np.random.Generator, resets: bool, absent: bool
 ) -> list[Moment]:
     row: list[Moment] = []
-    now, resetting = next(numbers), False
+    now = next(numbers)
+    resetting = False
     for kind in kinds:
         after = next(numbers)
         reward = float(np.float32(rewards.normal()))
@@ -136,7 +138,9 @@ def compare_after_load(
 
     Asserts at the end that their states are equal.
     """
-    stay, moved, clock = make(), make(), Clock(1)
+    stay = make()
+    moved = make()
+    clock = Clock(1)
     for time, step in enumerate(story.steps()):
         if time == move:
             state = save_and_load(moved.state_dict())
@@ -159,7 +163,8 @@ def dictionary_step(time: int, num_envs: int = 2) -> Step:
     never = np.zeros(num_envs, dtype=bool)
     truncated = np.array([time == 1, False])
     recurrent_state = {"h": np.full((num_envs, 3), time, np.float32)}
-    action, reward = never.astype(np.int64), np.ones(num_envs, np.float32)
+    action = never.astype(np.int64)
+    reward = np.ones(num_envs, np.float32)
     return Step(obs, action, reward, after, never, truncated, never, ~never, time == 1, {}, recurrent_state)
 
 

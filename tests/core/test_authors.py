@@ -21,7 +21,8 @@ SHORT = {"total_timesteps": 40, "num_envs": 2, "eval_episodes": 1, "final_eval_e
 
 
 class Bare(Algorithm[Any]):
-    Config, runners = Config, ("sync",)
+    Config = Config
+    runners = ("sync",)
 
 
 class Empty(Bare):

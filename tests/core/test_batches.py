@@ -26,7 +26,8 @@ WEIGHTS = st.lists(st.one_of(st.just(0.0), st.floats(0.01, 10)), min_size=1, max
 
 
 def samples(weight: torch.Tensor, seed: int = 0) -> Samples:
-    num_envs, draws = len(weight), torch.Generator().manual_seed(seed)
+    num_envs = len(weight)
+    draws = torch.Generator().manual_seed(seed)
     normal = lambda *shape: torch.randn(*shape, generator=draws)  # noqa: E731
     action = torch.randint(2, (num_envs,), generator=draws)
     return Samples(
@@ -35,7 +36,8 @@ def samples(weight: torch.Tensor, seed: int = 0) -> Samples:
 
 
 def transitions(weight: torch.Tensor, seed: int = 0) -> Transitions:
-    s, num_envs = samples(weight, seed), len(weight)
+    s = samples(weight, seed)
+    num_envs = len(weight)
     return Transitions(
         weight, None, s.obs, s.action, s.advantage, torch.full((num_envs,), 0.9), s.obs + 1, s.action, {}
     )
@@ -88,7 +90,8 @@ def test_minibatches_cover_each_row_once_and_repeat_with_the_generator() -> None
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=12), st.data())
 def test_standardize_ignores_rows_of_weight_0(values: list[float], data: st.DataObject) -> None:
     used = data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values)))
-    value, weight = torch.tensor(values), torch.tensor(used, dtype=torch.float32) * 0.3
+    value = torch.tensor(values)
+    weight = torch.tensor(used, dtype=torch.float32) * 0.3
     result = standardize(value, weight)[weight > 0].double()
     in_numpy = standardize(from_tensor(value), weight).value
     kept = value[weight > 0].double()
@@ -123,7 +126,8 @@ def gradient(algorithm: Algorithm[Any], batch: Any) -> list[float]:
 @given(weights=WEIGHTS, seed=st.integers(0, 1000))
 def test_rows_of_weight_0_change_no_gradient(cls: Any, config: Any, make: Any, weights: list[float], seed: int) -> None:
     """Other content in these rows, or their absence, gives the same gradient."""
-    algorithm, weight = learner(cls, config), torch.tensor(weights)
+    algorithm = learner(cls, config)
+    weight = torch.tensor(weights)
     batch = make(weight, seed)
     expected = gradient(algorithm, batch)
     other = make(weight, seed + 1)

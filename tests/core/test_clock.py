@@ -28,7 +28,8 @@ def test_due_if_a_multiple_is_between(before: int, more: int, every: int) -> Non
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 60))
 def test_due_once_for_each_multiple(moves: list[int], every: int) -> None:
     """For all sizes of steps, `due` is true at most once per move and misses no multiple."""
-    steps, seen = 0, []
+    steps = 0
+    seen = []
     for move in moves:
         if due(steps, steps + move, every):
             seen.append((steps + move) // every)
@@ -58,7 +59,9 @@ def test_progress_of_earlier_steps(total: int, steps: int, count: int) -> None:
 
 def test_state_leaves_out_stop() -> None:
     clock = Clock(100, steps=7, updates=3)
-    clock.limit, clock.scale, clock.stop = 300, 0.5, True
+    clock.limit = 300
+    clock.scale = 0.5
+    clock.stop = True
     other = Clock(1)
     other.load_state_dict(save_and_load(clock.state_dict()))
     assert (other.total, other.limit, other.steps, other.updates, other.scale) == (100, 300, 7, 3, 0.5)
@@ -66,7 +69,8 @@ def test_state_leaves_out_stop() -> None:
 
 
 def test_workers_sum_their_slots_and_stop_together() -> None:
-    slots, whole = [5, 0], Clock(20)
+    slots = [5, 0]
+    whole = Clock(20)
     one, two = (SharedClock(20, slots, whole, rank) for rank in (0, 1))
     assert one.steps == two.steps == 5
     one.advance(4)
@@ -108,7 +112,8 @@ def test_shared_clock_ends_at_its_limit() -> None:
 
 @given(st.floats(-10, 10), st.floats(-10, 10), UNIT, st.floats(0.01, 1))
 def test_schedules_stay_between_start_and_end(start: float, end: float, progress: float, until: float) -> None:
-    low, high = min(start, end) - 1e-9, max(start, end) + 1e-9
+    low = min(start, end) - 1e-9
+    high = max(start, end) + 1e-9
     for schedule in (linear(start, end), linear(start, end, until), cosine(start, end)):
         assert schedule(0.0) == pytest.approx(start)
         assert schedule(1.0) == pytest.approx(end, abs=1e-9)
@@ -133,7 +138,8 @@ def test_two_points_at_one_progress_make_a_jump(before: float, after: float) -> 
 
 
 def test_target_return_stops_the_run() -> None:
-    controller, clock = TargetReturn(TargetReturnConfig(10.0)), Clock(100)
+    controller = TargetReturn(TargetReturnConfig(10.0))
+    clock = Clock(100)
     controller.evaluated(Evaluation((9.9,), (1,)), Steering(clock))
     assert not clock.stop
     controller.evaluated(Evaluation((10.0,), (1,)), Steering(clock))

@@ -83,7 +83,7 @@ BREAKS = (
     ("    weight: Array", "    cost: Array | None = None\n    weight: Array"),
     ("weight: Array | None = None", "weight: Array | None = 1"),
     ("default_factory=dict", "default=None"),
-)  # fmt: skip
+)
 ADDITIONS = (
     ("Advantages.", "Advantages (Schulman et al., 2016)."),
     ("clip: float | None = None", "clip: float | str | None = None, sharp: bool = False"),

@@ -24,7 +24,7 @@ def parts() -> Iterator[Callable[..., Any]]:
     """Yield every public function and method of the rooms in the facade that takes arrays."""
     for one in (getattr(rlplug_core, name) for name in rlplug_core.__all__):
         if getattr(one, "__module__", "").removeprefix("rlplug_core.").partition(".")[0] in ROOMS:
-            members = [one] if inspect.isfunction(one) else list(vars(one).values()) if inspect.isclass(one) else []
+            members = list(vars(one).values()) if inspect.isclass(one) else [one]
             yield from (member for member in members if takes_arrays(member) and not member.__name__.startswith("_"))
     for protocol in PROTOCOLS:
         yield from filter(takes_arrays, vars(protocol).values())

@@ -44,9 +44,12 @@ def set_cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
     ],
 )
 def test_reads_maker_and_family(
-    cpuinfo: str | None, platform_text: str, found: tuple[str, int], set_cpuinfo: Callable[[str | None], None],
+    cpuinfo: str | None,
+    platform_text: str,
+    found: tuple[str, int],
+    set_cpuinfo: Callable[[str | None], None],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     set_cpuinfo(cpuinfo)
     monkeypatch.setattr("platform.processor", lambda: platform_text)
     assert processor.processor() == found

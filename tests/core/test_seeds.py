@@ -69,7 +69,8 @@ def test_draws_resume_within_a_block(size: int, before: int, seed: int) -> None:
 
 
 def test_block_equals_single_draws() -> None:
-    draws, generator = Draws(Seeds(3).generator(), block, 5), Seeds(3).generator()
+    draws = Draws(Seeds(3).generator(), block, 5)
+    generator = Seeds(3).generator()
     whole = np.concatenate([block(generator, 5), block(generator, 5)])
     np.testing.assert_array_equal([draws.next() for _ in range(10)], whole)
 

@@ -113,7 +113,8 @@ class Parts:
     """A buffer that yields its name once and records the feedback."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.received = name, list[object]()
+        self.name = name
+        self.received = list[object]()
 
     def batches(self, clock: Clock) -> Iterator[str]:
         yield self.name

@@ -150,7 +150,9 @@ def test_close_ends_busy_workers() -> None:
 
 
 def test_usual_convolutions_depend_on_the_smaller_side() -> None:
-    small, middle, large = [(16, 3, 1), (32, 3, 1)], [(16, 4, 2), (32, 3, 2)], [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
+    small = [(16, 3, 1), (32, 3, 1)]
+    middle = [(16, 4, 2), (32, 3, 2)]
+    large = [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
     assert usual_convolutions(9, 15) == small
     assert usual_convolutions(15, 15) == [*small, (32, 3, 2)]
     assert usual_convolutions(16, 16) == usual_convolutions(35, 35) == middle

@@ -46,7 +46,8 @@ def test_trial_plugins_use_only_public_names() -> None:
 def test_steps_of_two_actors_do_not_mix() -> None:
     """Each replayed transition of two chains leads to the place of its own action."""
     cls = algorithm(TARGETS["two_actors"])
-    config, clock = cls.Config(learning_starts=64, n_step=1), Clock(10_000)
+    config = cls.Config(learning_starts=64, n_step=1)
+    clock = Clock(10_000)
     learner = cls(Chain(3).spec, config, Context(Seeds(0)))
     buffer = learner.buffer()
     actors = [Actor(Chain(3), learner, learner.agent(rank, 2), buffer, clock) for rank in range(2)]

@@ -36,7 +36,9 @@ class Epsilon:
     """Takes a random action one time in five."""
 
     def __init__(self, net: nn.Module, seeds: Seeds, actions: int) -> None:
-        self.net, self.generator, self.actions = net, seeds.generator(), actions
+        self.net = net
+        self.generator = seeds.generator()
+        self.actions = actions
 
     def weights(self) -> State:
         return dict(self.net.state_dict())
@@ -51,7 +53,8 @@ class Epsilon:
             best = self.net(torch.from_numpy(np.asarray(obs, np.float32))).argmax(1).numpy()
         if not explore:
             return Act(best)
-        chance, other = self.generator.random(len(best)), self.generator.integers(0, self.actions, len(best))
+        chance = self.generator.random(len(best))
+        other = self.generator.integers(0, self.actions, len(best))
         return Act(np.where(chance < 0.2, other, best))
 
     def state_dict(self) -> State:
@@ -65,7 +68,8 @@ class ListReplay:
     """Stores the newest 500 vector steps; samples starts with a full window of `n_step` steps."""
 
     def __init__(self, config: TinyQConfig, seeds: Seeds) -> None:
-        self.config, self.generator = config, seeds.child("replay").generator()
+        self.config = config
+        self.generator = seeds.child("replay").generator()
         self.steps: list[dict[str, Array]] = []
         self.added = self.due = 0
 
@@ -85,7 +89,8 @@ class ListReplay:
         return len(self.steps) - self.config.n_step + 1
 
     def draw(self) -> Transitions:
-        size, rows = self.config.batch_size, len(self.steps[0]["reward"])
+        size = self.config.batch_size
+        rows = len(self.steps[0]["reward"])
         pairs = zip(
             self.generator.integers(0, self.num_starts(), size), self.generator.integers(0, rows, size), strict=True
         )
@@ -93,17 +98,28 @@ class ListReplay:
         tensors = [torch.from_numpy(np.array(column)) for column in zip(*windows, strict=True)]
         obs, action, reward, discount, next_obs, weight = tensors
         return Transitions(
-            weight.float(), None, obs.float(), action, reward.float(), discount.float(), next_obs.float(),
-            torch.zeros(size), {},
-        )  # fmt: skip
+            weight.float(),
+            None,
+            obs.float(),
+            action,
+            reward.float(),
+            discount.float(),
+            next_obs.float(),
+            torch.zeros(size),
+            {},
+        )
 
     def window(self, t: int, n: int) -> tuple[Any, ...]:
         """Return observation, action, reward sum, discount, successor and weight of the window that starts there."""
-        first, total, discount, k = self.steps[t], 0.0, 1.0, t
+        first = self.steps[t]
+        total = 0.0
+        discount = 1.0
+        k = t
         for k in range(t, t + self.config.n_step):
             step = self.steps[k]
             if step["valid"][n]:
-                total, discount = total + discount * step["reward"][n], discount * 0.9
+                total = total + discount * step["reward"][n]
+                discount = discount * 0.9
             if self.ends(step, n):
                 break
         successor = self.successor(k, n)
@@ -125,13 +141,16 @@ class ListReplay:
 
     def state_dict(self) -> State:
         return {
-            "steps": [dict(step) for step in self.steps], "added": self.added, "due": self.due,
+            "steps": [dict(step) for step in self.steps],
+            "added": self.added,
+            "due": self.due,
             "generator": self.generator.bit_generator.state,
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: State) -> None:
         self.steps = [{name: np.array(array) for name, array in step.items()} for step in state["steps"]]
-        self.added, self.due = state["added"], state["due"]
+        self.added = state["added"]
+        self.due = state["due"]
         self.generator.bit_generator.state = state["generator"]
 
 
@@ -146,7 +165,8 @@ class TinyQ(Algorithm[Transitions]):
     def build(self) -> None:
         if len(self.spec.obs.shape or ()) != 1:
             raise UsageError("tiny Q-learning needs vectors")
-        inputs, outputs = int(self.spec.obs.shape[0]), int(self.spec.action.n)  # type: ignore[index, attr-defined]
+        inputs = int(self.spec.obs.shape[0])  # type: ignore[index]
+        outputs = int(self.spec.action.n)  # type: ignore[attr-defined]
         self.net = nn.Sequential(nn.Linear(inputs, 16), nn.Tanh(), nn.Linear(16, outputs))
         self.outputs = outputs
         self.optim = self.optimizer("q", [self.net], learning_rate=self.config.learning_rate)

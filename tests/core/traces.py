@@ -41,7 +41,8 @@ class LogsClose(Chain):
 
     def __init__(self, num_envs: int, file: str, seconds: float = 0.0) -> None:
         super().__init__(num_envs)
-        self.file, self.seconds = Path(file), seconds
+        self.file = Path(file)
+        self.seconds = seconds
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         if self.seconds and parent_process() is not None:

@@ -115,7 +115,9 @@ class Centered(Transform):
     def __init__(self, env: Env, config: Config | None = None) -> None:
         super().__init__(env)
         self.spec = replace(env.spec, obs=spaces.Box(-np.inf, np.inf, env.spec.obs.shape, np.float32))
-        self.sum, self.count, self.frozen = np.zeros(env.spec.obs.shape or (), np.float64), 0.0, False
+        self.sum = np.zeros(env.spec.obs.shape or (), np.float64)
+        self.count = 0.0
+        self.frozen = False
 
     def reset(self, seed: int) -> Timestep:
         now = self.env.reset(seed)
@@ -135,18 +137,22 @@ class Centered(Transform):
 
     def freeze(self, state: State) -> None:
         super().freeze(state)
-        self.sum, self.count, self.frozen = np.array(state["sum"]), state["count"], True
+        self.sum = np.array(state["sum"])
+        self.count = state["count"]
+        self.frozen = True
 
     def state_dict(self) -> State:
         return super().state_dict() | {"sum": self.sum.copy(), "count": self.count}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        self.sum, self.count = np.array(state["sum"]), state["count"]
+        self.sum = np.array(state["sum"])
+        self.count = state["count"]
 
     def _update(self, obs: Array) -> Array:
         if not self.frozen:
-            self.sum, self.count = self.sum + obs.sum(0), self.count + len(obs)
+            self.sum = self.sum + obs.sum(0)
+            self.count = self.count + len(obs)
         return self._center(obs)
 
     def _center(self, obs: Array) -> Array:

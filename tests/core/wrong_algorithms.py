@@ -54,7 +54,8 @@ class Tiny(Algorithm[Rollout]):
 
     def build(self) -> None:
         net = Net(hidden=(8,))
-        self.policy, self.critic = PolicyNetwork(self.spec, net), Critic(self.spec, net)
+        self.policy = PolicyNetwork(self.spec, net)
+        self.critic = Critic(self.spec, net)
         self.optim = self.optimizer(
             "actor_critic",
             [self.policy, self.critic],
@@ -423,7 +424,8 @@ class LateCopyBuffer(RolloutBuffer):
         self.references = []
         if self.rollout is not None and not isinstance(self.rollout.obs, dict):
             self.references = list(_steps(self.rollout, self.position))
-            self.position, self.rollout = 0, None
+            self.position = 0
+            self.rollout = None
 
 
 def _steps(rollout: Rollout, count: int) -> Iterator[Step]:
@@ -439,9 +441,18 @@ def _steps(rollout: Rollout, count: int) -> Iterator[Step]:
             following[row] = finals.get(t * num_envs + row, following[row])
         ended = bool((rollout.terminated[t] | rollout.truncated[t]).any())
         yield Step(
-            rollout.obs[t], rollout.action[t], rollout.reward[t], following, rollout.terminated[t],
-            rollout.truncated[t], rollout.is_first[t], rollout.weight[t] > 0, ended, {}, None,
-        )  # fmt: skip
+            rollout.obs[t],
+            rollout.action[t],
+            rollout.reward[t],
+            following,
+            rollout.terminated[t],
+            rollout.truncated[t],
+            rollout.is_first[t],
+            rollout.weight[t] > 0,
+            ended,
+            {},
+            None,
+        )
 
 
 class KeepsReferences(Tiny):
@@ -474,7 +485,8 @@ class RelabelingBuffer(RolloutBuffer):
     takes_tensors = False
 
     def add(self, step: Step, source: int = 0) -> None:
-        ended, never = step.terminated | step.truncated, np.zeros_like(step.terminated)
+        ended = step.terminated | step.truncated
+        never = np.zeros_like(step.terminated)
         terminated, truncated = (ended, never) if self.terminates else (never, ended)
         super().add(replace(step, terminated=terminated, truncated=truncated), source)
 
@@ -738,7 +750,8 @@ class OwnSteps(Tiny):
 
     def build(self) -> None:
         net = Net(hidden=(8,))
-        self.policy, self.critic = PolicyNetwork(self.spec, net), Critic(self.spec, net)
+        self.policy = PolicyNetwork(self.spec, net)
+        self.critic = Critic(self.spec, net)
         self.values = fast_forward(self.critic, self.inference_backend)
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:

@@ -29,7 +29,8 @@ def build(words: str, rows: int) -> Env:
 
 def run(env: Env, steps: int) -> list[Any]:
     """A digest of the next steps' results, and the number of episodes that ended in them."""
-    digest, ended = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    ended = 0
     rng = np.random.default_rng(9)
     space: Any = env.spec.action
     for _ in range(steps):

@@ -21,7 +21,9 @@ class Dilemma(ParallelEnv[str, Any, int]):
     render_mode = None
 
     def __init__(self, rounds: int = 5, cut: bool = False) -> None:
-        self.possible_agents, self.rounds, self.cut = ["row", "column"], rounds, cut
+        self.possible_agents = ["row", "column"]
+        self.rounds = rounds
+        self.cut = cut
         self.agents: list[str] = []
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
@@ -31,7 +33,8 @@ class Dilemma(ParallelEnv[str, Any, int]):
         return spaces.Discrete(2)
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
-        self.agents, self.at = list(self.possible_agents), 0
+        self.agents = list(self.possible_agents)
+        self.at = 0
         return dict.fromkeys(self.agents, 2), {agent: {} for agent in self.agents}
 
     def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
@@ -55,7 +58,8 @@ class Leaving(ParallelEnv[str, Any, int]):
     metadata = {"name": "leaving"}
 
     def __init__(self) -> None:
-        self.possible_agents, self.agents = ["a_0", "a_1", "a_2"], []
+        self.possible_agents = ["a_0", "a_1", "a_2"]
+        self.agents = []
         self.rng = np.random.default_rng(0)
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
@@ -67,7 +71,9 @@ class Leaving(ParallelEnv[str, Any, int]):
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
         if seed is not None:
             self.rng = np.random.default_rng(seed)
-        self.agents, self.at, self.luck = list(self.possible_agents), 0, float(self.rng.integers(100))
+        self.agents = list(self.possible_agents)
+        self.at = 0
+        self.luck = float(self.rng.integers(100))
         return {agent: self._observe(agent, 0) for agent in self.agents}, {}
 
     def _observe(self, agent: str, action: int) -> Any:
@@ -76,7 +82,8 @@ class Leaving(ParallelEnv[str, Any, int]):
     def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
         assert set(actions) == set(self.agents)
         self.at += 1
-        present, ends = self.agents, {agent: self.at > int(agent[-1]) for agent in self.agents}
+        present = self.agents
+        ends = {agent: self.at > int(agent[-1]) for agent in self.agents}
         self.agents = [agent for agent in present if not ends[agent]]
         return (
             {agent: self._observe(agent, actions[agent]) for agent in present},

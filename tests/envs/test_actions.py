@@ -35,7 +35,8 @@ class Car(gymnasium.Env[Any, Any]):
     """Asserts that actions are in its space, and rewards their numbers; `mask` is in `info` if it is not None."""
 
     def __init__(self, action: spaces.Space[Any], mask: Any = None) -> None:
-        self.action_space, self.mask = action, mask
+        self.action_space = action
+        self.mask = mask
         self.observation_space = spaces.Box(-99, 99, (1,), np.float32)
         self.taken: list[Any] = []
 
@@ -146,9 +147,8 @@ def test_canonical_space_is_a_dict_of_canonical_parts(space: spaces.Space[Any], 
 @for_each("space", [DICT, TUPLE, NESTED, WIDE])
 @for_each("mode", AutoresetMode)
 def test_vector_environments_get_the_same_actions_as_rows(space: spaces.Space[Any], mode: AutoresetMode) -> None:
-    rows, vector = SerialEnvs(lambda: Car(space), 2, inexact=""), Adapter(
-        lambda: SyncVectorEnv([lambda: Car(space)] * 2, autoreset_mode=mode), inexact=""
-    )  # fmt: skip
+    rows = SerialEnvs(lambda: Car(space), 2, inexact="")
+    vector = Adapter(lambda: SyncVectorEnv([lambda: Car(space)] * 2, autoreset_mode=mode), inexact="")
     canonical = rows.spec.action
     canonical.seed(0)
     assert vector.spec.action == canonical
@@ -274,7 +274,8 @@ def test_integer_box_becomes_multi_discrete(space: spaces.Box) -> None:
     counts = (space.high.astype(int) - space.low + 1).reshape(-1)
     assert env.spec.action.nvec.tolist() == counts.tolist()
     env.reset(0)
-    least, most = np.zeros((2, len(counts)), np.int64), np.tile(counts - 1, (2, 1))
+    least = np.zeros((2, len(counts)), np.int64)
+    most = np.tile(counts - 1, (2, 1))
     assert np.array_equal(env.step(least).obs, np.stack([space.low] * 2))
     assert np.array_equal(env.step(most).obs, np.stack([space.high] * 2))
 

@@ -121,7 +121,8 @@ def test_spec_and_wrappers_keep_turns() -> None:
 
 def test_waiting_agent_keeps_its_action() -> None:
     """A transition has the action of the agent's turn, not those that it gave while it waited."""
-    env, agent = Agents(lambda: Turns(in_turns(50)), 1, "d"), CallCounter()
+    env = Agents(lambda: Turns(in_turns(50)), 1, "d")
+    agent = CallCounter()
     actor = Actor(env, None, agent, None, Clock(10**9))  # type: ignore[arg-type]
     actor.reset(0)
     turns = []
@@ -154,8 +155,10 @@ def test_each_agent_has_its_own_returns_and_lengths() -> None:
     env.reset(5)
     episodes = [episode for _ in range(3) for episode in env.step(np.zeros(3, np.int64)).episodes]
     assert [(episode.agent, episode.total, episode.length) for episode in episodes] == [
-        ("a_0", 1.0, 1), ("a_1", 11.0 + 12.0, 2), ("a_2", 21.0 + 22.0 + 23.0, 3)
-    ]  # fmt: skip
+        ("a_0", 1.0, 1),
+        ("a_1", 11.0 + 12.0, 2),
+        ("a_2", 21.0 + 22.0 + 23.0, 3),
+    ]
 
 
 def test_final_obs_is_not_from_the_next_episode() -> None:
@@ -219,7 +222,8 @@ class Wrong(Paired):
     def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
         obs, rewards, *rest = super().step(actions)
         if self.at == 2:
-            obs, rewards = {**obs, "column": self.bad[0]}, {**rewards, "column": self.bad[1]}
+            obs = {**obs, "column": self.bad[0]}
+            rewards = {**rewards, "column": self.bad[1]}
         return (obs, rewards, *rest)
 
 
@@ -259,7 +263,8 @@ def test_worlds_resume_exactly(make: Callable[[int], Env]) -> None:
     env, other = make(2), make(2)
     assert env.spec.inexact == ""
     agent = RandomAgent(env.spec.action, Seeds(0))
-    now, clock = env.reset(4), Clock(1)
+    now = env.reset(4)
+    clock = Clock(1)
     for _ in range(17):
         now = env.step(agent.act(now.obs, now.is_first, None, clock).action)
     other.load_state_dict(env.state_dict())
@@ -310,7 +315,9 @@ def test_recurrent_state_gets_each_observation_once() -> None:
     def turns() -> Agents:
         return Agents(lambda: Turns(in_turns(50)), 1, "d")
 
-    trained, evaluated, recorded = ObservationCounter(), ObservationCounter(), ObservationCounter()
+    trained = ObservationCounter()
+    evaluated = ObservationCounter()
+    recorded = ObservationCounter()
     transitions(turns(), trained, 8)
     evaluate(evaluated, turns(), 3, Clock(1))
     _play_episodes(recorded, turns(), 3, Clock(1), 8, explore=True)
@@ -434,7 +441,8 @@ def wrap(env: Env, *words: str) -> Env:
 
 def walk(env: Env, now: Timestep, steps: int, seed: int = 0) -> list[Timestep]:
     """The timesteps of random actions, with copies of their observations."""
-    generator, found = np.random.default_rng(seed), [now]
+    generator = np.random.default_rng(seed)
+    found = [now]
     for _ in range(steps):
         now.obs = np.array(now.obs)
         now = env.step(generator.integers(2, size=env.spec.num_envs))
@@ -445,7 +453,8 @@ def walk(env: Env, now: Timestep, steps: int, seed: int = 0) -> list[Timestep]:
 @pytest.mark.parametrize("words", MEMORIES)
 def test_waiting_agent_keeps_its_observation(words: str) -> None:
     env = wrap(Agents(lambda: Turns(in_turns(4)), 2, "d"), "flatten", words)
-    steps, waited = walk(env, env.reset(3), 60), 0
+    steps = walk(env, env.reset(3), 60)
+    waited = 0
     for before, now in pairwise(steps):
         assert now.turn is not None
         waits = ~(now.turn | now.valid)
@@ -470,12 +479,15 @@ def test_frame_stack_has_observations_of_the_agents_turns() -> None:
 def test_sticky_action_repeats_the_action_of_the_agents_turn() -> None:
     """With probability 1, an agent repeats its first action of an episode until the end."""
     env = wrap(Agents(lambda: Turns(in_turns(6)), 2, "d"), "sticky-actions:probability=1")
-    now, first = env.reset(3), np.full(4, -1)
-    generator, repeated = np.random.default_rng(0), 0
+    now = env.reset(3)
+    first = np.full(4, -1)
+    generator = np.random.default_rng(0)
+    repeated = 0
     for _ in range(60):
         assert now.turn is not None
         first[now.is_first] = -1
-        chosen, turn = generator.integers(0, 2, 4), now.turn.copy()
+        chosen = generator.integers(0, 2, 4)
+        turn = now.turn.copy()
         now = env.step(chosen)
         repeated += int((turn & (first >= 0)).sum())
         first = np.where(turn & (first < 0), chosen, first)
@@ -517,7 +529,8 @@ class Returning(ParallelEnv[str, Any, int]):
         return spaces.Discrete(2)
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
-        self.at, self.agents = 0, list(self.possible_agents)
+        self.at = 0
+        self.agents = list(self.possible_agents)
         return dict.fromkeys(self.agents, 0), {agent: {} for agent in self.agents}
 
     def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
@@ -536,8 +549,10 @@ def test_agent_that_returns_has_two_episodes() -> None:
         env.reset(0)
         found = [episode for _ in range(8) for episode in env.step(np.zeros(2, np.int64)).episodes]
         assert [(episode.agent, episode.total, episode.length) for episode in found] == [
-            ("returns", 2.0, 2), ("returns", 2.0, 2), ("stays", 8.0, 8)
-        ]  # fmt: skip
+            ("returns", 2.0, 2),
+            ("returns", 2.0, 2),
+            ("stays", 8.0, 8),
+        ]
 
 
 @pytest.mark.parametrize("world", ["mpe2.simple_speaker_listener_v4", "classic.tictactoe"])

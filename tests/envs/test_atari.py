@@ -50,11 +50,14 @@ def actions(env: Env, steps: int) -> Array:
     "game", [pytest.param(game, marks=() if game in ("Breakout", "Pong") else pytest.mark.slow) for game in GAMES]
 )
 def test_frames_rewards_and_ends_match_the_reference_wrapper(game: str) -> None:
-    env, expected = atari(game, "fire=false,sticky=0", training=False), reference(game)
-    now, (obs, _) = env.reset(3), expected.reset(seed=row_seed(3, 0))
+    env = atari(game, "fire=false,sticky=0", training=False)
+    expected = reference(game)
+    now = env.reset(3)
+    obs, _ = expected.reset(seed=row_seed(3, 0))
     for action in actions(env, STEPS):
         assert np.array_equal(now.obs[0], obs)
-        now, (obs, reward, terminated, truncated, _) = env.step(action), expected.step(int(action[0]))
+        now = env.step(action)
+        obs, reward, terminated, truncated, _ = expected.step(int(action[0]))
         assert (now.reward[0], now.terminated[0], now.truncated[0]) == (reward, terminated, truncated)
         assert np.array_equal(now.final_obs[0], obs)
         if terminated or truncated:
@@ -64,12 +67,15 @@ def test_frames_rewards_and_ends_match_the_reference_wrapper(game: str) -> None:
 def test_lost_lives_and_clipping_affect_only_the_learner() -> None:
     """Play the same actions with the wrappers of training and of evaluation."""
     learner, evaluation = (atari("SpaceInvaders", training=training) for training in (True, False))
-    steps, deaths, ends = play(learner), 0, 0
+    steps = play(learner)
+    deaths = 0
+    ends = 0
     for trained, evaluated in zip(steps, play(evaluation), strict=True):
         assert trained.episodes == evaluated.episodes
         assert np.array_equal(trained.reward, np.clip(evaluated.reward, -1, 1))
         life_lost = bool(trained.terminated[0]) and not evaluated.terminated[0]
-        deaths, ends = deaths + life_lost, ends + len(trained.episodes)
+        deaths = deaths + life_lost
+        ends = ends + len(trained.episodes)
         assert trained.is_first[0] == (life_lost or evaluated.is_first[0])
         assert trained.ended == trained.is_first[0]
         if life_lost:
@@ -111,10 +117,12 @@ def test_each_part_can_be_disabled() -> None:
     off = "noop_max=0,fire=false,frame_skip=1,screen_size=0,grayscale=false,frames=1,episodic_life=false"
     env = atari("Breakout", f"{off},clip_reward=false,sticky=0")
     plain = gymnasium.make("ALE/Breakout-v5", frameskip=1, repeat_action_probability=0.0)
-    now, (obs, _) = env.reset(3), plain.reset(seed=row_seed(3, 0))
+    now = env.reset(3)
+    obs, _ = plain.reset(seed=row_seed(3, 0))
     for action in actions(env, 50):
         assert np.array_equal(now.obs[0], obs)
-        now, (obs, reward, *_) = env.step(action), plain.step(int(action[0]))
+        now = env.step(action)
+        obs, reward, *_ = plain.step(int(action[0]))
         assert now.reward[0] == reward
 
 

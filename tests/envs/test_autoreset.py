@@ -70,7 +70,8 @@ def test_native_next_step_vector_is_mapped() -> None:
     def make() -> VectorEnv:
         return CartPoleVectorEnv(rows, max_episode_steps=12)
 
-    native, env = make(), Adapter(make, "CartPole-v1", inexact="")
+    native = make()
+    env = Adapter(make, "CartPole-v1", inexact="")
     now = env.reset(5)
     obs, _ = native.reset(seed=row_seed(5, 0))
     np.testing.assert_array_equal(now.obs, obs)
@@ -192,7 +193,9 @@ class Broken(Batched):
 
     def __init__(self, place: int, bad: Any) -> None:
         super().__init__()
-        self.place, self.bad, self.calls = place, bad, 0
+        self.place = place
+        self.bad = bad
+        self.calls = 0
 
     def step(self, actions: Any) -> Any:
         self.calls += 1
@@ -231,7 +234,8 @@ def test_vector_may_give_lists_of_numbers() -> None:
 class Reused(gymnasium.Env[Any, Any]):
     """Writes all observations into the same array."""
 
-    observation_space, action_space = spaces.Box(0, 9, (1,), np.float32), spaces.Discrete(2)
+    observation_space = spaces.Box(0, 9, (1,), np.float32)
+    action_space = spaces.Discrete(2)
 
     def __init__(self, nested: bool = False) -> None:
         self.array = np.zeros(1, np.float32)

@@ -56,7 +56,8 @@ def test_gymnasium_vectors_continue_exactly(mode: AutoresetMode) -> None:
     assert env.spec.inexact == ""
     for before in range(18):  # the state may be between the two steps of a NEXT_STEP reset
         env.reset(1)
-        run(env, before) if before else None
+        if before:
+            run(env, before)
         state = env.state_dict()
         expected = run(env, 40)
         other = make()
@@ -211,7 +212,8 @@ def test_closure_variables_are_captured() -> None:
         return following
 
     saved, fresh = Toy(), Toy()
-    saved.hidden, fresh.hidden = counter(7), counter(0)  # type: ignore[attr-defined]
+    saved.hidden = counter(7)  # type: ignore[attr-defined]
+    fresh.hidden = counter(0)  # type: ignore[attr-defined]
     restore(fresh, capture(saved))
     assert (saved.hidden(), fresh.hidden(), fresh.hidden()) == (8, 8, 9)  # type: ignore[attr-defined]
 
@@ -263,7 +265,8 @@ class Helper:
     """A plain object with a part of an environment's state."""
 
     def __init__(self, owner: Any) -> None:
-        self.steps, self.owner = 0, owner
+        self.steps = 0
+        self.owner = owner
 
 
 class Everything(Toy):
@@ -271,10 +274,12 @@ class Everything(Toy):
 
     def __init__(self) -> None:
         self.action_space = spaces.Discrete(2)
-        self.legacy, self.random = np.random.RandomState(1), random.Random(1)
+        self.legacy = np.random.RandomState(1)
+        self.random = random.Random(1)
         self.mersenne = np.random.Generator(np.random.MT19937(5))
         self.shared = self.mersenne
-        self.first, self.second = np.random.default_rng(1), np.random.default_rng(2)
+        self.first = np.random.default_rng(1)
+        self.second = np.random.default_rng(2)
         self.window: Any = deque([0.0] * 3, maxlen=3)
         self.table: Any = {(0, 1): [1, 2], 3: {"a": (1.5, [2])}, "~": None}
         self.scalar: Any = np.float32(0.1)
@@ -443,7 +448,8 @@ class Fails(gymnasium.Env[Any, Any]):
         self.method = method
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.resets, self.age = self.resets + 1, 0
+        self.resets = self.resets + 1
+        self.age = 0
         if self.method == "reset" and self.resets == 4:
             raise RuntimeError("stopped")
         return 1, {}

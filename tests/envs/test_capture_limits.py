@@ -68,7 +68,8 @@ def test_nesting_that_grows_later_is_inexact() -> None:
 
 
 def test_moderate_nesting_is_restored(tmp_path: Path) -> None:
-    env, other = Holds(chain(90)), Holds()
+    env = Holds(chain(90))
+    other = Holds()
     state, _ = save_and_read(capture(env), tmp_path)
     restore(other, state)
     assert other.data == env.data
@@ -189,7 +190,8 @@ def test_equal_arrays_keep_their_dtype_and_shape(tmp_path: Path) -> None:
 
 def test_packed_list_stays_shared() -> None:
     long = list(range(100))
-    env, other = Holds([long, long]), Holds()
+    env = Holds([long, long])
+    other = Holds()
     restore(other, capture(env))
     assert other.data[0] is other.data[1]
 
@@ -197,9 +199,11 @@ def test_packed_list_stays_shared() -> None:
 def test_views_among_many_arrays_raise() -> None:
     whole = np.zeros(100)
     env = Holds([np.zeros(3) for _ in range(50)])
-    env.whole, env.part = whole, whole[5:7]  # type: ignore[attr-defined]
+    env.whole = whole  # type: ignore[attr-defined]
+    env.part = whole[5:7]  # type: ignore[attr-defined]
     with pytest.raises(Uncapturable, match="attribute 'part' shares memory with attribute 'whole'"):
         capture(env)
     apart = Holds()
-    apart.left, apart.right = whole[:50], whole[50:]  # type: ignore[attr-defined]
+    apart.left = whole[:50]  # type: ignore[attr-defined]
+    apart.right = whole[50:]  # type: ignore[attr-defined]
     capture(apart)

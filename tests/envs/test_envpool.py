@@ -31,8 +31,10 @@ def build(name: str, num_envs: int = 2, **arguments: object) -> Env:
 
 def walk(env: Env, seed: int, steps: int = 60) -> list[Any]:
     """Observations, rewards and ends from a seed; a row's actions do not depend on the number of rows."""
-    space, rng = env.spec.action, np.random.default_rng(5)
-    now, arrays = env.reset(seed), []
+    space = env.spec.action
+    rng = np.random.default_rng(5)
+    now = env.reset(seed)
+    arrays = []
     for _ in range(steps):
         arrays.append((now.obs.copy(), now.reward.copy(), now.terminated.copy()))
         actions = rng.uniform(-1, 1, (8, *(space.shape or (1,))))[: env.spec.num_envs]
@@ -44,7 +46,10 @@ def walk(env: Env, seed: int, steps: int = 60) -> list[Any]:
 @pytest.mark.parametrize("name", ["CartPole-v1", "HalfCheetah-v5"])
 def test_seed_of_a_row_does_not_depend_on_rows_and_threads(name: str) -> None:
     env, wide = build(name, 3, num_threads=1), build(name, 5, num_threads=2)
-    first, again, wider, other_seed = walk(env, 7), walk(env, 7), walk(wide, 7), walk(wide, 8)
+    first = walk(env, 7)
+    again = walk(env, 7)
+    wider = walk(wide, 7)
+    other_seed = walk(wide, 8)
     for one, two, three, four in zip(first, again, wider, other_seed, strict=True):
         np.testing.assert_array_equal(one, two)
         np.testing.assert_array_equal(one, three[:, :3])
@@ -59,16 +64,21 @@ def test_cartpole_transitions_match_gymnasium() -> None:
     env: Any = build("CartPole-v1", 3)
     truth: Any = gymnasium.make("CartPole-v1").unwrapped
     truth.reset(seed=0)
-    rng, now, lengths, ended = np.random.default_rng(0), env.reset(3), np.zeros(3, np.int64), list[Episode]()
+    rng = np.random.default_rng(0)
+    now = env.reset(3)
+    lengths = np.zeros(3, np.int64)
+    ended = list[Episode]()
     for _ in range(300):
-        before, action = now.obs.copy(), rng.integers(0, 2, 3)
+        before = now.obs.copy()
+        action = rng.integers(0, 2, 3)
         now = env.step(action)
         for row in range(3):
             if not now.valid[row]:
                 assert (now.is_first[row], now.reward[row]) == (True, 0)
                 assert not now.terminated[row]
                 continue
-            truth.state, truth.steps_beyond_terminated = before[row].astype(np.float64), None
+            truth.state = before[row].astype(np.float64)
+            truth.steps_beyond_terminated = None
             obs, reward, terminated, _, _ = truth.step(int(action[row]))
             np.testing.assert_allclose(now.final_obs[row], obs, atol=1e-5)
             assert (now.reward[row], now.terminated[row], now.truncated[row]) == (reward, terminated, False)
@@ -140,7 +150,8 @@ def test_time_limits_truncate() -> None:
 
 def test_shortest_time_limit_holds() -> None:
     pool: Any = object.__new__(Pool)  # works without the package
-    pool.spec, pool._arguments = EnvSpec("CartPole-v1", max_episode_steps=500), {}
+    pool.spec = EnvSpec("CartPole-v1", max_episode_steps=500)
+    pool._arguments = {}
     for steps, least in ((100, 100), (200, 100), (7, 7)):
         pool.limit(steps)
         assert pool._arguments == {"max_episode_steps": least}
@@ -151,7 +162,8 @@ def test_lost_lives_do_not_end_the_scored_episode() -> None:
     env = EpisodicLife(build("Breakout-v5", 1))
     assert (env.spec.obs.shape, env.spec.obs.dtype) == ((4, 84, 84), np.uint8)
     env.reset(1)
-    lives, episodes = 0, list[Episode]()
+    lives = 0
+    episodes = list[Episode]()
     while not episodes:
         now = env.step(np.array([1]))  # FIRE serves the next ball
         lives += int(now.terminated[0])

@@ -102,7 +102,8 @@ class Shelf(gymnasium.Env[Any, Any]):
 
 def test_restore_builds_objects_of_the_environments_package() -> None:
     heavy = Thing(3)
-    saved, fresh = Shelf(heavy, Box(4), None, heavy), Shelf(None, Thing(1), Thing(2))
+    saved = Shelf(heavy, Box(4), None, heavy)
+    fresh = Shelf(None, Thing(1), Thing(2))
     restore(fresh, capture(saved))
     assert [type(thing) for thing in fresh.things] == [Thing, Box, type(None), Thing]
     assert [getattr(thing, "weight", 0) for thing in fresh.things] == [3, 4, 0, 3]

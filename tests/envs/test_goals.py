@@ -120,10 +120,13 @@ class Strict(OneByOne):
 class Batches(Strict):
     """Takes batches of goals, which are matrices, only in the dtypes that it gives."""
 
-    observation_space = spaces.Dict({
-        "observation": GOAL, "achieved_goal": spaces.Box(-9, 9, (1, 2), np.int16),
-        "desired_goal": spaces.Box(-1, 1, (1, 2), np.float64),
-    })  # fmt: skip
+    observation_space = spaces.Dict(
+        {
+            "observation": GOAL,
+            "achieved_goal": spaces.Box(-9, 9, (1, 2), np.int16),
+            "desired_goal": spaces.Box(-1, 1, (1, 2), np.float64),
+        }
+    )
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         assert (achieved_goal.dtype, desired_goal.dtype) == (np.int16, np.float64)
@@ -151,7 +154,8 @@ def test_goals_get_the_environments_dtype_and_shape(env: type[Point], wrapped: b
     assert spec.goals is not None
     assert spec.goals.terminated is not None
     shape = (2,) if wrapped or env is Strict else (1, 2)
-    achieved, desired = np.full((3, *shape), 4, np.float32), np.zeros((3, *shape), np.float32)
+    achieved = np.full((3, *shape), 4, np.float32)
+    desired = np.zeros((3, *shape), np.float32)
     expected = 0 if env is Strict else -1
     assert spec.goals.reward(achieved, desired).tolist() == [expected] * 3
     assert spec.goals.terminated(achieved, desired).tolist() == [expected == 0] * 3
@@ -159,7 +163,8 @@ def test_goals_get_the_environments_dtype_and_shape(env: type[Point], wrapped: b
 
 @pytest.mark.parametrize("env", [Point, OneByOne, Refuses, Indexing])
 def test_batch_of_goals_gets_the_rewards_of_single_goals(env: type[Point]) -> None:
-    found, (achieved, desired) = goals(env), np.random.default_rng(1).uniform(-1, 1, (2, 9, 2))
+    found = goals(env)
+    achieved, desired = np.random.default_rng(1).uniform(-1, 1, (2, 9, 2))
     expected = [env().compute_reward(*pair, {}) for pair in zip(achieved, desired, strict=True)]
     reward = found.reward(achieved, desired)
     assert reward.tolist() == expected
@@ -203,12 +208,14 @@ class OwnReset(gymnasium.Wrapper[Any, Any, Any, Any]):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("scale-reward", ("scale-reward",)), ("clip-reward", ("time-limit:steps=9", "clip-reward")),
-        ("action-repeat", ("action-repeat:times=3",)), ("frame-stack", ("frame-stack:frames=2",)),
+        ("scale-reward", ("scale-reward",)),
+        ("clip-reward", ("time-limit:steps=9", "clip-reward")),
+        ("action-repeat", ("action-repeat:times=3",)),
+        ("frame-stack", ("frame-stack:frames=2",)),
         ("ClipReward", ("gymnasium:ClipReward:max_reward=1", "action-repeat", "scale-reward")),
         ("RepeatAction", ("gymnasium:RepeatAction:num_repeats=2", "gymnasium:ClipAction")),
     ],
-)  # fmt: skip
+)
 def test_wrappers_that_may_change_rewards_remove_goals(name: str, words: tuple[str, ...]) -> None:
     env: Env = SerialEnvs(Point, 2, "Point", inexact="")
     env = wrap_env(env, map(WrapperSpec.parse, words))

@@ -22,11 +22,14 @@ class Game(gymnasium.Env[Any, Any]):
     action_space = spaces.Discrete(2)
 
     def __init__(self) -> None:
-        self.played, self.score, self.steps = 0, 0, 0
+        self.played = 0
+        self.score = 0
+        self.steps = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.score, self.steps = 0, 0
+        self.score = 0
+        self.steps = 0
         return np.zeros(1, np.float32), {"score": -1}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

@@ -28,7 +28,9 @@ def test_spaces_become_gymnasium_spaces() -> None:
     named = {name: type(name, (), {}) for name in ("Discrete", "Box", "Dict")}
     discrete, box, other = (kind() for kind in named.values())
     discrete.n = np.int32(3)  # type: ignore[attr-defined]
-    box.low, box.high, box.shape = -1.0, np.float32(2), (2,)  # type: ignore[attr-defined]
+    box.low = -1.0  # type: ignore[attr-defined]
+    box.high = np.float32(2)  # type: ignore[attr-defined]
+    box.shape = (2,)  # type: ignore[attr-defined]
     assert gymnasium_space(discrete, "gymnax/One") == Discrete(3)
     assert gymnasium_space(box, "gymnax/One") == Box(-1, 2, (2,))
     with pytest.raises(UsageError, match="gymnax/One has a space of the type Dict"):
@@ -61,7 +63,8 @@ def test_gymnax_matches_gymnasium_and_resumes() -> None:
     ends = 0
     for step in range(80):
         action: Any = torch.randint(0, 2, (16,), generator=generator)
-        single.state, single.steps_beyond_terminated = now.obs[5].numpy().astype(np.float64), None
+        single.state = now.obs[5].numpy().astype(np.float64)
+        single.steps_beyond_terminated = None
         if step == 40:
             fresh.load_state_dict(env.state_dict())
         now = env.step(action)

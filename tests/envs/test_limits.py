@@ -62,7 +62,8 @@ def test_atari_limit_counts_frames(arguments: dict[str, object], wrap: str, limi
 def test_default_atari_limit_is_half_an_hour() -> None:
     pytest.importorskip("cv2", reason="the extra rlplug-envs[atari] is not installed")
     pytest.importorskip("ale_py", reason="the extra rlplug-envs[atari] is not installed")
-    bare, as_dqn = Gymnasium().make("ALE/Pong-v5", 1), [WrapperSpec.parse("atari")]
+    bare = Gymnasium().make("ALE/Pong-v5", 1)
+    as_dqn = [WrapperSpec.parse("atari")]
     assert bare.spec.limit == wrap_env(bare, as_dqn).spec.limit == 27_000
     short = wrap_env(Gymnasium({"max_num_frames_per_episode": 400}).make("ALE/Breakout-v5", 1), as_dqn)
     assert short.spec.limit == 100

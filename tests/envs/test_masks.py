@@ -68,7 +68,8 @@ class Hunt(ParallelEnv[str, Any, int]):
         }
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
-        self.agents, self.time = list(SIZES), 0
+        self.agents = list(SIZES)
+        self.time = 0
         return self.observe(), {name: {} for name in SIZES}
 
     def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
@@ -107,14 +108,17 @@ class Partly(ParallelEnv[str, Any, int]):
         return {"free": {}, "bound": {"action_mask": self.mask} if self.time >= self.start else {}}
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
-        self.agents, self.time = list(self.possible_agents), 0
+        self.agents = list(self.possible_agents)
+        self.time = 0
         return dict.fromkeys(self.agents, 0), self.infos()
 
     def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
         if not self.mask[actions["bound"]]:
             raise ValueError(f"bound may not do {actions['bound']}")
         self.time += 1
-        over, all, each = self.time == 20, self.possible_agents, dict.fromkeys
+        over = self.time == 20
+        all = self.possible_agents
+        each = dict.fromkeys
         self.agents = [] if over else self.agents
         return each(all, self.time), each(all, 1.0), each(all, over), each(all, False), self.infos()
 
@@ -159,7 +163,8 @@ def test_sticky_actions_of_different_agents_are_allowed() -> None:
 
 
 def test_frame_stack_keeps_the_mask_of_each_kind() -> None:
-    env, bare = FrameStack(hunt(), FrameStackConfig(frames=2)), hunt()
+    env = FrameStack(hunt(), FrameStackConfig(frames=2))
+    bare = hunt()
     stacked, plain = env.reset(0).obs, bare.reset(0).obs
     for kind in SIZES:
         assert stacked[kind].keys() == env.spec.obs[kind].spaces.keys()  # type: ignore[index]
@@ -274,10 +279,12 @@ def test_sticky_action_repeats_only_allowed_actions(kind: type[Strict]) -> None:
     """With probability 1, an action repeats until it is forbidden; then the next chosen action repeats."""
     env = StickyActions(SerialEnvs(kind, 3, inexact=""), StickyActionsConfig(probability=1.0))
     env.spec.action.seed(0)
-    now, stuck = env.reset(0), 0
+    now = env.reset(0)
+    stuck = 0
     taken = np.zeros((3, *shape_of(env.spec.action)))
     for _ in range(60):
-        first, mask = now.is_first, np.array(now.obs["action_mask"])
+        first = now.is_first
+        mask = np.array(now.obs["action_mask"])
         chosen = legal(env.spec.action, sample(env.spec.action, 3), mask)
         for row in range(3):
             allowed = (legal(env.spec.action, taken[[row]], mask[[row]]) == taken[[row]]).all()
@@ -297,7 +304,8 @@ def test_sticky_actions_with_masks_resume_exactly(kind: type[Strict]) -> None:
 def test_action_repeat_stops_when_the_action_is_forbidden(kind: type[Strict]) -> None:
     env = ActionRepeat(SerialEnvs(kind, 3, inexact=""), ActionRepeatConfig(times=4))
     env.spec.action.seed(0)
-    now, rewards = env.reset(0), set[float]()
+    now = env.reset(0)
+    rewards = set[float]()
     for _ in range(60):
         now = env.step(legal(env.spec.action, sample(env.spec.action, 3), np.array(now.obs["action_mask"])))
         rewards.update(now.reward.tolist())
@@ -320,7 +328,8 @@ class Forgetful(gymnasium.Env[Any, Any]):
     observation_space, action_space = spaces.Discrete(1), spaces.Discrete(2)
 
     def __init__(self, until: int) -> None:
-        self.until, self.time = until, 0
+        self.until = until
+        self.time = 0
 
     def infos(self) -> Any:
         return {"action_mask": np.array([1, 0], np.int8)} if self.time < self.until else {}

@@ -55,7 +55,8 @@ def choose_action(state: dict[str, Any], random: np.random.Generator) -> int:
     if random.random() < 0.15:
         return int(random.integers(4))
     if "ball" in state:
-        x, paddle = state["ball"][1], state["paddle"]
+        x = state["ball"][1]
+        paddle = state["paddle"]
         return 2 if x > paddle else 1 if x < paddle else 0
     column = state["alien_shots"][5:, state["cannon"]].any()
     return 1 + int(random.integers(2)) if column else 3
@@ -79,7 +80,10 @@ def test_transitions_match_the_package(minatar: Any, name: str) -> None:
     env.seed(0)
     env.reset()
     random = np.random.default_rng(0)
-    before, actions, after, results = [], [], [], []
+    before = []
+    actions = []
+    after = []
+    results = []
     for _ in range(STEPS):
         before.append({key: np.copy(value) for key, value in state_of(env.env).items()})
         action = choose_action(before[-1], random)
@@ -129,7 +133,8 @@ def test_first_states_match_the_package(minatar: Any, name: str) -> None:
 
 def test_sticky_actions_repeat_the_last_action() -> None:
     draw = DeviceGenerator(0, torch.device("cpu"))
-    chosen, last = torch.ones(10_000, dtype=torch.int64), torch.full((10_000,), 2)
+    chosen = torch.ones(10_000, dtype=torch.int64)
+    last = torch.full((10_000,), 2)
     with HostReads() as reads:
         actions = sticky_action(chosen, last, 0.1, draw)
     assert reads.counts == {}

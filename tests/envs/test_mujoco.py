@@ -103,7 +103,8 @@ print(env.step(env.spec.action.sample()[None]).count)
 
 def test_mujoco_steps_without_rendering() -> None:
     """Importing MuJoCo loads its renderer and fails if that fails."""
-    words, environment = [sys.executable, "-W", "ignore", "-c", STEPS], {**os.environ, "MUJOCO_GL": "crayons"}
+    words = [sys.executable, "-W", "ignore", "-c", STEPS]
+    environment = {**os.environ, "MUJOCO_GL": "crayons"}
     done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
     assert "rlplug: MuJoCo draws nothing here: MUJOCO_GL=crayons does not work (RuntimeError: " in done.stderr

@@ -23,9 +23,12 @@ from rlplug_envs.spaces import allocate
 from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.watch import Watch
 
-FLOATS, WIDE = spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Box(-np.inf, np.inf, (2,), np.float64)
-FRAMES, BYTES = spaces.Box(0, 255, (2,), np.uint8), spaces.Box(-128, 127, (2,), np.int8)
-WORDS, FLAGS = spaces.Box(0, 9, (2,), np.int32), spaces.Box(0, 1, (2,), np.bool_)
+FLOATS = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+WIDE = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+FRAMES = spaces.Box(0, 255, (2,), np.uint8)
+BYTES = spaces.Box(-128, 127, (2,), np.int8)
+WORDS = spaces.Box(0, 9, (2,), np.int32)
+FLAGS = spaces.Box(0, 1, (2,), np.bool_)
 SMALL = spaces.Discrete(100, dtype=np.int8)
 
 
@@ -35,7 +38,10 @@ class Gives(gymnasium.Env[Any, Any]):
     action_space = spaces.Discrete(2)
 
     def __init__(self, space: spaces.Space[Any], good: Any, bad: Any, reward: Any = 1.0, info: Any = None) -> None:
-        self.observation_space, self.good, self.bad, self.reward = space, good, bad, reward
+        self.observation_space = space
+        self.good = good
+        self.bad = bad
+        self.reward = reward
         self.info = {} if info is None else info
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -55,9 +61,12 @@ class Rows(VectorEnv[Any, Any, Any]):
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
     def __init__(self, env: Gives) -> None:
-        self.env, self.num_envs = env, 2
-        self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
-        self.observation_space, self.action_space = batch_space(env.observation_space, 2), spaces.MultiDiscrete([2, 2])
+        self.env = env
+        self.num_envs = 2
+        self.single_observation_space = env.observation_space
+        self.single_action_space = env.action_space
+        self.observation_space = batch_space(env.observation_space, 2)
+        self.action_space = spaces.MultiDiscrete([2, 2])
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         good, info = self.env.reset()
@@ -101,8 +110,10 @@ class Two(ParallelEnv[str, Any, int]):
 
     def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
         value, reward, over, _, _ = self.env.step(0)
-        obs, rewards = {"one": self.env.good, "other": value}, {"one": 1.0, "other": reward}
-        flags, names = dict.fromkeys(self.agents, over), list(self.agents)
+        obs = {"one": self.env.good, "other": value}
+        rewards = {"one": 1.0, "other": reward}
+        flags = dict.fromkeys(self.agents, over)
+        names = list(self.agents)
         self.agents = [] if over else self.agents
         return obs, rewards, flags, dict.fromkeys(names, False), {name: {} for name in names}
 
@@ -122,9 +133,10 @@ def agents(env: Gives) -> Any:
 
 #: How messages name the second step of the second environment.
 PLACES = {
-    serial: "Gives, environment 1, step 2 of its episode: ", vector: "Gives, environment 1, step 2 of its episode: ",
+    serial: "Gives, environment 1, step 2 of its episode: ",
+    vector: "Gives, environment 1, step 2 of its episode: ",
     agents: "Gives, agent other, step 2 of its episode: ",
-}  # fmt: skip
+}
 every = pytest.mark.parametrize("make", list(PLACES), ids=lambda make: make.__name__)
 
 
@@ -167,7 +179,9 @@ def bounds(low: int, high: int, dtype: str) -> str:
 )
 def test_integers_outside_their_dtype_raise(make: Any, space: Any, good: Any, bad: Any, message: str) -> None:
     if make is vector and space is SMALL:  # its observations are one array
-        good, bad, message = np.int8(3), np.int16(300), f"the observation holds 300, {bounds(-128, 127, 'int8')}"
+        good = np.int8(3)
+        bad = np.int16(300)
+        message = f"the observation holds 300, {bounds(-128, 127, 'int8')}"
     assert error_of(make(Gives(space, good, bad))).startswith(PLACES[make] + message)
 
 
@@ -224,7 +238,8 @@ def test_observations_that_fit_no_array_raise(space: Any, bad: Any, message: str
 )
 def test_other_dtypes_are_accepted_if_values_fit(make: Any, space: Any, good: Any, other: Any) -> None:
     if make is vector and isinstance(space, spaces.Discrete):
-        good, other = 3, np.uint8(4)  # several floats are an array of floats
+        good = 3
+        other = np.uint8(4)  # several floats are an array of floats
     env = make(Gives(space, good, other))
     env.reset(0)
     for _ in range(2):
@@ -267,7 +282,8 @@ def test_infinite_observations_raise(make: Any, space: Any, good: Any, bad: Any,
 
 @pytest.mark.parametrize("make", [serial, vector], ids=["serial", "vector"])
 def test_large_finite_values_are_accepted_without_warnings(make: Any) -> None:
-    good, large = np.zeros(2, np.float32), np.array([3e38, -1e30], np.float32)
+    good = np.zeros(2, np.float32)
+    large = np.array([3e38, -1e30], np.float32)
     env = make(Gives(FLOATS, good, large, reward=1e30))
     env.reset(0)
     for _ in range(7 if make is serial else 8):  # to the third step of an episode

@@ -193,7 +193,8 @@ def test_missing_package_is_reported_before_its_wrapper(monkeypatch: pytest.Monk
 class Plain(gymnasium.Env[Any, Any]):
     """Does not render, and takes only its own arguments."""
 
-    observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
+    observation_space = spaces.Box(0, 1, (1,))
+    action_space = spaces.Discrete(2)
     metadata = {"render_modes": ["rgb_array"]}  # Gymnasium warns without it
 
     def __init__(self, length: int = 3) -> None:
@@ -233,9 +234,11 @@ class Wrapped(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def test_time_limit_stays_below_other_wrappers(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = EnvSpec(
-        "Twice-v0", "gymnasium.envs.classic_control.mountain_car:MountainCarEnv", max_episode_steps=10,
+        "Twice-v0",
+        "gymnasium.envs.classic_control.mountain_car:MountainCarEnv",
+        max_episode_steps=10,
         additional_wrappers=(Wrapped.wrapper_spec(),),
-    )  # fmt: skip
+    )
     monkeypatch.setitem(gymnasium.registry, "Twice-v0", spec)
     env = Gymnasium().make("Twice-v0", 1)
     env.reset(0)

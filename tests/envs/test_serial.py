@@ -42,7 +42,9 @@ class Echo(gymnasium.Env[Any, Any]):
         self.action_space = action or spaces.Discrete(2)
         self.observation_space = obs or spaces.Box(-9, 9, (2,), np.float32)
         self.value = np.zeros(2, np.float32) if value is None else value
-        self.reward, self.length, self.info = reward, length, info
+        self.reward = reward
+        self.length = length
+        self.info = info
         self.taken: list[Any] = []
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -241,7 +243,8 @@ def test_rows_have_their_own_seeds() -> None:
 def test_steps_without_ends_share_constant_arrays() -> None:
     env = SerialEnvs(Echo, 2, inexact="")
     env.reset(0)
-    first, second = env.step(np.zeros(2, np.int64)), env.step(np.zeros(2, np.int64))
+    first = env.step(np.zeros(2, np.int64))
+    second = env.step(np.zeros(2, np.int64))
     assert first.valid is second.valid
     assert first.valid.all()
     assert first.is_first is first.terminated is first.truncated is second.is_first
@@ -447,7 +450,8 @@ def test_entry_that_does_not_fit_its_space_raises(bad: Any, message: str) -> Non
     assert re.match(message, second_step_error(env))
 
 
-SEVEN, PAIRS = spaces.Discrete(7), spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0])
+SEVEN = spaces.Discrete(7)
+PAIRS = spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0])
 
 
 @for_each(

@@ -47,7 +47,8 @@ def test_environments_without_rendering_raise(kind: type[Blind], message: str) -
 
 def test_minatar_renders_frames() -> None:
     pytest.importorskip("minatar", reason="the extra rlplug-envs[minatar] is not installed")
-    env, frames = Gymnasium().make_shown("MinAtar/Breakout-v1", "rgb_array"), list[Array]()
+    env = Gymnasium().make_shown("MinAtar/Breakout-v1", "rgb_array")
+    frames = list[Array]()
     assert isinstance(env, SerialEnvs)
     env.show(lambda begins, frame: frames.append(frame()))
     env.reset(1)

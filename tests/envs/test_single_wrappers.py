@@ -39,7 +39,8 @@ def test_gymnasium_wrapper_by_name() -> None:
     env = env_of("Pendulum-v1", "gymnasium:RescaleAction:min_action=-0.5,max_action=0.5")
     other = gymnasium.wrappers.RescaleAction(gymnasium.make("Pendulum-v1"), -0.5, 0.5)
     assert env.spec.inexact == ""
-    now, (obs, _) = env.reset(3), other.reset(seed=row_seed(3, 0))
+    now = env.reset(3)
+    obs, _ = other.reset(seed=row_seed(3, 0))
     for _ in range(5):
         assert np.array_equal(now.obs[0], obs)
         now = env.step(np.full((2, 1), 0.5, np.float32))
@@ -138,7 +139,8 @@ def test_wrappers_work_with_many_cartpoles(words: str, limit: int) -> None:
     now, expected = env.reset(3), few.reset(3)
     assert np.array_equal(now.obs[:2], expected.obs)
     for _ in range(20):
-        now, expected = env.step(np.ones(12, np.int64)), few.step(np.ones(2, np.int64))
+        now = env.step(np.ones(12, np.int64))
+        expected = few.step(np.ones(2, np.int64))
         assert np.array_equal(now.obs[:2], expected.obs)
         assert [episode for episode in now.episodes if episode.row < 2] == list(expected.episodes)
     env.close()

@@ -39,7 +39,9 @@ def test_transitions_match_gymnasium(name: str) -> None:
     env: Any = gymnasium.make(name).unwrapped
     env.action_space.seed(0)
     env.reset(seed=0)
-    before, actions, after = [], [], []
+    before = []
+    actions = []
+    after = []
     limit = 100 if name == "Pendulum-v1" else 400
     for step in range(40 * ROWS):
         action = push(env) if step // 400 % 2 and name != "CartPole-v1" else env.action_space.sample()

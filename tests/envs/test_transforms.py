@@ -187,7 +187,8 @@ def stack(history: list[Any], frames: int, axis: int | None) -> Any:
 def test_frame_stack(form: str, kind: type[Walk], frames: int) -> None:
     env = wrap(environments(kind)[form], f"frame-stack:frames={frames}")
     actions = actions_of(frames)
-    seen, bare = list(play(env, 5, actions)), list(play(environments(kind)[form], 5, actions))
+    seen = list(play(env, 5, actions))
+    bare = list(play(environments(kind)[form], 5, actions))
     for row in range(2):
         check(bare, seen, row, lambda history: stack(history, frames, JOINED.get(kind, 0)))
     for now, below in zip(seen, bare, strict=True):
@@ -208,8 +209,10 @@ def test_flatten(form: str, kind: type[Walk]) -> None:
         body = {name: part for name, part in history[-1].items() if name != "action_mask"}
         return {"obs": spaces.flatten(inner, body), "action_mask": history[-1]["action_mask"]}
 
-    env, actions = wrap(environments(kind)[form], "flatten"), actions_of(1)
-    seen, bare = list(play(env, 5, actions)), list(play(environments(kind)[form], 5, actions))
+    env = wrap(environments(kind)[form], "flatten")
+    actions = actions_of(1)
+    seen = list(play(env, 5, actions))
+    bare = list(play(environments(kind)[form], 5, actions))
     for row in range(2):
         check(bare, seen, row, see)
     for now, before in zip(seen, bare, strict=True):
@@ -235,8 +238,10 @@ def test_flatten_makes_numbers_one_hot() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_time_feature(form: str) -> None:
-    env, actions = wrap(environments()[form], "time-feature:steps=5"), actions_of(1)
-    seen, bare = list(play(env, 5, actions)), list(play(environments()[form], 5, actions))
+    env = wrap(environments()[form], "time-feature:steps=5")
+    actions = actions_of(1)
+    seen = list(play(env, 5, actions))
+    bare = list(play(environments()[form], 5, actions))
     for row in range(2):
         check(bare, seen, row, lambda h: np.append(h[-1], np.float32(min(1, (len(h) - 1) * np.float32(0.2)))))
     for now, below in zip(seen, bare, strict=True):
@@ -350,14 +355,13 @@ def test_sticky_actions(form: str) -> None:
 
 def test_sticky_actions_work_with_box_actions() -> None:
     """With probability 1, every step takes the first action."""
-    env, plain = (
-        wrap(Gymnasium().make("Pendulum-v1", 3), "sticky-actions:probability=1"),
-        Gymnasium().make("Pendulum-v1", 3),
-    )
+    env = wrap(Gymnasium().make("Pendulum-v1", 3), "sticky-actions:probability=1")
+    plain = Gymnasium().make("Pendulum-v1", 3)
     env.reset(0)
     plain.reset(0)
     for action in np.linspace(-1, 1, 20, dtype=np.float32):
-        now, expected = env.step(np.full((3, 1), action)), plain.step(np.full((3, 1), -1, np.float32))
+        now = env.step(np.full((3, 1), action))
+        expected = plain.step(np.full((3, 1), -1, np.float32))
         assert (now.obs == expected.obs).all()
         assert_same(now, expected)
 
@@ -431,7 +435,8 @@ def test_observations_are_normalized_by_the_moments_so_far(form: str) -> None:
     """Compared with numpy. Last observations are scaled by the moments of their step, and do not change them."""
     make = lambda: environments(Walk, 3)[form]  # noqa: E731
     env = NormalizeObs(make(), NormalizeObsConfig(clip_obs=1.5))
-    bare, seen = list(play(make(), 2, actions_of(0, num_envs=3))), []
+    bare = list(play(make(), 2, actions_of(0, num_envs=3)))
+    seen = []
     for below, above in zip(bare, play(env, 2, actions_of(0, num_envs=3)), strict=True):
         seen.append(below.obs)
         every = np.concatenate(seen).astype(np.float64)
@@ -456,12 +461,14 @@ def test_evaluation_uses_the_moments_of_training_unchanged() -> None:
 
 def test_action_repeat_stops_at_the_end_of_an_episode() -> None:
     """Compared with an environment that gets each action three times."""
-    env, bare = ActionRepeat(SerialEnvs(Walk, 1, inexact=""), ActionRepeatConfig(3)), SerialEnvs(Walk, 1, inexact="")
+    env = ActionRepeat(SerialEnvs(Walk, 1, inexact=""), ActionRepeatConfig(3))
+    bare = SerialEnvs(Walk, 1, inexact="")
     env.reset(4)
     bare.reset(4)
     ends = 0
     for action in actions_of(0, num_envs=1):
-        now, total = env.step(action), np.float32(0)
+        now = env.step(action)
+        total = np.float32(0)
         for _ in range(3):
             then = bare.step(action)
             total += then.reward[0]

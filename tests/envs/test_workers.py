@@ -41,7 +41,8 @@ def test_workers_give_the_transitions_of_one_process(id: str, wrap: tuple[str, .
     try:
         assert (single.spec.obs, single.spec.action) == (several.spec.obs, several.spec.action)
         single.spec.action.seed(0)
-        states, actions = [], [sample(single.spec.action, 5) for _ in range(60)]
+        states = []
+        actions = [sample(single.spec.action, 5) for _ in range(60)]
         for env in (single, several):
             texts = [as_text(env.reset(7))] + [as_text(env.step(action)) for action in actions[:30]]
             states.append(env.state_dict())

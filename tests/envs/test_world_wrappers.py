@@ -29,9 +29,12 @@ class Uneven(ParallelEnv[str, Any, Any]):
     has_state = True
 
     def __init__(self, discrete: bool = True) -> None:
-        self.possible_agents, self.agents, self.discrete = ["small", "large"], [], discrete
+        self.possible_agents = ["small", "large"]
+        self.agents = []
+        self.discrete = discrete
         self.taken: list[dict[str, Any]] = []
-        self.at, self.number = 0, 0.0
+        self.at = 0
+        self.number = 0.0
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         return spaces.Box(-9, 9, (2 if agent == "small" else 3,), np.float32)
@@ -49,7 +52,9 @@ class Uneven(ParallelEnv[str, Any, Any]):
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         if seed is not None:
             self.rng = np.random.default_rng(seed)
-        self.agents, self.at, self.number = list(self.possible_agents), 0, float(self.rng.random())
+        self.agents = list(self.possible_agents)
+        self.at = 0
+        self.number = float(self.rng.random())
         return self.observe(), {agent: {} for agent in self.agents}
 
     def observe(self) -> dict[str, Any]:

@@ -26,7 +26,9 @@ class Walk(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
-        self.place, self.age, self.limit = 0, 0, int(self.np_random.integers(2, 9))
+        self.place = 0
+        self.age = 0
+        self.limit = int(self.np_random.integers(2, 9))
         return self.see(), {}
 
     def see(self) -> Any:
@@ -77,7 +79,8 @@ def play_rows(env: Env, seed: int, actions: Array) -> tuple[list[list[Any]], lis
     assert not now.valid.any()
     assert now.count == 0
     while taken.min() < steps:
-        before, opened = [leaves(now.obs, row) for row in range(num_envs)], now.is_first.copy()
+        before = [leaves(now.obs, row) for row in range(num_envs)]
+        opened = now.is_first.copy()
         action = actions[np.arange(num_envs), np.minimum(taken, steps - 1)]
         now = env.step(action)
         assert now.count == now.valid.sum()
@@ -103,19 +106,26 @@ def reference(
     """The transitions and episodes of one plain loop per row; episodes are truncated after `limit` steps."""
     transitions, episodes = [], []
     for row, choices in enumerate(actions):
-        env, steps, ended = kind(), [], []
+        env = kind()
+        steps = []
+        ended = []
         obs, info = env.reset(seed=row_seed(seed, row))
-        first, total, length = True, 0.0, 0
+        first = True
+        total = 0.0
+        length = 0
         for action in choices.tolist():
             following, reward, terminated, truncated, later = env.step(action)
             truncated = truncated or length + 1 >= limit
             outcome = [np.float32(reward), terminated, truncated and not terminated, first]
             steps.append([flat(obs, info), action, outcome, flat(following, later)])
-            total, length, first = total + reward, length + 1, terminated or truncated
+            total = total + reward
+            length = length + 1
+            first = terminated or truncated
             obs, info = following, later
             if first:
                 ended.append((total, length))
-                total, length = 0.0, 0
+                total = 0.0
+                length = 0
                 obs, info = env.reset()
         transitions.append(steps)
         episodes.append(ended)

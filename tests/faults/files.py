@@ -153,7 +153,8 @@ def _unclear(code: int, output: str) -> str:
 
 def table(share: float = 1.0, names: Sequence[str] = (), seed: int = 0) -> list[Outcome]:
     """Test each operation of each command with each of its faults, or a share of them."""
-    draw, outcomes = random.Random(seed), []
+    draw = random.Random(seed)
+    outcomes = []
     with tempfile.TemporaryDirectory() as folder:
         library = compile_library(Path(folder))
         for name in names or CASES:

@@ -78,15 +78,18 @@ class Case:
 EVALUATE = ("evaluate", "{run}", "--episodes", "1")
 RESUME = ("resume", "{run}", "--total-timesteps", "70", "--quiet", "-P", "no:mlflow")
 WATCHED = ("open", "os.listdir", "os.remove", "os.rename", "os.truncate", "socket.getaddrinfo")
-LIST, COMPARE = ("runs", "--out", "{out}"), ("compare", "{run}", "--metric", "rollout/return_mean")
-SYNC, EXPORT = ("sync", "{run}"), ("export", "{run}", "--out", "{out}/exported")
+LIST = ("runs", "--out", "{out}")
+COMPARE = ("compare", "{run}", "--metric", "rollout/return_mean")
+SYNC = ("sync", "{run}")
+EXPORT = ("export", "{run}", "--out", "{out}/exported")
 
 
 class World:
     """A trained run, its corrupted copies, and a trap outside of it that nothing may open."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.trap = folder, folder / "trap"
+        self.folder = folder
+        self.trap = folder / "trap"
         self.trap.mkdir()
         (self.trap / "secret.txt").write_text("secret")
         (self.trap / "evil.py").write_text(f"open({str(self.trap / 'ran')!r}, 'w')\nclass Evil: ...\n")
@@ -130,9 +133,10 @@ class World:
             line = json.dumps(put(json.loads(lines[number]), path, value)).encode() + b"\n"
             content = b"".join([*lines[:number], line, *lines[number + 1 :]])
             yield Case(
-                f"journal: line {number} {path} = {value!r:.30}", write_file("journal.jsonl", content),
+                f"journal: line {number} {path} = {value!r:.30}",
+                write_file("journal.jsonl", content),
                 (LIST, draw.choice((COMPARE, COMPARE, RESUME))),
-            )  # fmt: skip
+            )
 
     def _checkpoints(self, draw: random.Random) -> Iterator[Case]:
         for place in sorted((self.run / "checkpoints").iterdir()):
@@ -382,7 +386,9 @@ def main_table() -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = str(Path(folder, "state"))
         world = World(Path(folder))
-        files, answers, wrong = Counter[str](), Counter[str](), Counter[str]()
+        files = Counter[str]()
+        answers = Counter[str]()
+        wrong = Counter[str]()
         for case in world.cases(random.Random(1)):
             kind = next((name for name in NAMES if case.name.startswith(f"{name}:")), "other")
             files[kind] += 1

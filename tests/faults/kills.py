@@ -81,7 +81,8 @@ def words(algorithm: str, form: str) -> list[str]:
 
 def kill_repeatedly(algorithm: str, form: str, place: Path, kills: int = KILLS, seed: int = 0) -> Outcome:
     """Compare an uninterrupted run with one that is killed and resumed `kills` times."""
-    outcome, draw = Outcome(algorithm, form), random.Random(f"{algorithm} {form} {seed}")
+    outcome = Outcome(algorithm, form)
+    draw = random.Random(f"{algorithm} {form} {seed}")
     command = words(algorithm, form)
     run_to_end([*command, "--name", "complete"], place)
     complete, run = place / "runs" / "complete", place / "runs" / "killed"

@@ -53,7 +53,9 @@ def kill_repeatedly(command: str, place: Path, kills: int = KILLS, seed: int = 0
 
     If a directory is complete before the last kill, continue with another one.
     """
-    outcome, draw, number = Outcome(command), random.Random(f"{command} {seed}"), 0
+    outcome = Outcome(command)
+    draw = random.Random(f"{command} {seed}")
+    number = 0
     complete = place / "runs" / "complete"
     _finish(_start(command, place, "complete"))
     while outcome.kills.total() < kills:

@@ -22,7 +22,8 @@ WORDS = (
     "--eval-episodes", "2", "--final-eval-episodes", "3", "--log-every", "100", "--checkpoint-every", "300",
     "--log", "csv",
 )  # fmt: skip
-RUN, RESUME = (*WORDS, "--name", "hit"), ("resume", "hit")
+RUN = (*WORDS, "--name", "hit")
+RESUME = ("resume", "hit")
 #: Signals that are sent one after the other within a moment.
 SIGNALS = (
     (signal.SIGTERM,), (signal.SIGINT,), (signal.SIGHUP,), (signal.SIGTERM, signal.SIGTERM), (signal.SIGKILL,),
@@ -85,7 +86,9 @@ def table(trials: int, seed: int, limit: float) -> list[str]:
         limit: seconds after which no new trial starts.
     """
     deadline = time.monotonic() + limit
-    draw, counts, wrong = random.Random(seed), Counter[str](), list[str]()
+    draw = random.Random(seed)
+    counts = Counter[str]()
+    wrong = list[str]()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         run_to_end([*WORDS, "--name", "complete"], place)

@@ -26,7 +26,8 @@ def write(name: str, lines: list[str]) -> None:
 
 def kills_table(outcomes: list[kills.Outcome]) -> list[str]:
     """The table of kills."""
-    total, wrong = sum(outcome.kills for outcome in outcomes), sum(bool(outcome.wrong) for outcome in outcomes)
+    total = sum(outcome.kills for outcome in outcomes)
+    wrong = sum(bool(outcome.wrong) for outcome in outcomes)
     rows = [kills.row(outcome) for outcome in outcomes]
     header = ["| algorithm | form | kills | wrong |", "|---|---|---|---|"]
     return [_summary(f"{total} kills of {len(outcomes)} runs, {wrong} of them wrong"), "", *header, *rows]
@@ -34,7 +35,8 @@ def kills_table(outcomes: list[kills.Outcome]) -> list[str]:
 
 def sweeps_table(outcomes: list[many.Outcome]) -> list[str]:
     """The table of sweeps and studies."""
-    total, wrong = sum(outcome.kills.total() for outcome in outcomes), sum(bool(outcome.wrong) for outcome in outcomes)
+    total = sum(outcome.kills.total() for outcome in outcomes)
+    wrong = sum(bool(outcome.wrong) for outcome in outcomes)
     header = [
         "| command | itself | a run | itself and a run | Ctrl-C | runs | wrong |",
         "|---|---|---|---|---|---|---|",
@@ -44,7 +46,8 @@ def sweeps_table(outcomes: list[many.Outcome]) -> list[str]:
 
 def files_table(outcomes: list[files.Outcome], share: float) -> list[str]:
     """The table of file operations."""
-    total, wrong = sum(outcome.trials for outcome in outcomes), sum(len(outcome.wrong) for outcome in outcomes)
+    total = sum(outcome.trials for outcome in outcomes)
+    wrong = sum(len(outcome.wrong) for outcome in outcomes)
     drawn = "every one" if share >= 1 else f"a share of {share:g}, drawn at random"
     header = ["| command | fault | trials | survived | wrong |", "|---|---|---|---|---|"]
     return [_summary(f"{total} faults ({drawn}), {wrong} wrong"), "", *header, *map(files.row, outcomes)]

@@ -20,7 +20,8 @@ SHORT = ("--total-timesteps", "80", "--n-steps", "5", "--eval-episodes", "1", "-
          "no:mlflow")  # fmt: skip
 EVOLVE = ("evolve", "a2c", "CartPole-v1", "--members", "2", "--every", "40", "--gamma", "0.5..0.99", "--jobs", "1",
           *SHORT, "--name", "pop", "--out")  # fmt: skip
-PULL, SEARCH = ("pull", "{run}/agent", "--out", "{out}/pulled"), ("search", "a")
+PULL = ("pull", "{run}/agent", "--out", "{out}/pulled")
+SEARCH = ("search", "a")
 PUSH = ("push", "{run}/agent", "{out}/pushed")
 ENTRY = {
     "group": "algorithms", "id": "qmix", "distribution": "rlplug-marl", "version": "0.3.0",

@@ -59,7 +59,8 @@ def journal_size(run: Path) -> int:
 
 def complete_and_killed_runs(words: Sequence[str], place: Path) -> tuple[Path, Path]:
     """Run `rlplug` with `words` twice in `place`: one run is uninterrupted, the other is killed and resumed."""
-    complete, killed = place / "runs" / "complete", place / "runs" / "killed"
+    complete = place / "runs" / "complete"
+    killed = place / "runs" / "killed"
     finish(start(*words, "--name", "complete"))
     assert kill_after_bytes(start(*words, "--name", "killed"), killed, 6_000)
     assert journal_size(killed) > 0
@@ -73,7 +74,9 @@ def test_run_killed_repeatedly_ends_with_the_same_bits(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     finish(start("run", algorithm, "CartPole-v1", *RUN, *FEW, "--name", "complete"))
-    run, draw, kills = tmp_path / "runs" / "killed", random.Random(0), 0
+    run = tmp_path / "runs" / "killed"
+    draw = random.Random(0)
+    kills = 0
     process = start("run", algorithm, "CartPole-v1", *RUN, *FEW, "--name", "killed")
     for _ in range(KILLS):
         if not kill_after_bytes(process, run, journal_size(run) + draw.randrange(8_000)):

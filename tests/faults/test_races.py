@@ -100,7 +100,8 @@ def test_writers_follow_no_link_out_of_a_run(name: str, swap: Swap, tmp_path: Pa
         swap.left = operation
         with suppress(BadFile, NotWritten, OSError):  # refusing is allowed
             write(run)
-        reached, swap.left = not swap.left, 0
+        reached = not swap.left
+        swap.left = 0
         assert not list(swap.trap.iterdir()), f"before operation {operation}"
         if not reached:
             break

@@ -89,7 +89,8 @@ def differences(run: Path, complete: Path) -> list[str]:
     for kind in MEASURED:
         ours, theirs = ([record for record in records if record[0] == kind] for records in (found, expected))
         if ours != theirs:
-            missing, extra = sum(record not in ours for record in theirs), len(ours) - len(theirs)
+            missing = sum(record not in ours for record in theirs)
+            extra = len(ours) - len(theirs)
             wrong.append(f"{kind}: {missing} missing, {max(0, extra)} too many")
     return wrong + [f"{name} differs from the journal" for name in (csv.NAME, episodes.NAME) if is_stale(run, name)]
 

@@ -45,7 +45,9 @@ def records(file: Path) -> Iterator[Any]:
     A frame has a checksum (4 bytes), a length (2) and a kind (1): complete, first, middle, last. wandb 0.31 reads these
     files in a program that only uploads, and has no reader for Python.
     """
-    data, place, parts = file.read_bytes(), 7, b""
+    data = file.read_bytes()
+    place = 7
+    parts = b""
     assert data[:4] == b":W&B"
     while place + 7 <= len(data):
         if 32768 - place % 32768 < 7:
@@ -90,7 +92,8 @@ def test_wandb_has_all_metrics_without_a_login(run: Run) -> None:
 
 
 def test_resumed_run_has_the_same_wandb_id(run: Run) -> None:
-    before, start_time = len(wandb_metrics(run)[0]), time.time()
+    before = len(wandb_metrics(run)[0])
+    start_time = time.time()
     while int(time.time()) == int(start_time):  # wandb names its directories by the second
         time.sleep(0.01)
     resume(run, total_timesteps=600)

@@ -127,7 +127,8 @@ def test_lost_or_frozen_node_loses_only_its_chunks(three_nodes: Any, number: sig
     failure_times: list[float] = []
     steps: list[int] = []
     node: list[psutil.Process] = []
-    pauses, moved = [0.0], [time.monotonic()]
+    pauses = [0.0]
+    moved = [time.monotonic()]
 
     def poll() -> None:
         if failure_times and steps[-1] != runner.clock.steps:
@@ -169,7 +170,8 @@ def has_actor(node: Any) -> bool:
 
 
 def test_error_of_the_environment_ends_the_run(tmp_path: Path) -> None:
-    env, options = f"{Path(__file__).with_name('broken.py')}:FailsOnNodes", {"runner": "decoupled", "on": "ray"}
+    env = f"{Path(__file__).with_name('broken.py')}:FailsOnNodes"
+    options = {"runner": "decoupled", "on": "ray"}
     with pytest.raises(WorkerFailed, match=r"actor [01] failed: '.*:FailsOnNodes' cannot be made") as caught:
         train(TINY, env, {**options, "total_timesteps": 10**6, "eval_episodes": 2}, out=tmp_path, hooks=False)
     assert "no display" in caught.value.details

@@ -50,7 +50,8 @@ def test_runs_of_a_lost_node_continue_on_another(three_nodes: Any, tmp_path: Pat
 
 def test_killed_sweep_runs_all_missing_runs_once(three_nodes: Any, tmp_path: Path) -> None:
     """Killed when one run is finished, one has a checkpoint, and one has not started."""
-    on, words = f"ray://{three_nodes.address}", ("--seeds", "3", "--jobs", "1")
+    on = f"ray://{three_nodes.address}"
+    words = ("--seeds", "3", "--jobs", "1")
     done, half, missing = (tmp_path / "runs" / "s" / f"vpg-CartPole-v1-s{seed}" for seed in (1, 2, 3))
     process = sweep(tmp_path, on, *words)
     until(lambda: list((half / "checkpoints").glob("step-*000")), process, PATIENCE)

@@ -53,7 +53,8 @@ def values_by_loops(rollout: Rollout, networks: RecurrentPolicyAndCritic) -> tup
     """V of each observation and of each true successor [T, N], with their recurrent states."""
     steps, num_envs = rollout.reward.shape
     cut = {int(rollout.truncations.index[k]): rollout.truncations.obs[k] for k in range(rollout.truncations.count)}
-    value, successor = np.zeros((steps, num_envs)), np.zeros((steps, num_envs))
+    value = np.zeros((steps, num_envs))
+    successor = np.zeros((steps, num_envs))
     with torch.no_grad():
         features = networks.policy.encoder(torch.from_numpy(rollout.obs.reshape(-1, 3))).unflatten(
             0, (steps + 1, num_envs)
@@ -81,7 +82,8 @@ class Random(Vector):
 
     def __init__(self, num_envs: int, absent: float = 0.3, filling: float = 0.0) -> None:
         super().__init__(num_envs)
-        self.absent, self.filling = absent, filling
+        self.absent = absent
+        self.filling = filling
         self.is_absent = np.zeros(num_envs, bool)
 
     def observe(self) -> Array:
@@ -93,7 +95,8 @@ class Random(Vector):
 
     def step(self, action: Array) -> Timestep:
         now = super().step(action)
-        now.valid, now.count = ~self.is_absent, int((~self.is_absent).sum())
+        now.valid = ~self.is_absent
+        now.count = int((~self.is_absent).sum())
         self.is_absent = self.generator.random(self.num_envs) < self.absent
         now.obs = np.where(self.is_absent[:, None], np.float32(self.filling), now.obs)
         return now

@@ -91,9 +91,14 @@ def lambda_return(
 
 
 def vtrace(
-    moments: Sequence[Moment], value: Callable[[int], float], ratio: Callable[[int], float], gamma: float, lam: float,
-    clip_rho: float, clip_c: float,
-) -> tuple[dict[int, float], dict[int, float]]:  # fmt: skip
+    moments: Sequence[Moment],
+    value: Callable[[int], float],
+    ratio: Callable[[int], float],
+    gamma: float,
+    lam: float,
+    clip_rho: float,
+    clip_c: float,
+) -> tuple[dict[int, float], dict[int, float]]:
     """Espeholt et al. (2018), equation 1 with remark 2, and the advantages of section 4.2."""
     advantages, targets = {}, {}
     for chain in chains(moments):
@@ -116,9 +121,13 @@ def vtrace(
 
 
 def retrace(
-    moments: Sequence[Moment], value: Callable[[int], float], chosen: Callable[[int], float],
-    ratio: Callable[[int], float], gamma: float, lam: float,
-) -> dict[int, float]:  # fmt: skip
+    moments: Sequence[Moment],
+    value: Callable[[int], float],
+    chosen: Callable[[int], float],
+    ratio: Callable[[int], float],
+    gamma: float,
+    lam: float,
+) -> dict[int, float]:
     """Munos et al. (2016), equation 3: Q plus the discounted, traced errors from the step on."""
     targets = {}
     for chain in chains(moments):

@@ -43,7 +43,8 @@ class Corridor:
         right = action == 1
         self.position += right
         self.total += right
-        final, over = self._obs(), self.position == self.length
+        final = self._obs()
+        over = self.position == self.length
         episodes = [Episode(int(row), float(self.total[row]), self.length) for row in np.flatnonzero(over)]
         self.position[over] = 0
         self.total[over] = 0
@@ -56,7 +57,8 @@ class Corridor:
         return {"position": self.position.copy(), "total": self.total.copy()}
 
     def load_state_dict(self, state: State) -> None:
-        self.position[:], self.total[:] = state["position"], state["total"]
+        self.position[:] = state["position"]
+        self.total[:] = state["total"]
 
     def _obs(self) -> Array:
         return (self.position / self.length).astype(np.float32)[:, None]
@@ -154,7 +156,9 @@ class Doubled:
     Config = DoubledConfig
 
     def __init__(self, env: Env, config: DoubledConfig) -> None:
-        self.env, self.spec, self.factor = env, env.spec, config.factor
+        self.env = env
+        self.spec = env.spec
+        self.factor = config.factor
 
     def reset(self, seed: int) -> Timestep:
         return self.env.reset(seed)
@@ -187,7 +191,8 @@ class Bandit:
     runners: ClassVar[tuple[str, ...]] = ("sync",)
 
     def __init__(self, spec: Spec, config: BanditConfig, context: Context) -> None:
-        self.config, self.context = config, context
+        self.config = config
+        self.context = context
         self.values = np.zeros(2)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> BanditAgent:

@@ -39,7 +39,9 @@ def test_target_is_the_lowest_of_the_drawn_critics() -> None:
     obs, noise = torch.rand(6, 1), torch.randn(6, 1)
 
     class Batch:
-        reward, discount, next_obs = torch.rand(6), torch.full((6,), 0.9), obs
+        reward = torch.rand(6)
+        discount = torch.full((6,), 0.9)
+        next_obs = obs
         extras = {"members": torch.tensor([3, 1])}
 
     batch: Any = Batch()

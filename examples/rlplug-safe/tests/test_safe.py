@@ -46,7 +46,9 @@ def make_learner(**options: Any) -> tuple[PPOLag, Rollout]:
 
 def _rollout(learner: PPOLag, env: Chain) -> Rollout:
     buffer, agent = learner.buffer(), learner.agent()
-    memory, now, clock = agent.initial(2), env.reset(0), Clock(100)
+    memory = agent.initial(2)
+    now = env.reset(0)
+    clock = Clock(100)
     for t in range(4):
         act = agent.act(now.obs, now.is_first, memory, clock)
         after = env.step(act.action)

@@ -97,7 +97,8 @@ def slow_losses(
         factor = float(batch.weight[row]) / 6  # six rows have a weight
         row_masks = [[None] * config.n_critics if mask is None else mask[:, row] for mask in masks]
         obs, next_obs = batch.obs[row], batch.next_obs[row]
-        next_outputs, outputs = learner.policy(next_obs[None]), learner.policy(obs[None])
+        next_outputs = learner.policy(next_obs[None])
+        outputs = learner.policy(obs[None])
         (next_action,), next_log_prob = learner.head.draw(next_outputs, noise[0, row : row + 1])
         (action,), log_prob = learner.head.draw(outputs, noise[1, row : row + 1])
         targets = learner.target_critics
@@ -126,7 +127,8 @@ def slow_losses(
 def test_losses_equal_a_slow_reference(
     algorithm: type[ManyUpdates], options: dict[str, Any], members: list[int]
 ) -> None:
-    learner, batch = learner_with(algorithm, **options), random_batch()
+    learner = learner_with(algorithm, **options)
+    batch = random_batch()
     config = learner.config
     noise = torch.randn(2, ROWS, 2)
     drawn = learner.masks(ROWS, config, uses=3)
@@ -139,7 +141,8 @@ def test_losses_equal_a_slow_reference(
 
 
 def test_policy_learns_at_every_second_update() -> None:
-    learner, batch = learner_with(REDQ, n_critics=2, policy_delay=2), random_batch()
+    learner = learner_with(REDQ, n_critics=2, policy_delay=2)
+    batch = random_batch()
     parts = (learner.critics, learner.target_critics, learner.policy, learner.temperature)
     changes = []
     for update in range(4):

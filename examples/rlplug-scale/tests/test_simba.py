@@ -35,7 +35,8 @@ def test_conformance(check: Check) -> None:
 def slow_norm(values: list[float], state: dict[str, Any], name: str) -> list[float]:
     mean = sum(values) / len(values)
     variance = sum((value - mean) ** 2 for value in values) / len(values)
-    scale, shift = state[f"{name}.weight"].tolist(), state[f"{name}.bias"].tolist()
+    scale = state[f"{name}.weight"].tolist()
+    shift = state[f"{name}.bias"].tolist()
     return [
         (value - mean) / (variance + 1e-5) ** 0.5 * a + b
         for value, a, b in zip(values, scale, shift, strict=True)
@@ -43,7 +44,8 @@ def slow_norm(values: list[float], state: dict[str, Any], name: str) -> list[flo
 
 
 def slow_linear(values: list[float], state: dict[str, Any], name: str) -> list[float]:
-    rows, shifts = state[f"{name}.weight"].tolist(), state[f"{name}.bias"].tolist()
+    rows = state[f"{name}.weight"].tolist()
+    shifts = state[f"{name}.bias"].tolist()
     return [
         sum(a * b for a, b in zip(row, values, strict=True)) + shift
         for row, shift in zip(rows, shifts, strict=True)

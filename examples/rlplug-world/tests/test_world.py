@@ -104,7 +104,8 @@ def slow_error(learner: TDMPC2, outputs: Tensor, number: float) -> float:
 
 def slow_losses(learner: TDMPC2, batch: rl.Transitions, noise: Tensor) -> dict[str, float]:
     """Return the four losses with a loop over sequences and steps."""
-    world, rows = learner.world, len(batch.index)
+    world = learner.world
+    rows = len(batch.index)
     totals = dict.fromkeys(("consistency", "reward", "value", "termination"), 0.0)
     count = 0
     for row in range(rows):
@@ -115,7 +116,8 @@ def slow_losses(learner: TDMPC2, batch: rl.Transitions, noise: Tensor) -> dict[s
                 break
             count += 1
             weight = 0.5 * learner.config.rho**step
-            action, discount = batch.action[at], float(batch.discount[at])
+            action = batch.action[at]
+            discount = float(batch.discount[at])
             following = world.encoder(batch.next_obs[at])
             next_action = learner.head.draw(world.policy(following), noise[at])[0]
             q_values = learner.target_critics(following, next_action)[:, 0]
@@ -139,7 +141,9 @@ def slow_losses(learner: TDMPC2, batch: rl.Transitions, noise: Tensor) -> dict[s
 def test_losses_stop_at_the_end_of_an_episode(atoms: int) -> None:
     """A complete sequence, a termination, a truncation and a gap; later episodes do not count."""
     learner = learner_with(atoms=atoms)
-    no, yes, live = False, True, 0.9
+    no = False
+    yes = True
+    live = 0.9
     first = [[yes, no, no], [no, no, yes], [no, yes, no], [no, no, no]]
     valid = [[yes, yes, yes], [yes, yes, yes], [yes, yes, yes], [yes, no, yes]]
     discount = [[live, live, 0.0], [live, 0.0, live], [live, live, 0.0], [live, live, live]]

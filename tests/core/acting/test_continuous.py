@@ -21,7 +21,8 @@ from rlplug_core.types import Array, Spec
 
 BOX = spaces.Box(-1, 1, (2, 1), np.float32)
 SPEC = Spec(spaces.Box(-1, 1, (3,), np.float32), BOX, 4, "here")
-OBS, FIRST = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3), np.zeros(4, bool)
+OBS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+FIRST = np.zeros(4, bool)
 
 
 def make(kind: str, warmup: int = 0) -> Any:
@@ -47,7 +48,8 @@ KINDS = pytest.mark.parametrize("kind", ["sample", "gaussian", "ornstein-uhlenbe
 @KINDS
 def test_first_actions_are_uniform_within_bounds(kind: str) -> None:
     """For `warmup` env steps; later actions have another distribution."""
-    random, own = actions(make(kind, 10), 3000, steps=9), actions(make(kind, 10), 3000, steps=10)
+    random = actions(make(kind, 10), 3000, steps=9)
+    own = actions(make(kind, 10), 3000, steps=10)
     assert random.shape == own.shape == (3000, 4, 2, 1)
     assert random.dtype == own.dtype == np.float32
     assert np.abs(random).max() <= 1
@@ -59,7 +61,8 @@ def test_first_actions_are_uniform_within_bounds(kind: str) -> None:
 
 @KINDS
 def test_agent_without_exploration_draws_no_numbers(kind: str) -> None:
-    agent, policy = make(kind, 10), make(kind).network
+    agent = make(kind, 10)
+    policy = make(kind).network
     with torch.no_grad():
         outputs = policy(torch.from_numpy(OBS))
     wanted = outputs.numpy() if kind != "sample" else outputs[:, :2].tanh().numpy()
@@ -84,10 +87,12 @@ def test_gaussian_noise_has_its_deviation() -> None:
 
 def test_ornstein_uhlenbeck_noise_follows_the_equation() -> None:
     """An episode starts at 0; the deviation approaches sigma / sqrt(1 - (1 - theta)²)."""
-    noise, random = OrnsteinUhlenbeck(0.2, 0.15), np.random.default_rng(0)
+    noise = OrnsteinUhlenbeck(0.2, 0.15)
+    random = np.random.default_rng(0)
     x = np.zeros((3, 2))
     for step in range(50):
-        gaussian, first = random.standard_normal((3, 2), dtype=np.float32), np.array([step == 20, False, step % 7 == 0])
+        gaussian = random.standard_normal((3, 2), dtype=np.float32)
+        first = np.array([step == 20, False, step % 7 == 0])
         for row in range(3):
             x[row] = (0 if first[row] else x[row] * 0.85) + 0.2 * gaussian[row]
         np.testing.assert_allclose(noise(gaussian, first, 0.0), x, rtol=1e-4, atol=1e-5)
@@ -99,8 +104,10 @@ def test_ornstein_uhlenbeck_noise_follows_the_equation() -> None:
 
 def test_noise_follows_progress() -> None:
     """An agent gets the progress from the clock."""
-    ones, never = np.ones((1, 1), np.float32), np.zeros(1, bool)
-    gaussian, walk = GaussianNoise(linear(1, 0)), OrnsteinUhlenbeck(linear(1, 0), linear(0.5, 1))
+    ones = np.ones((1, 1), np.float32)
+    never = np.zeros(1, bool)
+    gaussian = GaussianNoise(linear(1, 0))
+    walk = OrnsteinUhlenbeck(linear(1, 0), linear(0.5, 1))
     assert [gaussian(ones, never, progress).item() for progress in (0.0, 0.25, 1.0)] == [1.0, 0.75, 0.0]
     assert [walk(ones, never, progress).item() for progress in (0.0, 0.5, 1.0)] == [1.0, 0.25 * 1.0 + 0.5, 0.0]
     agent = NoiseAgent(DeterministicPolicy(SPEC, Net()), GaussianNoise(linear(0.3, 0)), Seeds(1))
@@ -110,10 +117,12 @@ def test_noise_follows_progress() -> None:
 
 
 OBSERVATIONS = {
-    "vector": spaces.Box(-1, 1, (3,), np.float32), "matrix": spaces.Box(-1, 1, (2, 3), np.float32),
-    "number": spaces.Discrete(4), "image": spaces.Box(0, 255, (1, 10, 10), np.uint8),
+    "vector": spaces.Box(-1, 1, (3,), np.float32),
+    "matrix": spaces.Box(-1, 1, (2, 3), np.float32),
+    "number": spaces.Discrete(4),
+    "image": spaces.Box(0, 255, (1, 10, 10), np.uint8),
     "dict": spaces.Dict({"see": spaces.Box(0, 255, (1, 10, 10), np.uint8), "feel": spaces.Box(-1, 1, (3,))}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OBSERVATIONS)

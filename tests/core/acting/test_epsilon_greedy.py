@@ -72,11 +72,14 @@ def test_softmax_of_any_temperature_respects_masks(temperature: float) -> None:
 @pytest.mark.parametrize("temperature", [None, 0.5])
 def test_expected_value_is_the_mean_over_samples(epsilon: float, temperature: float | None) -> None:
     """The values differ from those that determine the actions."""
-    by, values, net = [0.0, 1.0, 0.5], [4.0, -2.0, 9.0], network([0.0, 1.0, 0.5])
+    by = [0.0, 1.0, 0.5]
+    values = [4.0, -2.0, 9.0]
+    net = network([0.0, 1.0, 0.5])
     agent = EpsilonGreedy(net, constant(epsilon), Seeds(1))
     probabilities = [float(value == 1.0) for value in by]
     if temperature:
-        agent, epsilon = Softmax(net, temperature, Seeds(1)), 0.0
+        agent = Softmax(net, temperature, Seeds(1))
+        epsilon = 0.0
         probabilities = torch.softmax(torch.tensor(by) / temperature, 0).tolist()
     wanted = sum((epsilon / 3 + (1 - epsilon) * p) * value for p, value in zip(probabilities, values, strict=True))
     expected = agent.expected(np.array([values] * 2, np.float32), np.array([by] * 2, np.float32), Clock(100))
@@ -86,13 +89,15 @@ def test_expected_value_is_the_mean_over_samples(epsilon: float, temperature: fl
 
 @pytest.mark.parametrize(("temperature", "wanted"), [(None, [0.5 * 2 + 0.5 * 3, 5]), (1e6, [2, 5])])
 def test_expected_value_ignores_illegal_actions(temperature: float | None, wanted: list[float]) -> None:
-    values, net = np.array([[1.0, ILLEGAL, 3.0], [ILLEGAL, ILLEGAL, 5.0]], np.float32), network([0.0] * 3)
+    values = np.array([[1.0, ILLEGAL, 3.0], [ILLEGAL, ILLEGAL, 5.0]], np.float32)
+    net = network([0.0] * 3)
     agent = Softmax(net, temperature, Seeds(1)) if temperature else EpsilonGreedy(net, constant(0.5), Seeds(1))
     assert agent.expected(values, values, Clock(100)) == pytest.approx(wanted, abs=1e-3)
 
 
 def test_expected_value_of_random_steps_is_the_mean() -> None:
-    agent, values = Softmax(network([0.0] * 3), 0.5, Seeds(1), warmup=50), np.array([[1.0, 2.0, 6.0]], np.float32)
+    agent = Softmax(network([0.0] * 3), 0.5, Seeds(1), warmup=50)
+    values = np.array([[1.0, 2.0, 6.0]], np.float32)
     assert agent.expected(values, values, Clock(100, 49)) == pytest.approx([3.0])
     assert agent.expected(values, values, Clock(100, 50)) > 5.5
 
@@ -112,7 +117,8 @@ def test_evaluation_has_its_own_epsilon() -> None:
 def test_policy_draws_independent_numbers_for_rows_and_calls() -> None:
     env = Chain(1)
     agent = EpsilonGreedy(QNetwork(env.spec, Net(hidden=())), constant(0.0), Seeds(1), evaluation=0.5)
-    policy, obs = Policy(agent, env), np.zeros((ROWS, 5), np.float32)
+    policy = Policy(agent, env)
+    obs = np.zeros((ROWS, 5), np.float32)
     best = agent.forward(obs[:1]).argmax()
     first, second = policy(obs) == best, policy(obs) == best
     single = np.array([policy(obs[0]) for _ in range(ROWS)]) == best

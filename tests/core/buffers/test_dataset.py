@@ -63,7 +63,8 @@ def test_fit_scales_actions_to_the_space_of_agents(tmp_path: Path, canonical: sp
 
 def test_fit_clips_actions_slightly_out_of_bounds() -> None:
     actions = arrays()["actions"]
-    actions[0], actions[-1] = (-2.001, -0.004), (2.001, 10.004)
+    actions[0] = (-2.001, -0.004)
+    actions[-1] = (2.001, 10.004)
     fitted = Dataset("x", {**arrays(), "actions": actions}).fit(SPEC, OWN)
     assert (fitted.action.min(), fitted.action.max()) == (-1, 1)
 
@@ -137,9 +138,14 @@ def test_data_set_can_have_one_transition() -> None:
 
 def test_recorded_replay_ignores_learning_starts() -> None:
     replay = replay_buffer(
-        100, ReplaySchedule(4, 1, 1, learning_starts=1), n_step=1, gamma=0.5, seeds=Seeds(1),
-        device=torch.device("cpu"), priority=PriorityOptions(),
-    )  # fmt: skip
+        100,
+        ReplaySchedule(4, 1, 1, learning_starts=1),
+        n_step=1,
+        gamma=0.5,
+        seeds=Seeds(1),
+        device=torch.device("cpu"),
+        priority=PriorityOptions(),
+    )
     assert RecordedReplay(replay, Dataset("x", arrays()).fit(SPEC, OWN)).mass == 7
 
 
@@ -192,9 +198,14 @@ def make_recorded(data: Dataset, n_step: int = 1, alpha: float = 0.0, seed: int 
 
 def make_replay(n_step: int = 1, alpha: float = 0.0, seed: int = 1, **more: Any) -> Any:
     return replay_buffer(
-        100, ReplaySchedule(4, 1, 1, 10), n_step=n_step, gamma=0.5, seeds=Seeds(seed), device=torch.device("cpu"),
+        100,
+        ReplaySchedule(4, 1, 1, 10),
+        n_step=n_step,
+        gamma=0.5,
+        seeds=Seeds(seed),
+        device=torch.device("cpu"),
         priority=PriorityOptions(alpha=alpha, **more),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
@@ -208,7 +219,8 @@ def test_state_has_the_hash_instead_of_the_data(alpha: float) -> None:
     assert state["data"] == Dataset("x", arrays()).sha256
     resumed.load_state_dict(state)
     for _ in range(3):
-        (batch,), (expected,) = replay.batches(clock), resumed.batches(clock)
+        (batch,) = replay.batches(clock)
+        (expected,) = resumed.batches(clock)
         assert batch.index.tolist() == expected.index.tolist()
     with pytest.raises(ValueError, match="the state belongs to a data set of SHA-256"):
         make_recorded(Dataset("y", arrays((7,), (True,)))).load_state_dict(state)
@@ -230,9 +242,18 @@ def test_warm_replay_draws_in_proportion_to_sizes() -> None:
     for time in range(30):
         obs = np.full((1, 2), -1 - time, np.float32)
         step = Step(
-            obs, np.zeros((1, 2), np.float32), np.zeros(1, np.float32), obs - 1, np.zeros(1, bool), np.zeros(1, bool),
-            np.zeros(1, bool), np.ones(1, bool), False, {}, None,
-        )  # fmt: skip
+            obs,
+            np.zeros((1, 2), np.float32),
+            np.zeros(1, np.float32),
+            obs - 1,
+            np.zeros(1, bool),
+            np.zeros(1, bool),
+            np.zeros(1, bool),
+            np.ones(1, bool),
+            False,
+            {},
+            None,
+        )
         warm.add(step)
         assert time > 8 or not list(warm.batches(clock))  # learning_starts counts the run's own steps
     warm.own.due_batches = 100
@@ -327,7 +348,8 @@ def test_read_restores_dictionaries(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Minari asks for more metadata
 def test_read_loads_minari_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    env, episodes = CartPoleEnv(), []
+    env = CartPoleEnv()
+    episodes = []
     env.action_space.seed(0)
     for number in range(2):
         episode = EpisodeBuffer(id=number, observations=[env.reset(seed=number)[0]], actions=[])
@@ -342,9 +364,16 @@ def test_read_loads_minari_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyP
             episode.truncations.append(False)
         episodes.append(episode)
     minari.create_dataset_from_buffers(
-        "test/chance-v0", episodes, env=env, description="by chance", data_format="hdf5", algorithm_name="chance",
-        author="nobody", author_email="nobody@example.org", code_permalink="https://example.org",
-    )  # fmt: skip
+        "test/chance-v0",
+        episodes,
+        env=env,
+        description="by chance",
+        data_format="hdf5",
+        algorithm_name="chance",
+        author="nobody",
+        author_email="nobody@example.org",
+        code_permalink="https://example.org",
+    )
     found = read("minari:test/chance-v0")
     obs = np.concatenate([episode.observations[:-1] for episode in episodes])
     np.testing.assert_array_equal(found.arrays["observations"], obs)
@@ -381,8 +410,21 @@ def test_warm_replay_draws_a_fixed_share_from_the_data_set(alpha: float, share: 
     for time in range(12):
         obs = np.full((1, 2), -1 - time, np.float32)
         none = np.zeros(1, bool)
-        warm.add(Step(obs, np.zeros((1, 2), np.float32), np.zeros(1, np.float32), obs - 1, none, none, none,
-                      np.ones(1, bool), False, {}, None))  # fmt: skip
+        warm.add(
+            Step(
+                obs,
+                np.zeros((1, 2), np.float32),
+                np.zeros(1, np.float32),
+                obs - 1,
+                none,
+                none,
+                none,
+                np.ones(1, bool),
+                False,
+                {},
+                None,
+            )
+        )
     warm.own.due_batches = 50
     for batch in warm.batches(clock):
         theirs = batch.obs[:, 0] >= 0

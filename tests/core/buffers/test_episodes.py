@@ -33,7 +33,8 @@ def episodes_of(story: Story) -> list[list[Moment]]:
 
 def rollouts(story: Story, steps: int, resumed_at: int = -1) -> list[Rollout]:
     """Return all batches of a story; after `resumed_at` steps a new buffer continues from the state."""
-    buffer, found = EpisodeBuffer(steps), []
+    buffer = EpisodeBuffer(steps)
+    found = []
     for time, step in enumerate(story.steps()):
         if time == resumed_at:
             state = buffer.state_dict()
@@ -75,7 +76,8 @@ def test_state_resumes_at_any_step(story: Story, steps: int, moment: int) -> Non
 
 def test_long_episode_continues_during_many_short_ones() -> None:
     """The buffer reuses its memory, and grows for the 500 steps of the long episode."""
-    length, numbers = 500, iter(range(10_000))
+    length = 500
+    numbers = iter(range(10_000))
     short, long = ([Moment(next(numbers), 1.0, next(numbers), False, False, True) for _ in range(length)] for _ in "ab")
     short = [Moment(step.obs, 1.0, step.next_obs, time % 5 == 4, False, True) for time, step in enumerate(short)]
     long[-1] = Moment(long[-1].obs, 1.0, long[-1].next_obs, True, False, True)

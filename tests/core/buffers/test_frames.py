@@ -39,7 +39,8 @@ class Film:
 
     def stacks(self, story: Story) -> dict[int, Array]:
         """Draw an image for each observation of the story, by its number."""
-        rng, seen = np.random.default_rng(5), dict[int, Array]()
+        rng = np.random.default_rng(5)
+        seen = dict[int, Array]()
         for row in story.moments:
             for moment in row:
                 if moment.obs not in seen:
@@ -59,7 +60,8 @@ class Film:
 
     def steps(self, story: Story) -> Iterator[Step]:
         """Yield steps of images; if all rows continue, obs is the array of the last next_obs, as in an actor."""
-        seen, after = self.stacks(story), None
+        seen = self.stacks(story)
+        after = None
         for time, step in enumerate(story.steps()):
             obs = self.order_axes(np.stack([seen[row[time].obs] for row in story.moments]))
             if after is not None and np.array_equal(obs, after):
@@ -75,9 +77,13 @@ class Film:
 
 
 FILMS = st.builds(
-    Film, st.integers(2, 5), st.sampled_from([1, 3]), st.sampled_from(["repeat", "zero", "any"]),
-    st.sampled_from([0.0, 0.0, 0.2, 0.8]), st.sampled_from(["first", "last", "frames"]),
-)  # fmt: skip
+    Film,
+    st.integers(2, 5),
+    st.sampled_from([1, 3]),
+    st.sampled_from(["repeat", "zero", "any"]),
+    st.sampled_from([0.0, 0.0, 0.2, 0.8]),
+    st.sampled_from(["first", "last", "frames"]),
+)
 
 
 def buffer_for(num_envs: int, slots: int, n: int, store: str = "memory") -> ReplayBuffer:
@@ -101,8 +107,10 @@ def test_stacked_replay_equals_whole_replay(
     store: str, story: Story, film: Film, n: int, extra: int, data: st.DataObject
 ) -> None:
     """For starts and ends of episodes, cuts, the ring's end, several rows, windows, all stores, and a resume."""
-    slots, move = n + 1 + extra, data.draw(st.integers(0, len(story) - 1))
-    frames, reference = buffer_for(story.num_envs, slots, n, store), buffer_for(story.num_envs, slots, n)
+    slots = n + 1 + extra
+    move = data.draw(st.integers(0, len(story) - 1))
+    frames = buffer_for(story.num_envs, slots, n, store)
+    reference = buffer_for(story.num_envs, slots, n)
     for time, step in enumerate(film.steps(story)):
         if time == move:
             state = save_and_load(frames.state_dict())
@@ -117,7 +125,8 @@ def test_stacked_replay_equals_whole_replay(
 
 def film_of(steps: int, ends: set[int], film: Film = Film(4, 1, "repeat", 0.0)) -> Iterator[Step]:
     """Make images of two rows with episodes that end at these times."""
-    rows, number = [], 0
+    rows = []
+    number = 0
     for _ in range(2):
         row = []
         for time in range(steps):
@@ -153,7 +162,8 @@ def test_observations_that_stop_to_be_stacks_are_stored_whole(shape: tuple[int, 
     obs = np.full(shape, 9, np.uint8)
     for time, step in enumerate(film_of(TRIAL + 20, {5, 40, 70})):
         after = obs if time == 0 else rng.integers(0, 256, shape, np.uint8)
-        step, obs = replace(step, obs=obs, next_obs=after), after
+        step = replace(step, obs=obs, next_obs=after)
+        obs = after
         buffer.add(step)
         reference.add(plain(step))
         assert buffer.data is not None

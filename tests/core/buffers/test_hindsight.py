@@ -19,7 +19,9 @@ from rlplug_core.testing.goals import Bits, reached, reward
 from rlplug_core.types import NO_EXTRAS, Array, Goals, Spec, Step, tree_map
 from tests.tables import for_each
 
-GAMMA, K, ROWS = 0.9, 3, 3
+GAMMA = 0.9
+K = 3
+ROWS = 3
 PACE = ReplaySchedule(64, 1, 1, 2 * ROWS)
 #: A step of one row: the goal achieved after it, its episode, and whether it terminated.
 Moment = tuple[Array, int, bool]
@@ -37,7 +39,8 @@ class Play:
     """Random steps for a buffer, and each moment by its number `time * ROWS + row` for a reference."""
 
     def __init__(self, seed: int = 1, env: type[Bits] = Bits) -> None:
-        self.env, self.generator = env(ROWS), np.random.default_rng(seed)
+        self.env = env(ROWS)
+        self.generator = np.random.default_rng(seed)
         self.now = self.env.reset(seed)
         self.moments: dict[int, Moment] = {}
         self.episode = list(range(ROWS))
@@ -55,9 +58,18 @@ class Play:
         self.time += 1
         valid = now.valid if absent is None else ~absent
         return Step(
-            before, action, now.reward.copy(), tree_map(np.copy, now.final_obs), now.terminated, now.truncated,
-            now.is_first, valid, now.ended, NO_EXTRAS, None,
-        )  # fmt: skip
+            before,
+            action,
+            now.reward.copy(),
+            tree_map(np.copy, now.final_obs),
+            now.terminated,
+            now.truncated,
+            now.is_first,
+            valid,
+            now.ended,
+            NO_EXTRAS,
+            None,
+        )
 
     def later(self, number: int) -> list[Array]:
         """Return the goals that the episode of this moment achieved from this step on."""
@@ -78,7 +90,8 @@ def count_other_goals(play: Play, batch: Any, plain: Any, ends: bool = True) -> 
     """Check that each transition has its own goal or a later one, and count the later ones."""
     others = 0
     for index, number in enumerate(batch.index.tolist()):
-        goal, own = batch.obs["desired_goal"][index].numpy(), plain.obs["desired_goal"][index].numpy()
+        goal = batch.obs["desired_goal"][index].numpy()
+        own = plain.obs["desired_goal"][index].numpy()
         achieved = batch.next_obs["achieved_goal"][index].numpy()
         assert (batch.next_obs["desired_goal"][index].numpy() == goal).all()
         assert (achieved == play.moments[number][0]).all()
@@ -97,7 +110,10 @@ def count_other_goals(play: Play, batch: Any, plain: Any, ends: bool = True) -> 
 @for_each("slots", [7, 25, 200])
 def test_goals_are_those_achieved_later_in_the_episode(slots: int, env: type[Bits], ends: Any) -> None:
     """In episodes that succeed, fail, are truncated, are unfinished, or cross the end of the ring."""
-    play, buffer, others, drawn = Play(env=env), buffer_of(slots, ends=ends), 0, 0
+    play = Play(env=env)
+    buffer = buffer_of(slots, ends=ends)
+    others = 0
+    drawn = 0
     for time in range(120):
         buffer.add(play.step())
         if time > 2 and time % 4 == 0:
@@ -109,15 +125,18 @@ def test_goals_are_those_achieved_later_in_the_episode(slots: int, env: type[Bit
 
 def plain(buffer: HindsightReplay, index: Array) -> Any:
     """Return the same transitions with their own goals."""
-    share, buffer.share = buffer.share, -1.0
+    share = buffer.share
+    buffer.share = -1.0
     state = buffer.generator.bit_generator.state
     found = buffer.gather(index)
-    buffer.share, buffer.generator.bit_generator.state = share, state
+    buffer.share = share
+    buffer.generator.bit_generator.state = state
     return found
 
 
 def test_later_goals_are_equally_likely() -> None:
-    play, buffer = Play(2), buffer_of(100, k=10**9)
+    play = Play(2)
+    buffer = buffer_of(100, k=10**9)
     for _ in range(30):
         buffer.add(play.step())
     number = next(n for n in range(60) if len(play.later(n)) == 5)
@@ -169,7 +188,8 @@ def test_gather_does_not_change_stored_goals() -> None:
 
 def test_absent_rows_give_no_goals() -> None:
     """A step's successor is the next observation of its row that is valid."""
-    play, buffer = Play(5), buffer_of(60, k=10**9)
+    play = Play(5)
+    buffer = buffer_of(60, k=10**9)
     for time in range(40):
         absent = np.arange(ROWS) * (time % 3 == 1) == 1
         step = play.step(absent)

@@ -48,7 +48,8 @@ def worlds(length: int, seed: int) -> Iterator[tuple[Step, list[Moment]]]:
     obs = np.zeros((WORLDS * AGENTS, 1), np.float32)
     for _ in range(length):
         action = rng.integers(5, size=WORLDS * AGENTS)
-        reward, final = rng.random(WORLDS * AGENTS).astype(np.float32), obs.copy()
+        reward = rng.random(WORLDS * AGENTS).astype(np.float32)
+        final = obs.copy()
         terminated, truncated, valid, first = (np.zeros(WORLDS * AGENTS, bool) for _ in range(4))
         moments = []
         seen = obs.copy()
@@ -58,11 +59,15 @@ def worlds(length: int, seed: int) -> Iterator[tuple[Step, list[Moment]]]:
             moment = Moment({}, {}, {})
             there = sorted(present[world])
             for agent in there:
-                row, number = at + agent, number + 1
-                valid[row], final[row] = True, number
+                row = at + agent
+                number = number + 1
+                valid[row] = True
+                final[row] = number
                 end = rng.choice(["", "", "terminated", "truncated"])
-                terminated[row], truncated[row] = end == "terminated", end == "truncated"
-                moment.seen[agent], moment.actions[agent] = float(seen[row, 0]), int(action[row])
+                terminated[row] = end == "terminated"
+                truncated[row] = end == "truncated"
+                moment.seen[agent] = float(seen[row, 0])
+                moment.actions[agent] = int(action[row])
                 moment.rewards[agent] = float(reward[row])
             opened[world] -= present[world]
             ended = {agent for agent in there if terminated[at + agent] or truncated[at + agent]}
@@ -104,9 +109,15 @@ def by_agent(values: dict[int, float], default: float = 0.0) -> list[float]:
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_joint_transitions_equal_the_log(n: int, alpha: float) -> None:
     buffer = replay_buffer(
-        200, ReplaySchedule(8, 1, 1, 20), n_step=n, gamma=GAMMA, seeds=Seeds(0), device=torch.device("cpu"),
-        priority=PriorityOptions(alpha=alpha), agents=AGENTS,
-    )  # fmt: skip
+        200,
+        ReplaySchedule(8, 1, 1, 20),
+        n_step=n,
+        gamma=GAMMA,
+        seeds=Seeds(0),
+        device=torch.device("cpu"),
+        priority=PriorityOptions(alpha=alpha),
+        agents=AGENTS,
+    )
     log: list[list[Moment]] = []
     count = 0
     for step, moments in worlds(60, seed=3):
@@ -120,12 +131,14 @@ def test_joint_transitions_equal_the_log(n: int, alpha: float) -> None:
     for row, number in enumerate(index.tolist()):
         time, world = divmod(number, WORLDS)
         first = last = log[time][world]
-        reward, discount = sum(first.rewards.values()) / AGENTS, GAMMA
+        reward = sum(first.rewards.values()) / AGENTS
+        discount = GAMMA
         taken = 1
         while taken < n and not last.over:
             last = log[time + taken][world]
             reward += discount * sum(last.rewards.values()) / AGENTS
-            discount, taken = discount * GAMMA, taken + 1
+            discount = discount * GAMMA
+            taken = taken + 1
         later = last.then if last.over else log[time + taken][world].seen
         assert batch.obs["present"][row].tolist() == [float(agent in first.seen) for agent in range(AGENTS)]
         assert batch.obs["agents"][row, :, 0].tolist() == by_agent(first.seen)
@@ -199,9 +212,14 @@ def test_joint_replay_refuses_turns_and_memories() -> None:
 def test_joint_replay_resumes_exactly() -> None:
     def make() -> ReplayBuffer:
         return replay_buffer(
-            100, ReplaySchedule(4, 6, 1, 20), n_step=1, gamma=GAMMA, seeds=Seeds(0), device=torch.device("cpu"),
+            100,
+            ReplaySchedule(4, 6, 1, 20),
+            n_step=1,
+            gamma=GAMMA,
+            seeds=Seeds(0),
+            device=torch.device("cpu"),
             agents=AGENTS,
-        )  # fmt: skip
+        )
 
     buffers = [make(), make()]
     for time, (step, _) in enumerate(worlds(40, seed=1)):

@@ -110,7 +110,8 @@ def test_device_replay_stores_extras() -> None:
     reference = dict[float, list[float]]()
     for time in range(40):
         obs = torch.tensor([[2.0 * time], [2.0 * time + 1]])
-        never, reward = torch.zeros(2, dtype=torch.bool), torch.ones(2)
+        never = torch.zeros(2, dtype=torch.bool)
+        reward = torch.ones(2)
         buffer.add(Step(obs, reward, reward, obs, never, never, never, ~never, False, {}, None))  # type: ignore[arg-type]
         for batch in buffer.batches(CLOCK):
             found = dict(zip(batch.obs[:, 0].tolist(), batch.extras["latent"].tolist(), strict=True))

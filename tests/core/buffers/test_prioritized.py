@@ -181,7 +181,8 @@ def test_state_resumes_at_any_step(
     kind: type[ReplayBuffer], story: Story, n: int, extra: int, data: st.DataObject
 ) -> None:
     """A resumed buffer draws the same batches; its state is equal in the end."""
-    move, rows = data.draw(st.integers(0, len(story) - 1)), story.num_envs
+    move = data.draw(st.integers(0, len(story) - 1))
+    rows = story.num_envs
     pace = ReplaySchedule(16, 1, 1, (n + 1) * rows)
     make = partial(kind, (n + 1 + extra) * rows, pace, n, GAMMA, Seeds(7))
     for *buffers, expected, batch in compare_after_load(story, move, make):

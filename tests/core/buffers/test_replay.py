@@ -71,7 +71,8 @@ def test_batches_equal_the_story(story: Story, n: int, extra: int) -> None:
 @given(stories(st.integers(6, 20)), st.integers(1, 3))
 def test_every_complete_window_is_drawn(story: Story, n: int) -> None:
     """Except windows in the last n - 1 steps that end early because their episode ends."""
-    buffer, length = buffer_for(story.num_envs, 50, n, size=2000), len(story)
+    buffer = buffer_for(story.num_envs, 50, n, size=2000)
+    length = len(story)
     for step in story.steps():
         buffer.add(step)
     if not buffer.due_batches:
@@ -200,12 +201,20 @@ def test_batches_drawn_together_equal_those_drawn_one_by_one(story: Story, n: in
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 def test_batches_of_large_observations_are_drawn_in_smaller_groups(size: int) -> None:
     """Four of these observations fit into a cache."""
-    shape, sizes = (1, 2**14), []
+    shape = (1, 2**14)
+    sizes = []
     buffer = buffer_for(1, 10, 1, size=size, batches=4, together=4)
     for time in range(4):
-        obs, never = np.full(shape, time, np.float32), np.zeros(1, bool)
+        obs = np.full(shape, time, np.float32)
+        never = np.zeros(1, bool)
         buffer.add(replace(dictionary_step(time, 1), obs=obs, next_obs=obs + 1, truncated=never, ended=False))
-    buffer.gather, gather = lambda index: sizes.append(len(index)) or gather(index), buffer.gather  # type: ignore
+    gather = buffer.gather
+
+    def count(index: np.ndarray) -> object:
+        sizes.append(len(index))
+        return gather(index)
+
+    buffer.gather = count  # type: ignore
     batches = list(buffer.batches(CLOCK))
     assert set(sizes) == {max(size, 4)}
     assert sum(sizes) == size * len(batches)

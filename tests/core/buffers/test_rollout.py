@@ -22,7 +22,8 @@ from tests.core.stories import Story, critic, dictionary_step, stories
 
 def rollouts(story: Story, steps: int) -> list[Any]:
     """Copy the content of all rollouts of a story."""
-    buffer, contents = RolloutBuffer(steps), []
+    buffer = RolloutBuffer(steps)
+    contents = []
     for step in story.steps():
         buffer.add(step)
         contents += [content(rollout) for rollout in buffer.batches(Clock(1))]
@@ -49,7 +50,8 @@ def content(rollout: Rollout) -> Any:
 @given(stories(st.integers(1, 12)), st.integers(1, 5), st.data())
 def test_state_resumes_at_any_step(story: Story, steps: int, data: st.DataObject) -> None:
     moves = data.draw(st.sets(st.integers(0, len(story) - 1)))
-    buffer, contents = RolloutBuffer(steps), []
+    buffer = RolloutBuffer(steps)
+    contents = []
     for time, step in enumerate(story.steps()):
         buffer.add(step)
         if time in moves:
@@ -114,9 +116,12 @@ def test_rollouts_keep_dictionaries_types_and_memory(resumes: bool) -> None:
 
 def test_unused_truncations_hold_valid_observations() -> None:
     """Networks evaluate them too, and a space that starts at 5 has no 0."""
-    buffer, truncations = RolloutBuffer(8), []
+    buffer = RolloutBuffer(8)
+    truncations = []
     for time in range(5, 13):
-        obs, after, cut = np.array([time, time]), np.array([time + 1, time + 1]), np.array([True, time == 9])
+        obs = np.array([time, time])
+        after = np.array([time + 1, time + 1])
+        cut = np.array([True, time == 9])
         step = replace(dictionary_step(time), obs=obs, next_obs=after, truncated=cut, ended=True, recurrent_state=None)
         buffer.add(step)
         if time == 9:

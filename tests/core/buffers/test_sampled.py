@@ -49,7 +49,8 @@ def test_only_full_buffers_evict_and_keep_new_transitions(story: Story, n: int, 
     largest = 1.0
     for time, step in enumerate(story.steps()):
         buffer.add(step)
-        new, start = {}, time + 1 - n
+        new = {}
+        start = time + 1 - n
         if start >= 0:
             for row in story.moments:
                 transition = replay.window(row[: time + 1], start, n, GAMMA)
@@ -76,13 +77,15 @@ def test_only_full_buffers_evict_and_keep_new_transitions(story: Story, n: int, 
 
 def test_evictions_follow_the_closed_form() -> None:
     """Two evictions at a time against the probabilities of all pairs; new transitions get the evicted priorities."""
-    priority, alpha = np.array([0.2, 0.5, 1.0, 1.0, 2.0, 5.0]), 0.7
+    priority = np.array([0.2, 0.5, 1.0, 1.0, 2.0, 5.0])
+    alpha = 0.7
     p = priority**-alpha / (priority**-alpha).sum()
     expected: Counter[frozenset[int]] = Counter()
     for i, j in permutations(range(6), 2):
         expected[frozenset((i, j))] += p[i] * p[j] / (1 - p[i])  # type: ignore[assignment]
     buffer = buffer_for(2, 3, priority=Priority(alpha, constant(1.0), 0.0))
-    found, trials = Counter[frozenset[int]](), 4000
+    found = Counter[frozenset[int]]()
+    trials = 4000
     for time in range(3):
         buffer.add(dictionary_step(time + 2))
     names = dict(zip(stored_numbers(buffer).tolist(), range(6), strict=True))  # the index of each one's priority

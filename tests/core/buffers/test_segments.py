@@ -18,7 +18,8 @@ SIZES = st.sampled_from(
 
 def random_tree(size: int, rng: np.random.Generator, changes: int) -> tuple[SumTree, Array]:
     """Return a tree after random changes, and its masses as an array; many are 0, some tiny, some large."""
-    tree, plain = SumTree(size), np.zeros(size)
+    tree = SumTree(size)
+    plain = np.zeros(size)
     for _ in range(changes):
         start = int(rng.integers(size))
         stop = min(size, start + int(rng.integers(1, 100)))
@@ -46,7 +47,8 @@ def test_find_equals_a_search_in_cumulative_sums(size: int, seed: int, changes: 
     points = np.concatenate([rng.random(50) * tree.total, [0.0, tree.total, np.nextafter(tree.total, 0)]])
     index = tree.find(points)
     assert (plain[index] > 0).all()
-    running, slack = np.cumsum(plain), 1e-9 * plain.sum()
+    running = np.cumsum(plain)
+    slack = 1e-9 * plain.sum()
     assert (running[index] + slack >= points).all()
     assert (running[index] - plain[index] - slack <= points).all()
 

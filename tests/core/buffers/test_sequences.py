@@ -31,7 +31,8 @@ SHAPES = st.builds(SequenceShape, st.integers(1, 4), st.integers(0, 3), st.integ
 
 def buffer_for(num_envs: int, slots: int, shape: SequenceShape, n: int, size: int = 8) -> SequenceReplay:
     span = shape.burn_in + shape.length + n - 1
-    pace, priority = ReplaySchedule(size, 1, 1, (span + 1) * num_envs), Priority(beta=constant(0.5))
+    pace = ReplaySchedule(size, 1, 1, (span + 1) * num_envs)
+    priority = Priority(beta=constant(0.5))
     return SequenceReplay(shape, slots * num_envs, pace, n, GAMMA, Seeds(7), priority=priority)
 
 
@@ -55,7 +56,8 @@ def test_batches_equal_the_story(story: Story, shape: SequenceShape, n: int, ext
 
 
 def check(batch: Transitions, story: Story, kind: tuple[SequenceShape, int], now: int) -> None:
-    (shape, n), count = kind, len(batch.index)
+    shape, n = kind
+    count = len(batch.index)
     span = shape.burn_in + shape.length + n - 1
     rows = [row[: now + 1] for row in story.moments]
     assert len(batch.weight) == span * count
@@ -88,7 +90,7 @@ def test_every_complete_sequence_is_drawn(story: Story, shape: SequenceShape, n:
     buffer = buffer_for(story.num_envs, span + 6, shape, n, size=500)
     for step in steps_with_memory(story):
         buffer.add(step)
-    (batch, *_) = buffer.batches(CLOCK)
+    batch, *_ = buffer.batches(CLOCK)
     times = [time for time in range(max(0, len(story) - span - 6), len(story) - span + 1) if time % shape.period == 0]
     numbers = {time * story.num_envs + row for time in times for row in range(story.num_envs)}
     assert set(batch.index.tolist()) == numbers
@@ -115,7 +117,8 @@ def test_state_resumes_at_any_step(story: Story, shape: SequenceShape, move: int
 
 def test_sequences_are_drawn_by_priority() -> None:
     """Priorities 3 and 1 with alpha 1: P = 3/4, weights 1/√3 and 1."""
-    shape, ones = SequenceShape(2, 1, 3), Priority(alpha=1.0, beta=constant(0.5), epsilon=1e-12)
+    shape = SequenceShape(2, 1, 3)
+    ones = Priority(alpha=1.0, beta=constant(0.5), epsilon=1e-12)
     buffer = SequenceReplay(shape, 100, ReplaySchedule(4000, 1, 1, 8), 1, GAMMA, Seeds(7), priority=ones)
     for time in range(6):
         buffer.add(dictionary_step(time))

@@ -33,9 +33,18 @@ def step(source: int, time: int, end: bool = False) -> Step:
 
     flags = np.zeros(ROWS, bool)
     return Step(
-        obs(time), np.zeros(ROWS, np.int64), np.ones(ROWS, np.float32), obs(time + 1), flags, flags | end, flags,
-        ~flags, end, NO_EXTRAS, None,
-    )  # fmt: skip
+        obs(time),
+        np.zeros(ROWS, np.int64),
+        np.ones(ROWS, np.float32),
+        obs(time + 1),
+        flags,
+        flags | end,
+        flags,
+        ~flags,
+        end,
+        NO_EXTRAS,
+        None,
+    )
 
 
 def two_sources(kind: type[ReplayBuffer], n_step: int = 3, capacity: int = 200, train_freq: int = 4) -> SourcesReplay:
@@ -52,7 +61,8 @@ def batches(buffer: Any) -> list[Any]:
 
 def fill(buffer: Any, times: dict[int, int]) -> list[Any]:
     """Add chunks of five steps of several sources in turn, and return the due batches."""
-    found, done = [], dict.fromkeys(times, 0)
+    found = []
+    done = dict.fromkeys(times, 0)
     while done != times:
         for source, until in times.items():
             for time in range(done[source], min(until, done[source] + 5)):
@@ -105,7 +115,8 @@ def test_batch_uses_some_of_many_sources(kind: type[ReplayBuffer]) -> None:
 
 def test_importance_weights_correct_priorities_between_sources() -> None:
     """One source has a hundred times the errors of the other; at beta 1 both have equal weight in a mean."""
-    buffer, clock = two_sources(PrioritizedReplay, 1, 4000), Clock(100)
+    buffer = two_sources(PrioritizedReplay, 1, 4000)
+    clock = Clock(100)
     clock.steps = 100
     for source, error in ((0, 100.0), (1, 1.0)):
         for time in range(50):
@@ -132,7 +143,8 @@ def test_new_steps_get_the_largest_priority_of_all_sources() -> None:
 
 
 def test_batches_join_sequences_of_several_sources() -> None:
-    shape, pace = SequenceShape(length=4, burn_in=2, period=3), ReplaySchedule(8, 4, 1, 40)
+    shape = SequenceShape(length=4, burn_in=2, period=3)
+    pace = ReplaySchedule(8, 4, 1, 40)
     buffer = SourcesReplay(SequenceReplay(shape, 400, pace, 2, 0.9, Seeds(1)), 2)
     for source in (0, 1):
         for time in range(40):

@@ -57,7 +57,8 @@ def test_batches_are_equal_for_all_stores_and_devices(kind: str, store: str, dev
 @pytest.mark.parametrize("store", ["cpu", pytest.param("cuda", marks=CUDA)])
 def test_device_stores_integers_of_any_width(kind: str, dtype: type[Any], store: str) -> None:
     """Torch can assign rows of few unsigned types, and the ends of episodes are assigned rows."""
-    memory, on_device = buffer_for(kind), buffer_for(kind, store)
+    memory = buffer_for(kind)
+    on_device = buffer_for(kind, store)
     for step in steps(kind):
         wide = replace(step, obs=step.obs.astype(dtype), next_obs=step.next_obs.astype(dtype))
         memory.add(wide)
@@ -109,7 +110,8 @@ def test_observations_can_have_an_empty_part(store: str) -> None:
     buffer = ReplayBuffer(400, ReplaySchedule(8, 10, 2, 100), 1, 0.9, Seeds(7), store=store)  # type: ignore[arg-type]
     for step in steps("uniform"):
         empty = np.zeros((len(step.valid), 0), np.float32)
-        obs, after = {"some": step.obs, "none": empty}, {"some": step.next_obs, "none": empty}
+        obs = {"some": step.obs, "none": empty}
+        after = {"some": step.next_obs, "none": empty}
         buffer.add(replace(step, obs=obs, next_obs=after))
         for batch in buffer.batches(CLOCK):
             assert batch.obs["none"].shape == batch.next_obs["none"].shape == (8, 0)

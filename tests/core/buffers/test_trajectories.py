@@ -38,16 +38,19 @@ def replay(story: Story, steps: int, stop: tuple[int, int] | None = None, **opti
     def make() -> TrajectoryReplay:
         return TrajectoryReplay(steps, **{"capacity": 3, "ratio": 1.5, "start": 1, "seeds": Seeds(4), **options})
 
-    buffer, found = make(), []
+    buffer = make()
+    found = []
     for time, step in enumerate(story.steps()):
         buffer.add(step)
         taken = 0
         batches = iter(buffer.batches(Clock(1)))
         while True:
             if stop == (time, taken):
-                state, buffer = buffer.state_dict(), make()
+                state = buffer.state_dict()
+                buffer = make()
                 buffer.load_state_dict(state)
-                batches, stop = iter(buffer.batches(Clock(1))), None
+                batches = iter(buffer.batches(Clock(1)))
+                stop = None
             batch = next(batches, None)
             if batch is None:
                 break
@@ -60,7 +63,8 @@ def replay(story: Story, steps: int, stop: tuple[int, int] | None = None, **opti
 @given(stories(st.integers(1, 24)), st.integers(1, 4), st.integers(1, 4))
 def test_new_rollouts_come_before_stored_ones(story: Story, steps: int, capacity: int) -> None:
     """The first batch of a step equals that of a rollout buffer; the others are among the last `capacity`."""
-    plain, expected = RolloutBuffer(steps), dict[int, Any]()
+    plain = RolloutBuffer(steps)
+    expected = dict[int, Any]()
     for time, step in enumerate(story.steps()):
         plain.add(step)
         for rollout in plain.batches(Clock(1)):
@@ -82,8 +86,12 @@ def test_state_resumes_between_any_two_batches(story: Story, steps: int, time: i
 
 
 def test_number_of_replays_is_poisson_and_draws_are_uniform() -> None:
-    rollouts, ratio, capacity = 4000, 2.5, 4
-    buffer, counts, slots = TrajectoryReplay(1, capacity, ratio, 10, Seeds(0)), [], np.zeros(capacity)
+    rollouts = 4000
+    ratio = 2.5
+    capacity = 4
+    buffer = TrajectoryReplay(1, capacity, ratio, 10, Seeds(0))
+    counts = []
+    slots = np.zeros(capacity)
     for number in range(rollouts):
         buffer.add(dictionary_step(number % 100))
         batches = [int(batch.obs["inner"]["place"][0, 0] // 10) for batch in buffer.batches(Clock(1))]
@@ -144,7 +152,8 @@ def observations(rollout: Rollout) -> list[int]:
 
 
 def test_rollouts_of_sources_stay_separate() -> None:
-    buffer, given = TrajectoryReplay(3, 4, 2.0, 1, Seeds(0)), list[list[int]]()
+    buffer = TrajectoryReplay(3, 4, 2.0, 1, Seeds(0))
+    given = list[list[int]]()
     assert isinstance(buffer, SupportsSources)
     for time in range(12):
         for source in (1, 0):
@@ -157,7 +166,8 @@ def test_rollouts_of_sources_stay_separate() -> None:
 
 
 def test_restart_source_drops_only_its_unfinished_rollout() -> None:
-    buffer, given = TrajectoryReplay(3, 4, 0.0, 1, Seeds(0)), list[list[int]]()
+    buffer = TrajectoryReplay(3, 4, 0.0, 1, Seeds(0))
+    given = list[list[int]]()
     for time in range(5):
         if time == 2:
             buffer.restart_source(1)

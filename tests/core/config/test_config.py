@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplug_core.config.options import (  # fmt: skip
+from rlplug_core.config.options import (
     Config,
     Count,
     Fraction,
@@ -29,9 +29,9 @@ from rlplug_core.config.options import (  # fmt: skip
     uniform,
     watch,
 )
-from rlplug_core.config.parse import convert, parse  # fmt: skip
+from rlplug_core.config.parse import convert, parse
 from rlplug_core.config.run_options import RunOptions
-from rlplug_core.config.schema import Option, flatten, schema  # fmt: skip
+from rlplug_core.config.schema import Option, flatten, schema
 from rlplug_core.errors import BadConfig
 from rlplug_core.nets.net import Net
 from tests.tables import for_each
@@ -309,7 +309,8 @@ def test_every_run_option_has_help() -> None:
 
 
 def test_watch_records_the_options_that_are_read() -> None:
-    config, names = Example(), set[str]()
+    config = Example()
+    names = set[str]()
     copied = watch(config, names)
     assert isinstance(copied, Example)
     assert not names

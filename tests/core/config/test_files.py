@@ -24,7 +24,9 @@ def test_regular_file_is_read(secret: Path) -> None:
 
 
 def test_links_pipes_devices_and_directories_raise(secret: Path, tmp_path: Path) -> None:
-    link, pipe, folder = tmp_path / "link", tmp_path / "pipe", tmp_path / "folder"
+    link = tmp_path / "link"
+    pipe = tmp_path / "pipe"
+    folder = tmp_path / "folder"
     link.symlink_to(secret)
     os.mkfifo(pipe)
     folder.mkdir()

@@ -115,8 +115,10 @@ def test_config_has_the_first_value_of_a_schedule() -> None:
     config, found = convert_with_schedules(SomeConfig, flat(values), "some")
     assert (config.learning_rate, config.inner.share, config.limit, config.word) == (1e-2, 0.25, 2.0, "linear(1,2)")
     assert {name: schedule.text for name, schedule in found.items()} == {
-        "learning_rate": "linear(1e-2,0)", "inner.share": "cosine(0.25,1)", "limit": "constant(2)"
-    }  # fmt: skip
+        "learning_rate": "linear(1e-2,0)",
+        "inner.share": "cosine(0.25,1)",
+        "limit": "constant(2)",
+    }
 
 
 @for_each(
@@ -224,7 +226,8 @@ class ScheduledTiny(Tiny):
     Config = ScheduledTinyConfig
 
     def build(self) -> None:
-        self.policy, self.critic = PolicyNetwork(self.spec, self.config.net), Critic(self.spec, self.config.net)
+        self.policy = PolicyNetwork(self.spec, self.config.net)
+        self.critic = Critic(self.spec, self.config.net)
         self.optim = self.optimizer(
             "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate"), max_grad_norm=0.5
         )

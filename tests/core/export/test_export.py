@@ -89,7 +89,8 @@ def dict_of(tree: Any) -> Any:
 
 
 def assert_same_actions(agent: Any, restored: Any, space: spaces.Space[Any], count: int = 500) -> None:
-    obs, first = seen(space, count), np.ones(count, bool)
+    obs = seen(space, count)
+    first = np.ones(count, bool)
     mine = agent.act(obs, first, agent.initial(count), CLOCK, explore=False).action
     theirs = restored.act(obs, first, restored.initial(count), CLOCK).action
     assert mine.shape == theirs.shape
@@ -116,7 +117,8 @@ def test_export_has_the_same_actions_of_all_kinds(kind: str, tmp_path: Path) -> 
 
 def test_export_of_every_agent_has_the_same_actions(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    choice, box = Spec(VECTOR, ACTIONS["discrete"], 1, "A-v0"), Spec(VECTOR, ACTIONS["box"], 1, "B-v0")
+    choice = Spec(VECTOR, ACTIONS["discrete"], 1, "A-v0")
+    box = Spec(VECTOR, ACTIONS["box"], 1, "B-v0")
     agents: list[tuple[Any, Spec]] = [
         (EpsilonGreedy(QNetwork(choice, NET, dueling=True), constant(0.1), Seeds(1)), choice),
         (SampleAgent(PolicyNetwork(box, NET, make=squashed), Seeds(1)), box),
@@ -146,10 +148,13 @@ def test_export_keeps_and_resets_memory(cell: Any, values: bool, tmp_path: Path)
     spec = Spec(VECTOR, ACTIONS["discrete" if values else "box"], 1, "Any-v0")
     agent: Any = (
         MemoryGreedy(RecurrentQ(spec, NET, cell, 8, dueling=True), constant(0.1), Seeds(1))
-        if values else MemoryAgent(RecurrentPolicy(spec, NET, cell, 8), Seeds(1))
-    )  # fmt: skip
+        if values
+        else MemoryAgent(RecurrentPolicy(spec, NET, cell, 8), Seeds(1))
+    )
     restored = export(agent, spec, tmp_path)
-    mine, theirs, generator = agent.initial(50), restored.initial(50), np.random.default_rng(2)
+    mine = agent.initial(50)
+    theirs = restored.initial(50)
+    generator = np.random.default_rng(2)
     for _ in range(200):
         obs = generator.normal(size=(50, 5)).astype(np.float32)
         first = generator.random(50) < 0.1
@@ -177,7 +182,8 @@ def test_to_env_action_converts_canonical_actions() -> None:
 def test_to_env_action_adds_the_bounds_of_integer_boxes() -> None:
     """Such a Box can have any number of dimensions; its canonical actions are a vector of choices."""
     own = spaces.Box(np.array([[[-1], [2]]]), np.array([[[3], [120]]]), dtype=np.int8)
-    action, expected = np.array([[4, 0], [1, 118]]), np.array([[[[3], [2]]], [[[0], [120]]]], np.int8)
+    action = np.array([[4, 0], [1, 118]])
+    expected = np.array([[[[3], [2]]], [[[0], [120]]]], np.int8)
     both = to_env_action(spaces.Dict({"x": own, "y": spaces.Discrete(9)}), np.hstack([action, [[5], [6]]]))
     for found in (to_env_action(own, action), both["x"]):
         np.testing.assert_array_equal(found, expected)
@@ -209,7 +215,12 @@ def test_directory_of_a_killed_export_is_replaced(
     (hidden / "policy" / "partial").write_bytes(b"1")
     synced: list[str] = []
     fsync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
+
+    def record(file: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{file}"))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", record)
     with new_directory(out) as folder:
         folder.mkdir()
         (folder / "complete").write_bytes(b"2")
@@ -223,11 +234,13 @@ FROM_FIVE = spaces.Discrete(3, start=5)
 @pytest.mark.parametrize(
     "space",
     [
-        FROM_FIVE, spaces.MultiDiscrete([2, 3], start=[4, -7]), spaces.Box(2, 3, (2,), np.int64),
+        FROM_FIVE,
+        spaces.MultiDiscrete([2, 3], start=[4, -7]),
+        spaces.Box(2, 3, (2,), np.int64),
         spaces.Dict({"kind": FROM_FIVE, "at": VECTOR}),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_trace_uses_valid_observations(space: spaces.Space[Any], tmp_path: Path) -> None:
     spec = Spec(space, ACTIONS["discrete"], 1, "Any-v0")
     policy = policy_agent(spec)
@@ -257,7 +270,8 @@ def test_unused_keys_are_not_inputs() -> None:
 
 @pytest.mark.parametrize("exists", [False, True], ids=["new", "empty"])
 def test_failed_export_leaves_no_files(exists: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec, folder = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0"), tmp_path / "policy"
+    spec = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0")
+    folder = tmp_path / "policy"
     if exists:
         folder.mkdir()
     before = sorted(tmp_path.rglob("*"))

@@ -12,7 +12,9 @@ from rlplug_core.errors import RlplugError
 from rlplug_core.export.program import Program, operation
 from rlplug_core.export.step_sizes import SHAPED, numbers
 
-WIDE, TALL, MASK = torch.ones(1, 5), torch.ones(3, 1), torch.ones(3, 5) > 0
+WIDE = torch.ones(1, 5)
+TALL = torch.ones(3, 1)
+MASK = torch.ones(3, 5) > 0
 #: Arguments of the operations, with shapes that broadcast if the operation allows it.
 STEPS: dict[str, list[Any]] = {
     "aten._to_copy.default": [WIDE],

@@ -31,8 +31,10 @@ from tests.tables import for_each
 
 pytestmark = pytest.mark.usefixtures("loops")
 
-DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
-DIALS, SWITCHES = spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(2)
+DISCRETE = spaces.Discrete(3)
+BOX = spaces.Box(-1, 1, (2,), np.float32)
+DIALS = spaces.MultiDiscrete([3, 2])
+SWITCHES = spaces.MultiBinary(2)
 ACTIONS = [DISCRETE, BOX, DIALS, SWITCHES, spaces.Dict({"a": BOX, "b": spaces.Dict({"c": DIALS, "d": SWITCHES})})]
 PARTS = {"a": spaces.Box(-1, 1, (3,), np.float32), "b": spaces.Box(-1, 1, (2, 2), np.float32)}
 OBSERVATIONS = {
@@ -59,7 +61,8 @@ def build(kind: str, obs: spaces.Space[Any], net: Net, action: spaces.Space[Any]
         return PolicyNetwork(spec, net)
     if kind == "critic":
         return Critic(spec, net)
-    dueling, noisy = "dueling" in kind, "factorized" if "noisy" in kind else None
+    dueling = "dueling" in kind
+    noisy = "factorized" if "noisy" in kind else None
     if "categorical" in kind:
         return CategoricalQ(spec, net, -2.0, 3.0, 7, dueling, noisy)
     if "quantile" in kind:
@@ -97,7 +100,8 @@ def test_numpy_forward_equals_torch(
     assert isinstance(plain, NumpyForward)
     obs = np.random.default_rng(num_envs).normal(size=(num_envs, width)).astype(np.float32)
     copy = obs.copy()
-    ours, theirs = plain(obs), TorchForward(module)(obs)
+    ours = plain(obs)
+    theirs = TorchForward(module)(obs)
     assert ours.dtype == theirs.dtype == np.float32
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(obs, copy)
@@ -149,7 +153,8 @@ class Residual(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         return obs + self.second(torch.tanh(self.first(obs)))
@@ -186,7 +191,8 @@ class Temperature(nn.Linear):
 )
 def test_head_can_have_any_layers(layer: nn.Module, backend: str) -> None:
     """NumPy computes layers that can be recorded, and torch the others."""
-    spec, obs = Spec(OBSERVATIONS["vector"], DISCRETE, 1, "here"), batch(OBSERVATIONS["vector"], 3)
+    spec = Spec(OBSERVATIONS["vector"], DISCRETE, 1, "here")
+    obs = batch(OBSERVATIONS["vector"], 3)
     policy = PolicyNetwork(spec, Net((8,)), make=lambda space, features: (Categorical(3), layer))
     assert fast_forward(policy).backend == backend
     np.testing.assert_allclose(fast_forward(policy)(obs), TorchForward(policy)(obs), rtol=1e-4, atol=1e-5)
@@ -195,7 +201,8 @@ def test_head_can_have_any_layers(layer: nn.Module, backend: str) -> None:
 def test_policy_and_critic_can_share_a_trunk() -> None:
     spec = Spec(OBSERVATIONS["vector"], DISCRETE, 1, "here")
     trunk = encoder(spec.obs, Net(hidden=(8,)))
-    policy, critic = PolicyNetwork(spec, Net(), trunk), Critic(spec, Net(), trunk)
+    policy = PolicyNetwork(spec, Net(), trunk)
+    critic = Critic(spec, Net(), trunk)
     optimizer = Optimizer(
         [*policy.parameters(), *critic.parameters()], name="network", rule=Adam(), learning_rate=constant(0.1)
     )

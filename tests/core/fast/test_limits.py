@@ -153,7 +153,8 @@ def memory_at(cell: str) -> Kernel:
 
 def acting_at(limit: float) -> list[Any]:
     """Return actions and log-probabilities of a head for a few rows, and outputs of networks."""
-    head, outputs = Gaussian((2,)), numbers(3, 4, limit=limit)
+    head = Gaussian((2,))
+    outputs = numbers(3, 4, limit=limit)
     found = [head.sample(outputs, numbers(3, 2)), head.host_log_prob(outputs, numbers(3, 2, seed=1))]
     torch.manual_seed(0)
     for then in (TANH, RELU):

@@ -53,7 +53,8 @@ def test_along_equals_torch_cells(cell: str, steps: int, rows: int, size: int, u
     """All parts at each step, and gradients of weights, features and initial states."""
     memory, arguments = case(cell, steps, rows, size, units, absent)
     assert fast_memory.fits(memory.cell, arguments[0])
-    outputs, expected = fast_memory.along(memory.cell, *arguments), unroll_in_torch(memory, arguments)
+    outputs = fast_memory.along(memory.cell, *arguments)
+    expected = unroll_in_torch(memory, arguments)
     assert_near(outputs, expected)
     inputs = [*memory.parameters(), arguments[0], *arguments[2]]
     above = [torch.randn_like(part) for part in expected]
@@ -65,10 +66,8 @@ def test_gradients_of_single_parts_equal_torch(cell: str) -> None:
     arguments = [features.detach(), first, [part.detach() for part in before], valid]
     weights = list(memory.parameters())
     for part in range(len(memory.parts)):
-        loss, expected = (
-            fast_memory.along(memory.cell, *arguments)[part].sum(),
-            unroll_in_torch(memory, arguments)[part].sum(),
-        )
+        loss = fast_memory.along(memory.cell, *arguments)[part].sum()
+        expected = unroll_in_torch(memory, arguments)[part].sum()
         assert_near(torch.autograd.grad(loss, weights), torch.autograd.grad(expected, weights))
 
 
@@ -88,7 +87,8 @@ def test_long_sequences_equal_torch_up_to_rounding(cell: str) -> None:
     state = memory.unroll(features, first, dict(zip(memory.parts, before, strict=True)), valid)["h"]
     expected = unroll_in_torch(memory, [features, first, before, valid])[0]
     torch.testing.assert_close(state, expected, rtol=1e-4, atol=1e-5)
-    above, inputs = torch.randn_like(expected), [*memory.parameters(), features]
+    above = torch.randn_like(expected)
+    inputs = [*memory.parameters(), features]
     gradients = (torch.autograd.grad(outputs, inputs, above) for outputs in (state, expected))
     for ours, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3 * float(theirs.abs().max()))

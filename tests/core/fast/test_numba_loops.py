@@ -122,7 +122,12 @@ def count_layers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that gets the number of rows of each call of a single layer."""
     calls: list[int] = []
     forward = LinearOp.forward
-    monkeypatch.setattr(LinearOp, "forward", lambda op, values: calls.append(len(values)) or forward(op, values))  # type: ignore[func-returns-value]
+
+    def count(op: LinearOp, values: np.ndarray) -> np.ndarray:
+        calls.append(len(values))
+        return forward(op, values)
+
+    monkeypatch.setattr(LinearOp, "forward", count)
     return calls
 
 
@@ -172,7 +177,9 @@ def test_step_with_infinite_mean_square_is_0(loops: str) -> None:
 
 
 def test_host_views_share_memory_with_tensors() -> None:
-    views, zeros, ones = HostViews(), torch.zeros(2), torch.ones(2)
+    views = HostViews()
+    zeros = torch.zeros(2)
+    ones = torch.ones(2)
     assert views.of(zeros, ones) is views.of(zeros, ones)
     views.of(ones, zeros)[0][0] = 7
     assert ones.tolist() == [7, 1]

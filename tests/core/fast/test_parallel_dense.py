@@ -20,7 +20,9 @@ from rlplug_core.fast.trace import Program
 from rlplug_core.learning.optimizer import flatten
 from tests.conftest import loops_by
 
-ROWS, INPUTS, OUTPUTS = 150, 5, 3
+ROWS = 150
+INPUTS = 5
+OUTPUTS = 3
 room()
 
 

@@ -34,8 +34,10 @@ def test_kernel_gives_the_bits_of_torch_optimizers(
 ) -> None:
     """The kernel is not public in torch: a release that changes it fails here. It does not count steps."""
     monkeypatch.setattr(kernels, "loop_module", lambda name: None)
-    parameters, reference = torch.ones(size), nn.Parameter(torch.ones(size))
-    state, optimizer = ours.start(parameters), theirs(reference)  # type: ignore[operator]
+    parameters = torch.ones(size)
+    reference = nn.Parameter(torch.ones(size))
+    state = ours.start(parameters)
+    optimizer = theirs(reference)  # type: ignore[operator]
     for gradient in gradients(size):
         ours.step(parameters, gradient, state, 1e-2)
         reference.grad = gradient
@@ -59,7 +61,8 @@ class RecordingRule:
 def test_norm_and_clipping_equal_torch(clip: float | None, dtype: torch.dtype) -> None:
     torch.manual_seed(5)
     net = nn.Linear(9, 4).to(dtype)
-    data, rule = torch.randn(6, 9).to(dtype), RecordingRule()
+    data = torch.randn(6, 9).to(dtype)
+    rule = RecordingRule()
     optimizer = Optimizer(net.parameters(), name="a", rule=rule, learning_rate=constant(1.0), max_grad_norm=clip)
     net(data).square().sum().backward()
     wanted = optimizer.gradient.clone()

@@ -137,11 +137,17 @@ def check_critics(module: ActionCritics, atoms: int | None) -> None:
 
 
 def test_critic_has_a_gradient_in_the_action() -> None:
-    critic, action = ActionCritic(BOX, NETS["tanh"]), torch.randn(6, 2, requires_grad=True)
+    critic = ActionCritic(BOX, NETS["tanh"])
+    action = torch.randn(6, 2, requires_grad=True)
     obs = torch.randn(6, 3)
     critic(obs, action).sum().backward()
     found: list[Any] = []
-    own: Any = FastTensor(action.detach().numpy(), (), lambda gradient, into: found.append(gradient) or [])  # type: ignore[func-returns-value]
+
+    def record(gradient: Any, into: Any) -> list[Any]:
+        found.append(gradient)
+        return []
+
+    own: Any = FastTensor(action.detach().numpy(), (), record)
     fast: Any = critic(FastTensor(obs.numpy()), own)  # type: ignore[arg-type]
     fast.sum().backward_into(Gradients({}))
     assert action.grad is not None

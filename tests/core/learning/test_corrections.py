@@ -38,7 +38,8 @@ def ratio(number: float | Array) -> Array:
 
 def windows(story: Story, steps: int) -> Iterator[tuple[Rollout, list[list[Moment]]]]:
     """Yield the rollouts of a story, each with the moments of its rows."""
-    buffer, seen = RolloutBuffer(steps), 0
+    buffer = RolloutBuffer(steps)
+    seen = 0
     for step in story.steps():
         buffer.add(step)
         for rollout in buffer.batches(Clock(1)):
@@ -91,7 +92,8 @@ def test_retrace_equals_the_definition(story: Story, steps: int, gamma: float, l
 def test_on_policy_vtrace_equals_n_step_returns(story: Story, steps: int, gamma: float) -> None:
     """With ratios of 1 the targets are those of GAE with lambda 1 (section 4.1)."""
     for rollout, _ in windows(story, steps):
-        ones, counts = np.ones_like(rollout.reward), rollout.weight > 0
+        ones = np.ones_like(rollout.reward)
+        counts = rollout.weight > 0
         values = rollout.values(critic)
         advantage, target = vtrace(rollout, *values, ones, gamma)
         expected, expected_target = gae(rollout, *values, gamma, 1.0)
@@ -101,17 +103,28 @@ def test_on_policy_vtrace_equals_n_step_returns(story: Story, steps: int, gamma:
 
 def bandit(center: bool, offset: float) -> float:
     """Return the policy gradient at the first logit of an off-policy bandit; its critic has an error of `offset`."""
-    behavior, policy, gain = np.array([0.7, 0.3]), np.array([0.3, 0.7]), np.array([1.0, -3 / 7])
+    behavior = np.array([0.7, 0.3])
+    policy = np.array([0.3, 0.7])
+    gain = np.array([1.0, -3 / 7])
     action = np.repeat([0, 1], [7, 3])[None]  # as often as the behavior policy chooses them
     step = Step(
-        np.zeros((10, 1), np.float32), action[0], gain[action[0]].astype(np.float32), np.zeros((10, 1), np.float32),
-        terminated=np.ones(10, bool), truncated=np.zeros(10, bool), is_first=np.ones(10, bool), valid=np.ones(10, bool),
-        ended=True, extras={}, recurrent_state=None,
-    )  # fmt: skip
+        np.zeros((10, 1), np.float32),
+        action[0],
+        gain[action[0]].astype(np.float32),
+        np.zeros((10, 1), np.float32),
+        terminated=np.ones(10, bool),
+        truncated=np.zeros(10, bool),
+        is_first=np.ones(10, bool),
+        valid=np.ones(10, bool),
+        ended=True,
+        extras={},
+        recurrent_state=None,
+    )
     buffer = RolloutBuffer(1)
     buffer.add(step)
     (rollout,) = buffer.batches(Clock(1))
-    value, ratio = np.full((1, 10), -offset, np.float32), (policy / behavior)[action]
+    value = np.full((1, 10), -offset, np.float32)
+    ratio = (policy / behavior)[action]
     advantage, _ = vtrace(rollout, value, value, ratio, 0.9, center=center)
     scaled = standardize(torch.from_numpy(advantage[0]), torch.ones(10)).numpy() if center else advantage[0]
     return float((scaled * np.array([1 - policy[0], -policy[0]])[action[0]]).mean())
@@ -130,7 +143,8 @@ def test_centered_gradient_does_not_depend_on_the_critic() -> None:
 def test_centering_subtracts_a_constant_times_the_weights(story: Story, steps: int, gamma: float, lam: float) -> None:
     for rollout, _ in windows(story, steps):
         given_ = (rollout, *rollout.values(critic), evaluate(ratio, rollout), gamma, lam)
-        (plain, target), (centered, same) = vtrace(*given_), vtrace(*given_, center=True)
+        plain, target = vtrace(*given_)
+        centered, same = vtrace(*given_, center=True)
         np.testing.assert_array_equal(target, same)
         assert centered.sum() == pytest.approx(0, abs=1e-3)
         rho = np.minimum(evaluate(ratio, rollout), 1) * (rollout.weight > 0)
@@ -147,8 +161,10 @@ def test_targets_ignore_rows_of_weight_0(garbage: Any, cut: bool) -> None:
         ones = np.ones_like(rollout.reward)
         counts = rollout.weight > 0
         outcomes.append(
-            [*(part[counts] for part in vtrace(rollout, *rollout.values(critic), ones, 0.9)),
-             retrace(rollout, *rollout.values(critic), ones, ones, 0.9)[counts]]
-        )  # fmt: skip
+            [
+                *(part[counts] for part in vtrace(rollout, *rollout.values(critic), ones, 0.9)),
+                retrace(rollout, *rollout.values(critic), ones, ones, 0.9)[counts],
+            ]
+        )
     for expected, found in zip(*outcomes, strict=True):
         np.testing.assert_array_equal(expected, found)

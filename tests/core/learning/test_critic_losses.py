@@ -53,7 +53,9 @@ def test_loss_is_the_cross_entropy_with_the_projected_lower_critic() -> None:
     support = online.support.tolist()
     after = target(batch.next_obs, next_action).softmax(-1).tolist()
     now = online(batch.obs, batch.action).softmax(-1).tolist()
-    total, lower, means = 0.0, set(), []
+    total = 0.0
+    lower = set()
+    means = []
     for row in range(ROWS):
         mean = [sum(p * z for p, z in zip(after[each][row], support, strict=True)) for each in range(2)]
         lowest = int(np.argmin(mean))

@@ -27,7 +27,8 @@ GAMMAS = st.floats(0, 1)
 
 def check(story: Story, steps: int, gamma: float, lam: float) -> None:
     """Compare every rollout of a story with the reference."""
-    buffer, start = RolloutBuffer(steps), 0
+    buffer = RolloutBuffer(steps)
+    start = 0
     for step in story.steps():
         buffer.add(step)
         for rollout in buffer.batches(Clock(1)):
@@ -66,7 +67,8 @@ def test_gae_equals_the_definition(story: Story, steps: int, gamma: float, lam: 
 def test_gae_handles_an_end_at_each_step(end: str, time: int) -> None:
     """Also at the last step, which stores its successor differently."""
     numbers = iter(range(100))
-    moments, now = [], next(numbers)
+    moments = []
+    now = next(numbers)
     for t in range(3):
         after = next(numbers)
         moments.append(
@@ -78,7 +80,8 @@ def test_gae_handles_an_end_at_each_step(end: str, time: int) -> None:
 
 def test_truncation_bootstraps_the_value() -> None:
     """Endless rewards of 1 have the value 1 / (1 - gamma). If V is correct, all advantages are 0."""
-    gamma, ends = 0.9, (False, True, False, False, True)
+    gamma = 0.9
+    ends = (False, True, False, False, True)
     buffer = RolloutBuffer(len(ends))
     for end in ends:
         moment = Moment(1, 1.0, 1, False, end, True)

@@ -31,7 +31,8 @@ def observe(kfac: KFAC, module: nn.Module, obs: Tensor) -> None:
 
 def test_natural_gradient_of_a_linear_gaussian_is_exact() -> None:
     """y = W x + b + noise: all pairs of inputs and noises occur, so the Fisher matrix is a Kronecker product."""
-    layer, noise = nn.Linear(3, 2).double(), torch.tensor([[1.0, 0.5], [-1.0, -0.5], [0.3, -2.0], [-0.3, 2.0]]).double()
+    layer = nn.Linear(3, 2).double()
+    noise = torch.tensor([[1.0, 0.5], [-1.0, -0.5], [0.3, -2.0], [-0.3, 2.0]]).double()
     root = torch.randn(5, 3).double()
     pairs = list(product(range(5), range(4)))
     obs = torch.stack([root[i] for i, _ in pairs])
@@ -47,7 +48,8 @@ def test_natural_gradient_of_a_linear_gaussian_is_exact() -> None:
         layer(obs)  # outside of the context, so not captured
     assert len(seen.seen) == 1
     score = scores(layer, -0.5 * (mean.detach() + drawn - layer(obs)).square().sum(1))
-    fisher, gradient = score.T @ score / len(obs), torch.randn(len(optimizer.flat)).double()
+    fisher = score.T @ score / len(obs)
+    gradient = torch.randn(len(optimizer.flat)).double()
     torch.testing.assert_close(kfac.natural(gradient, optimizer.state), torch.linalg.solve(fisher, gradient))
 
 
@@ -68,13 +70,15 @@ def test_damping_is_added_to_the_fisher_matrix() -> None:
 def test_factors_are_moments_of_inputs_and_gradients() -> None:
     """Also for layers that are called as functions, as in `MLP`; rows of weight 0 do not count."""
     module = nn.Sequential(MLP(2, Net(hidden=(3,))), nn.Linear(3, 1, bias=False))
-    obs, weight = torch.randn(4, 2), torch.tensor([1.0, 0.0, 2.0, 1.0])
+    obs = torch.randn(4, 2)
+    weight = torch.tensor([1.0, 0.0, 2.0, 1.0])
     kfac = KFAC([(module, None)])
     optimizer = Optimizer(module.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
     with kfac.capture() as seen:
         terms = module(obs)[:, 0]
     kfac.observe(seen, terms, weight)
-    first, second = module[0].linears[0], module[1]
+    first = module[0].linears[0]
+    second = module[1]
     counts = weight > 0
     with torch.no_grad():
         inputs = torch.cat([obs, torch.ones(4, 1)], 1)[counts]
@@ -105,8 +109,11 @@ def test_factors_of_convolutions_equal_those_of_linear_layers() -> None:
 
 @pytest.mark.parametrize("flat", [False, True])
 def test_layer_used_several_times_per_row_is_a_convolution(flat: bool) -> None:
-    convolution, linear, obs = nn.Conv2d(8, 3, 1).double(), nn.Linear(8, 3).double(), torch.randn(5, 4, 8).double()
-    image, states = obs.transpose(1, 2).unflatten(2, (2, 2)), []
+    convolution = nn.Conv2d(8, 3, 1).double()
+    linear = nn.Linear(8, 3).double()
+    obs = torch.randn(5, 4, 8).double()
+    image = obs.transpose(1, 2).unflatten(2, (2, 2))
+    states = []
     for layer, given in ((convolution, image), (linear, obs.flatten(0, 1) if flat else obs)):
         kfac = KFAC([(layer, None)])
         optimizer = Optimizer(layer.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
@@ -150,7 +157,9 @@ def test_first_moments_replace_the_identity() -> None:
 def test_each_module_has_its_own_trust_region(scale: float, width: float) -> None:
     """The divergence ½ ΔᵀFΔ of the step is at most the radius; a module without radius takes the full step."""
     bound, free = nn.Linear(2, 2).double(), nn.Linear(2, 1).double()
-    obs, radius, lr = torch.randn(7, 2).double(), 1e-3, 0.5
+    obs = torch.randn(7, 2).double()
+    radius = 1e-3
+    lr = 0.5
     kfac = KFAC([(bound, radius), (free, None)], damping=1e-9, momentum=0.0)
     optimizer = Optimizer(
         [*bound.parameters(), *free.parameters()], name="network", rule=kfac, learning_rate=constant(lr)
@@ -163,8 +172,9 @@ def test_each_module_has_its_own_trust_region(scale: float, width: float) -> Non
     wish = torch.randn(2, 2).double()
     loss = scale * ((bound(obs) * (obs @ wish).sum(1, keepdim=True)).mean() + free(obs).mean())
     before = optimizer.flat.clone()
-    gradient = torch.cat([part.reshape(-1) for part in torch.autograd.grad(
-        loss, optimizer.parameters, retain_graph=True)])  # fmt: skip
+    gradient = torch.cat(
+        [part.reshape(-1) for part in torch.autograd.grad(loss, optimizer.parameters, retain_graph=True)]
+    )
     natural = kfac.natural(gradient, optimizer.state)
     optimizer.minimize(loss, Clock(10))
     step = before - optimizer.flat
@@ -190,7 +200,8 @@ def test_momentum_averages_steps() -> None:
 
 def test_parameters_outside_layers_follow_the_plain_gradient() -> None:
     module = nn.Module()
-    module.scale, module.layer = nn.Parameter(torch.ones(2)), nn.Linear(1, 1)
+    module.scale = nn.Parameter(torch.ones(2))
+    module.layer = nn.Linear(1, 1)
     kfac = KFAC([(module, None)], damping=0.25)
     optimizer = Optimizer(module.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
     gradient = torch.tensor([1.0, -2.0, 0.0, 0.0])
@@ -200,7 +211,9 @@ def test_parameters_outside_layers_follow_the_plain_gradient() -> None:
 @pytest.mark.parametrize("refresh", [True, False])
 def test_rescale_equals_a_constant_scale(refresh: bool) -> None:
     """Outputs become 100 times as large after two steps, or are from the start; another region is unchanged."""
-    layers, obs, found = (nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(3, 1)), torch.randn(20, 3).double(), []
+    layers = (nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(3, 1))
+    obs = torch.randn(20, 3).double()
+    found = []
     for size, factor in ((1.0, 100.0), (100.0, 1.0)):
         body, last, other = (deepcopy(layer).double() for layer in layers)
         module = nn.Sequential(body, nn.Tanh(), last)

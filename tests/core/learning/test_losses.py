@@ -31,7 +31,8 @@ DISCOUNTS = st.one_of(st.floats(0, 1, width=32), st.sampled_from([0.0, 0.5, 1.0]
 
 @st.composite
 def supports(draw: st.DrawFn) -> Tensor:
-    low, width = draw(st.integers(-10, 9)), draw(st.integers(1, 20))
+    low = draw(st.integers(-10, 9))
+    width = draw(st.integers(1, 20))
     return torch.linspace(low, low + width, draw(st.integers(2, 12)))
 
 
@@ -62,13 +63,16 @@ def test_projection_equals_the_reference_and_keeps_mass(
         (2.0, [0, 0, 0, 0, 1.0]), (9.0, [0, 0, 0, 0, 1.0]),
     ])  # fmt: skip
 def test_projection_of_terminal_steps_is_the_reward(reward: float, wanted: list[float]) -> None:
-    support, probability = torch.linspace(-2, 2, 5), torch.full((1, 5), 0.2)
+    support = torch.linspace(-2, 2, 5)
+    probability = torch.full((1, 5), 0.2)
     projected = categorical_projection(probability, torch.tensor([reward]), torch.zeros(1), support)
     torch.testing.assert_close(projected, torch.tensor([wanted]))
 
 
 def test_projection_keeps_nan() -> None:
-    support, probability, discount = torch.linspace(-2, 2, 5), torch.full((2, 5), 0.2), torch.full((2,), 0.9)
+    support = torch.linspace(-2, 2, 5)
+    probability = torch.full((2, 5), 0.2)
+    discount = torch.full((2,), 0.9)
     tensors = probability, torch.tensor([np.nan, 0.0]), discount
     fast: Any = categorical_projection(*map(from_tensor, tensors), support)  # type: ignore[arg-type]
     for found in (fast.value, categorical_projection(*tensors, support).numpy()):
@@ -78,8 +82,10 @@ def test_projection_keeps_nan() -> None:
 
 def test_projection_keeps_the_mean_within_the_support() -> None:
     torch.manual_seed(0)
-    support, probability = torch.linspace(-5, 5, 51), torch.rand(64, 51).softmax(1)
-    reward, discount = torch.rand(64) - 0.5, 0.9 * torch.rand(64)
+    support = torch.linspace(-5, 5, 51)
+    probability = torch.rand(64, 51).softmax(1)
+    reward = torch.rand(64) - 0.5
+    discount = 0.9 * torch.rand(64)
     projected = categorical_projection(probability, reward, discount, support)
     torch.testing.assert_close(projected @ support, reward + discount * (probability @ support), rtol=0, atol=1e-4)
 
@@ -96,7 +102,9 @@ def test_quantile_huber_and_its_gradient_equal_the_reference(
         row = st.lists(numbers, min_size=width, max_size=width)
         return torch.tensor([data.draw(row) for _ in range(num_envs)])
 
-    quantiles, targets, shares = table(count).requires_grad_(), table(samples), torch.rand(num_envs, count)
+    quantiles = table(count).requires_grad_()
+    targets = table(samples)
+    shares = torch.rand(num_envs, count)
     loss = quantile_huber(quantiles, shares, targets, kappa)
     (gradient,) = torch.autograd.grad((loss * torch.arange(1, num_envs + 1)).sum(), quantiles)
     for row in range(num_envs):
@@ -108,7 +116,9 @@ def test_quantile_huber_and_its_gradient_equal_the_reference(
 
 def test_quantile_huber_with_kappa_0_is_quantile_regression() -> None:
     """A schedule of kappa can end at 0: |share - 1{u < 0}| |u|."""
-    quantiles, targets, shares = torch.randn(3, 4), torch.randn(3, 5), torch.rand(4)
+    quantiles = torch.randn(3, 4)
+    targets = torch.randn(3, 5)
+    shares = torch.rand(4)
     error = targets[:, None] - quantiles[:, :, None]
     wanted = (torch.where(error < 0, 1 - shares[:, None], shares[:, None]) * error.abs()).mean(2).sum(1)
     torch.testing.assert_close(quantile_huber(quantiles, shares, targets, 0.0), wanted, rtol=1e-4, atol=1e-5)
@@ -117,7 +127,8 @@ def test_quantile_huber_with_kappa_0_is_quantile_regression() -> None:
 def test_quantile_huber_of_large_returns_keeps_its_precision() -> None:
     """With returns of thousands and errors below kappa, differences of sums of squares would lose precision."""
     torch.manual_seed(0)
-    quantiles, targets = (5000 + 0.3 * torch.randn(2, 50)).requires_grad_(), 5000 + 0.3 * torch.randn(2, 50)
+    quantiles = (5000 + 0.3 * torch.randn(2, 50)).requires_grad_()
+    targets = 5000 + 0.3 * torch.randn(2, 50)
     shares = torch.rand(50)
     loss = quantile_huber(quantiles, shares, targets)
     loss.sum().backward()
@@ -129,7 +140,8 @@ def test_quantile_huber_of_large_returns_keeps_its_precision() -> None:
 
 
 def test_quantile_huber_has_no_gradient_in_targets() -> None:
-    quantiles, targets = torch.zeros(1, 3, requires_grad=True), torch.ones(1, 3, requires_grad=True)
+    quantiles = torch.zeros(1, 3, requires_grad=True)
+    targets = torch.ones(1, 3, requires_grad=True)
     quantile_huber(quantiles, torch.tensor([0.2, 0.5, 0.8]), targets).sum().backward()
     assert quantiles.grad is not None
     assert targets.grad is None
@@ -137,7 +149,8 @@ def test_quantile_huber_has_no_gradient_in_targets() -> None:
 
 def test_quantile_regression_finds_quantiles() -> None:
     """The minimum for a known sample, up to the bias of kappa."""
-    samples, shares = torch.arange(1000).unsqueeze(0) / 1000, torch.tensor([0.1, 0.5, 0.9])
+    samples = torch.arange(1000).unsqueeze(0) / 1000
+    shares = torch.tensor([0.1, 0.5, 0.9])
     quantiles = torch.full((1, 3), 0.5, requires_grad=True)
     optimizer = torch.optim.SGD([quantiles], lr=0.05)
     for _ in range(200):
@@ -167,7 +180,8 @@ def test_advantage_weight_with_largest_0_is_0() -> None:
 
 
 def test_expected_of_sums_over_actions() -> None:
-    logits, q = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
+    logits = torch.randn(3, 4, requires_grad=True)
+    q = torch.randn(3, 4)
     log_probs = logits.log_softmax(-1)
     weights = log_probs.detach().exp().tolist()
     wanted = [

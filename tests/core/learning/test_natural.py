@@ -41,7 +41,8 @@ def dense_fisher(module: nn.Module, head: Categorical | Gaussian, obs: Tensor) -
     mean, log_std = outputs.chunk(2, -1)
     total = torch.zeros(())
     for i in range(head.dims):
-        by_mean, by_log_std = scores(module, mean[:, i]), scores(module, log_std[:, i])
+        by_mean = scores(module, mean[:, i])
+        by_log_std = scores(module, log_std[:, i])
         total = total + torch.einsum("bi,bj,b->ij", by_mean, by_mean, (-2 * log_std[:, i]).exp().detach())
         total = total + 2 * by_log_std.T @ by_log_std
     return total / len(obs)
@@ -49,7 +50,8 @@ def dense_fisher(module: nn.Module, head: Categorical | Gaussian, obs: Tensor) -
 
 @pytest.mark.parametrize("head", [Categorical(4), Gaussian((2,))], ids=["categorical", "gaussian"])
 def test_fisher_product_equals_the_dense_matrix(head: Categorical | Gaussian) -> None:
-    module, obs = tiny(head.size), torch.randn(5, 2).double()
+    module = tiny(head.size)
+    obs = torch.randn(5, 2).double()
     region = TrustRegion(module)
     with torch.no_grad():
         before = module(obs)
@@ -64,14 +66,17 @@ def test_fisher_product_equals_the_dense_matrix(head: Categorical | Gaussian) ->
 def test_conjugate_gradient_solves_linear_systems(size: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     root = torch.randn(size, size, generator=generator).double()
-    matrix, wanted = root @ root.T + torch.eye(size).double(), torch.randn(size, generator=generator).double()
+    matrix = root @ root.T + torch.eye(size).double()
+    wanted = torch.randn(size, generator=generator).double()
     found = conjugate_gradient(lambda vector: matrix @ vector, wanted, 2 * size)
     torch.testing.assert_close(found, torch.linalg.solve(matrix, wanted), rtol=1e-5, atol=1e-6)
 
 
 def problem(advantage: Tensor, directions: int = 10, tries: int = 10) -> tuple[TrustRegion, nn.Module, Scalar, Scalar]:
     """Make a categorical policy of five observations, its surrogate loss and its divergence."""
-    module, head, obs = tiny(4), Categorical(4), torch.randn(5, 2).double()
+    module = tiny(4)
+    head = Categorical(4)
+    obs = torch.randn(5, 2).double()
     region = TrustRegion(module, directions, tries)
     with torch.no_grad():
         before = module(obs)
@@ -102,7 +107,8 @@ def test_small_step_is_the_natural_gradient() -> None:
     """For a small radius the direction is F⁻¹ g, and the length is that of the quadratic model, sqrt(2 radius)."""
     advantage = torch.tensor([1.0, -2.0, 0.5, 1.5, -1.0]).double()
     region, module, loss, divergence = problem(advantage, directions=60, tries=30)
-    gradient, product = region.gradient(loss()), region.fisher(divergence, 1e-3)
+    gradient = region.gradient(loss())
+    product = region.fisher(divergence, 1e-3)
     fisher = torch.stack([product(unit) for unit in torch.eye(len(region.flat)).double()])
     natural = -torch.linalg.solve(fisher, gradient)
     before = region.flat.clone()
@@ -121,7 +127,8 @@ def test_step_leaves_frozen_and_unused_parameters_unchanged() -> None:
         module.register_parameter("unused", nn.Parameter(torch.ones(2).double()))
     frozen[1][0].weight.requires_grad = False  # type: ignore[index]
     for (_, module, loss, divergence), count in ((trained, 5), (frozen, 4)):
-        region, before = TrustRegion(module), [parameter.clone() for parameter in module.parameters()]
+        region = TrustRegion(module)
+        before = [parameter.clone() for parameter in module.parameters()]
         move = region.step(loss, divergence, radius=0.01, damping=1e-4)
         assert loss().item() < float(move.loss)
         assert len(region.parameters) == count

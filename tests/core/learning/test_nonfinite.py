@@ -73,7 +73,8 @@ class FailingLate(Failing):
 
     def build(self) -> None:
         super().build()
-        self.optim.check, self.optim.on_host = DeferredNanCheck(check_now), False
+        self.optim.check = DeferredNanCheck(check_now)
+        self.optim.on_host = False
 
 
 class FailingEarly(FailingLate):
@@ -102,7 +103,8 @@ def test_non_finite_loss_does_not_change_weights(factor: float, added: float, se
     )
     optimizer.name = "net"
     optimizer.minimize(loss_of(net, 0), Clock(1))
-    before, state = weights(net), optimizer.state["square"].clone()
+    before = weights(net)
+    state = optimizer.state["square"].clone()
     with pytest.raises(NonFinite, match=sentence):
         optimizer.minimize(loss_of(net, 1) * factor + added, Clock(1))
     assert_same(before, weights(net))
@@ -168,7 +170,9 @@ def test_deferred_checks_run_before_saving() -> None:
     optimizer = Optimizer(
         net.parameters(), name="network", rule=RMSProp(), learning_rate=constant(1e-2), max_grad_norm=0.5
     )
-    optimizer.check, optimizer.name, optimizer.on_host = DeferredNanCheck(check_now), "net", False
+    optimizer.check = DeferredNanCheck(check_now)
+    optimizer.name = "net"
+    optimizer.on_host = False
     optimizer.state_dict()
     optimizer.minimize(loss_of(net, 0), Clock(1))
     optimizer.state_dict()
@@ -184,7 +188,8 @@ def test_trust_region_raises_for_nan(loss: float, divergence: float) -> None:
     """Otherwise its line search would find no improvement and return silently."""
     module = nn.Linear(2, 2)
     region = TrustRegion(module)
-    before, data = weights(module), torch.ones(4, 2)
+    before = weights(module)
+    data = torch.ones(4, 2)
 
     def scale(factor: float) -> Tensor:
         outputs: Tensor = module(data)
@@ -221,7 +226,8 @@ def test_failed_run_names_step_checkpoint_and_remedy(runner: dict[str, Any], tmp
         train(
             f"{FILE}:Failing", f"{ENVS}:Chain", {**OPTIONS, **runner, "finite": 7}, out=tmp_path, name="r", hooks=False
         )
-    sentence, good = str(caught.value), tmp_path / "r" / "checkpoints" / "step-000000000048"
+    sentence = str(caught.value)
+    good = tmp_path / "r" / "checkpoints" / "step-000000000048"
     assert sentence.startswith(
         "Failing.actor_critic met the loss nan and a gradient of norm nan at step 64, update 7; "
         f"the last good checkpoint is {good}; look at the size of rewards and observations, clip gradients or take "

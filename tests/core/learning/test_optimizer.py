@@ -45,7 +45,8 @@ def train(net: nn.Module, optimizer: Optimizer, steps: range, clock: Clock | Non
 @given(st.floats(0.5, 0.999), st.floats(1e-4, 0.1), st.floats(1e-4, 0.1))
 def test_rmsprop_equals_the_paper(decay: float, epsilon: float, lr: float) -> None:
     """Mnih et al. (2016), equations 8 and 9: g = decay g + (1 - decay) d^2, theta -= lr d / sqrt(g + epsilon)."""
-    ours, theirs = network(), network().double()
+    ours = network()
+    theirs = network().double()
     optimizer = Optimizer(ours.parameters(), name="network", rule=RMSProp(decay, epsilon), learning_rate=constant(lr))
     squares = [torch.zeros_like(parameter) for parameter in theirs.parameters()]
     for step in range(5):
@@ -68,22 +69,26 @@ def test_learning_rate_follows_progress_and_scale() -> None:
         def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
             rates.append(lr)
 
-    net, clock = network(), Clock(100)
+    net = network()
+    clock = Clock(100)
     optimizer = Optimizer(net.parameters(), name="network", rule=Spy(), learning_rate=linear(1.0, 0.0))
     for steps, scale in ((0, 1.0), (25, 1.0), (50, 0.5), (200, 1.0)):
-        clock.steps, clock.scale = steps, scale
+        clock.steps = steps
+        clock.scale = scale
         optimizer.minimize(loss_of(net, 0), clock)
     assert rates == pytest.approx([1.0, 0.75, 0.25, 0.0])
 
 
 def test_max_grad_norm_follows_progress() -> None:
     """With gradient descent of step size 1, weights move by the norm of the clipped gradient."""
-    net, clock = network(), Clock(100)
+    net = network()
+    clock = Clock(100)
     optimizer = Optimizer(
         net.parameters(), name="network", rule=SGD(), learning_rate=constant(1.0), max_grad_norm=linear(0.5, 0.1)
     )
     for steps, age, expected in ((0, 0, 0.5), (50, 0, 0.3), (100, 50, 0.3), (200, 0, 0.1)):
-        clock.steps, before = steps, optimizer.flat.clone()
+        clock.steps = steps
+        before = optimizer.flat.clone()
         optimizer.minimize(100 * loss_of(net, 0), clock, age)
         assert float((optimizer.flat - before).norm()) == pytest.approx(expected, rel=1e-4)
 
@@ -98,7 +103,8 @@ class EqualLearners:
 
 
 def test_age_of_a_batch_counts_steps_of_all_learners() -> None:
-    net, clock = network(), Clock(100, 50)
+    net = network()
+    clock = Clock(100, 50)
     optimizer = Optimizer(
         net.parameters(), name="network", rule=SGD(), learning_rate=linear(1.0, 0.0), mean=EqualLearners()
     )
@@ -120,7 +126,8 @@ def test_parameters_are_views_of_one_tensor() -> None:
 
 
 def test_optimizer_skips_duplicates_and_parameters_without_gradient() -> None:
-    net, idle = network(), nn.Parameter(torch.ones(3))
+    net = network()
+    idle = nn.Parameter(torch.ones(3))
     optimizer = Optimizer(
         [*net.parameters(), *net.parameters(), idle], name="network", rule=RMSProp(), learning_rate=constant(0.1)
     )

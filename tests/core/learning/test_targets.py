@@ -32,7 +32,8 @@ def check(target: nn.Module, expected: list[torch.Tensor]) -> None:
 
 def test_no_gradient_freezes_parameters_temporarily() -> None:
     """Inputs still have a gradient, and a frozen parameter remains frozen."""
-    net, inputs = network(0), torch.ones(1, 3, requires_grad=True)
+    net = network(0)
+    inputs = torch.ones(1, 3, requires_grad=True)
     net[0].bias.requires_grad = False
     with NoGradient(net):
         net(inputs).sum().backward()
@@ -70,7 +71,8 @@ def test_move_updates_parameters_outside_flat_memory() -> None:
 
 def test_flat_view_joins_only_neighbors() -> None:
     flat = torch.arange(10.0)
-    first, second = flat[2:5], flat[5:9].view(2, 2)
+    first = flat[2:5]
+    second = flat[5:9].view(2, 2)
     (joined,) = flat_view([first, second])
     assert joined.tolist() == [2, 3, 4, 5, 6, 7, 8]
     joined.zero_()

@@ -65,9 +65,12 @@ def make_optimizer(case: str, net: nn.Module, clip: float | None = 0.5) -> Optim
 @pytest.mark.parametrize("clip", [None, 0.5])
 def test_rule_equals_torch_on_separate_tensors(case: str, clip: float | None) -> None:
     """Eight steps with different learning rates."""
-    ours, theirs, clock = network(), network(), Clock(8)
+    ours = network()
+    theirs = network()
+    clock = Clock(8)
     _, _, cls, arguments = PAIRS[case]
-    optimizer, reference = make_optimizer(case, ours, clip), cls(theirs.parameters(), lr=1e-2, **arguments)
+    optimizer = make_optimizer(case, ours, clip)
+    reference = cls(theirs.parameters(), lr=1e-2, **arguments)
     for step in range(8):
         clock.steps = step
         norm = optimizer.minimize(loss_of(ours, step), clock)
@@ -85,8 +88,10 @@ def test_rule_equals_torch_on_separate_tensors(case: str, clip: float | None) ->
 @pairs()
 def test_state_resumes_exactly(case: str, steps: int) -> None:
     """Also before the first step: a checkpoint can be made between any two vector steps."""
-    net, resumed_net = network(), network(1)
-    optimizer, resumed = make_optimizer(case, net), make_optimizer(case, resumed_net)
+    net = network()
+    resumed_net = network(1)
+    optimizer = make_optimizer(case, net)
+    resumed = make_optimizer(case, resumed_net)
     train(net, optimizer, range(steps))
     resumed_net.load_state_dict(save_and_load(dict(net.state_dict())))
     resumed.load_state_dict(save_and_load(optimizer.state_dict()))
@@ -118,7 +123,8 @@ def test_workers_share_the_state_of_a_rule(case: str) -> None:
 def test_options_override_defaults_of_algorithms_and_rules() -> None:
     """A default that the rule does not use is ignored."""
     options = OptimizerOptions(betas=(0.1, 0.2))
-    adam, rms = options.rule("adam", eps=1e-8), OptimizerOptions().rule("rmsprop", betas=(0.5, 0.5))
+    adam = options.rule("adam", eps=1e-8)
+    rms = OptimizerOptions().rule("rmsprop", betas=(0.5, 0.5))
     assert isinstance(adam, Adam)
     assert (adam.betas, adam.eps) == ((0.1, 0.2), 1e-8)
     assert isinstance(rms, RMSProp)
@@ -192,7 +198,8 @@ def test_state_follows_replaced_tensors(monkeypatch: pytest.MonkeyPatch) -> None
             held["sum"] = held.get("sum", torch.zeros_like(parameter)) + parameter.grad
 
     monkeypatch.setattr(torch.optim, "Replacing", Replacing, raising=False)
-    parameters, rule = torch.ones(2), OptimizerOptions().rule("Replacing")
+    parameters = torch.ones(2)
+    rule = OptimizerOptions().rule("Replacing")
     state = rule.start(parameters)
     for _ in range(3):
         rule.step(parameters, torch.ones(2), state, 1.0)
@@ -207,8 +214,11 @@ def test_every_rule_is_compared_with_torch() -> None:
 def test_rmsprop_mean_square_starts_at_0_and_tensorflows_at_1(name: str, start: float) -> None:
     """RMSPropOptimizer of TensorFlow 1 and RMSpropTFLike of Stable-Baselines3 start with ones."""
     rule = OptimizerOptions().rule(name)
-    parameters, gradient, square = torch.tensor([1.0, 2.0]), torch.tensor([4e-4, -1e-2]), torch.full((2,), start)
-    state, expected = rule.start(parameters), parameters.clone()
+    parameters = torch.tensor([1.0, 2.0])
+    gradient = torch.tensor([4e-4, -1e-2])
+    square = torch.full((2,), start)
+    state = rule.start(parameters)
+    expected = parameters.clone()
     for _ in range(3):
         rule.step(parameters, gradient, state, 0.1)
         square = 0.99 * square + 0.01 * gradient**2

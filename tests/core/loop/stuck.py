@@ -32,6 +32,7 @@ class InC(InPython):
     """Hangs in C: signals reach the process but not Python."""
 
     def hang(self) -> None:
-        libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+        libc = ctypes.CDLL(None)
+        mutex = ctypes.create_string_buffer(64)
         libc.pthread_mutex_lock(mutex)
         libc.pthread_mutex_lock(mutex)  # a deadlock that no signal interrupts

@@ -70,7 +70,8 @@ class Pair(NamedTuple):
 
 
 def test_round_trips_any_form() -> None:
-    h, c = torch.arange(6.0).view(2, 3), np.arange(2)
+    h = torch.arange(6.0).view(2, 3)
+    c = np.arange(2)
     tree = Pair(h, {"list": [h, (c, None)]})
     plain = to_dicts(tree, 2)
     assert plain["deep"]["list"]["1"]["0"] is c

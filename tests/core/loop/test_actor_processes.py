@@ -101,7 +101,8 @@ def private_memory(pid: int) -> float:
 def test_memory_does_not_grow_while_the_learner_is_slow() -> None:
     """Without a bound on waiting chunks, 400,000 env steps would take about 30 bytes each."""
     runner = make_process_runner(num_envs=64, n_steps=64, total_timesteps=400_000)
-    tree, sizes = [os.getpid(), *pids(runner)], list[float]()
+    tree = [os.getpid(), *pids(runner)]
+    sizes = list[float]()
 
     def look() -> None:
         """Reading takes milliseconds, in which the actors reach their bound."""
@@ -134,7 +135,8 @@ def test_replay_learns_from_several_actors() -> None:
 
 
 def test_run_resumes_from_state_taken_during_training() -> None:
-    runner, states = make_process_runner(total_timesteps=100_000), []
+    runner = make_process_runner(total_timesteps=100_000)
+    states = []
 
     def poll() -> None:
         if runner.clock.updates > 20:
@@ -277,7 +279,9 @@ def test_killed_learner_leaves_nothing_and_run_resumes(tmp_path: Path, fork: Cal
 @given(st.integers(0, 7), st.integers(1, 4), st.integers(1, 20), st.randoms(use_true_random=False))
 def test_permits_keep_max_lag_in_any_order(max_lag: int, actors: int, slots: int, draw: Any) -> None:
     """Chunks arrive and are learned from at any allowed moment."""
-    permits, acted, learned = Permits(max_lag, slots), dict.fromkeys(range(actors), 0), 0
+    permits = Permits(max_lag, slots)
+    acted = dict.fromkeys(range(actors), 0)
+    learned = 0
     while learned < 60:
         while permit := permits.grant(min(acted, key=lambda rank: len(permits.acting(rank)) + draw.random())):
             assert permit.version == permits.version
@@ -374,7 +378,9 @@ def test_shared_weights_have_their_version() -> None:
 
 
 def test_reads_weights_again_if_they_change() -> None:
-    shared, target, updates = SharedWeights.like(weights(0.0)), weights(0.0), [weights(2.0), weights(3.0)]
+    shared = SharedWeights.like(weights(0.0))
+    target = weights(0.0)
+    updates = [weights(2.0), weights(3.0)]
     shared.put(weights(1.0), 1)
 
     class Interrupted(dict[str, Any]):

@@ -77,7 +77,8 @@ def test_shared_running_statistics_count_each_batch(can_fork: bool, monkeypatch:
 
 def test_run_resumes_from_state_taken_during_training() -> None:
     """All workers pause between two vector steps; new processes continue from there."""
-    runner, states = make_process_runner(total_timesteps=100_000), []
+    runner = make_process_runner(total_timesteps=100_000)
+    states = []
 
     def poll() -> None:
         if runner.clock.updates > 5:
@@ -106,7 +107,9 @@ def test_run_resumes_from_state_taken_during_training() -> None:
 def test_state_loses_no_episode_and_no_metric(tmp_path: Path) -> None:
     """Workers send reports when they pause for the state, and no longer have them in their own state."""
     options = {"env": f"{ENVS}:Truncated", "num_envs": 1}  # episodes of 10 steps
-    runner, episodes, states = make_process_runner(**options, total_timesteps=100_000), list[Any](), list[Any]()
+    runner = make_process_runner(**options, total_timesteps=100_000)
+    episodes = list[Any]()
+    states = list[Any]()
 
     def poll() -> None:
         if runner.clock.updates > 20 and not states:
@@ -402,7 +405,10 @@ def test_preload_compiles_numba_loops() -> None:
     code = "import rlplug_core.loop.preload\nfrom rlplug_core.fast.loops.learning import polyak as it\n"
     code += "print(len(it.signatures))"
     process = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "NUMBA_DISABLE_JIT": "0"}, capture_output=True, text=True,
+        [sys.executable, "-c", code],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "0"},
+        capture_output=True,
+        text=True,
         check=True,
-    )  # fmt: skip
+    )
     assert process.stdout == "1\n"

@@ -74,7 +74,8 @@ def test_improvement_must_exceed_the_margin() -> None:
 
 def test_patience_starts_at_a_step() -> None:
     """Evaluations before it do not count, not even the best one."""
-    controller, clock = EarlyStopping(EarlyStoppingConfig(2, 0.0, 30)), Clock(100)
+    controller = EarlyStopping(EarlyStoppingConfig(2, 0.0, 30))
+    clock = Clock(100)
     stops = []
     for steps, value in zip(range(10, 80, 10), [9.0, 1.0, 5.0, 6.0, 5.0, 5.0, 5.0], strict=True):
         clock.steps = steps
@@ -87,7 +88,8 @@ def test_patience_starts_at_a_step() -> None:
 
 def test_early_stop_stops_once() -> None:
     """A run that is resumed after the stop is not stopped again."""
-    controller, clock = EarlyStopping(EarlyStoppingConfig(2)), Clock(100)
+    controller = EarlyStopping(EarlyStoppingConfig(2))
+    clock = Clock(100)
     assert [stop for _, stop in feed(controller, [5.0, 4.0, 4.0], clock)] == [False, False, True]
     assert controller.reason == "2 evaluations did not improve on 5.0 (--early-stopping-patience 2)"
     clock.stop = False
@@ -95,7 +97,8 @@ def test_early_stop_stops_once() -> None:
 
 
 def test_limits_stop_once() -> None:
-    limits, clock = Limits(episodes=3, seconds=10.0), Clock(100)
+    limits = Limits(episodes=3, seconds=10.0)
+    clock = Clock(100)
     for episodes, seconds in ((0, 0.0), (2, 9.9)):
         limits.check(episodes, seconds, clock)
         assert not clock.stop
@@ -131,7 +134,9 @@ def test_controller_resumes_exactly(make: Any) -> None:
     expected = feed(make(), returns)
     assert expected[0] != expected[-1]
     for split in range(len(returns)):
-        first, resumed, clock = make(), make(), Clock(100)
+        first = make()
+        resumed = make()
+        clock = Clock(100)
         results = feed(first, returns[:split], clock)
         resumed.load_state_dict(save_and_load(first.state_dict()))
         assert results + feed(resumed, returns[split:], clock) == expected
@@ -253,7 +258,8 @@ def test_run_that_reaches_its_total_has_no_reason(tmp_path: Path) -> None:
 def test_controller_sets_only_scale_and_stop() -> None:
     clock = Clock(100)
     steering: Any = Steering(clock)
-    steering.scale, steering.stop = 0.5, True
+    steering.scale = 0.5
+    steering.stop = True
     assert (clock.scale, clock.stop, steering.total, steering.progress) == (0.5, True, 100, 0.0)
     steering.stop = False  # another controller, a signal or a limit may have set it
     assert clock.stop

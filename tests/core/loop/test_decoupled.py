@@ -31,11 +31,13 @@ def outcome(runner: Any) -> dict[str, Any]:
     state = runner.state_dict()
     is_decoupled = runner.name == "decoupled"
     return {
-        "learner": state["learner"], "clock": state["clock"], "globals": state["globals"],
+        "learner": state["learner"],
+        "clock": state["clock"],
+        "globals": state["globals"],
         "buffer": state["buffer"]["0"] if is_decoupled else state["buffer"],
         "actor": state["actors"]["all"][0] if is_decoupled else state["actor"],
         "meter": state["meter"]["updates"] if is_decoupled else state["meter"],
-    }  # fmt: skip
+    }
 
 
 @for_each("env", ENV_NAMES)
@@ -61,7 +63,12 @@ def test_replay_equals_sync_runner_without_lag() -> None:
 def test_lag_is_constant(actors: int, max_lag: int | None) -> None:
     runner = make_runner(TINY, runner="decoupled", inline=True, actors=actors, max_lag=max_lag, total_timesteps=400)
     lags: list[int] = []
-    runner.run(lambda: lags.extend(runner.lags) or runner.lags.clear())
+
+    def move_lags() -> None:
+        lags.extend(runner.lags)
+        runner.lags.clear()
+
+    runner.run(move_lags)
     lag = 2 * actors - 1 if max_lag is None else max_lag
     assert lags[lag:] == [lag] * (len(lags) - lag)
     assert lags[:lag] == list(range(lag))  # the first chunks wait for each other
@@ -98,7 +105,9 @@ def make_decoupled(case: str) -> Any:
 @for_each("stop", [2, 46, 50, 101])
 @for_each("case", CASES)
 def test_resumed_run_equals_uninterrupted_run(case: str, stop: int) -> None:
-    uninterrupted, first, resumed = make_decoupled(case), make_decoupled(case), make_decoupled(case)
+    uninterrupted = make_decoupled(case)
+    first = make_decoupled(case)
+    resumed = make_decoupled(case)
     advance(uninterrupted)
     advance(first, stop)
     resumed.load_state_dict(save_and_load(first.state_dict()))
@@ -122,7 +131,9 @@ class StopAt:
     """Stops a run at its n-th update, as a signal between two batches does."""
 
     def __init__(self, runner: Any, update: int) -> None:
-        self.remaining, self.runner, self.update = update, runner, runner.learner.update
+        self.remaining = update
+        self.runner = runner
+        self.update = runner.learner.update
         runner.learner.update = self
 
     def __call__(self, batch: Any, clock: Any) -> Any:
@@ -134,7 +145,9 @@ class StopAt:
 @for_each("case", ["one", "three", "q"])
 @for_each("update", [1, 2, 5, 6])
 def test_resumes_exactly_after_stop_between_batches(case: str, update: int) -> None:
-    uninterrupted, first, resumed = make_decoupled(case), make_decoupled(case), make_decoupled(case)
+    uninterrupted = make_decoupled(case)
+    first = make_decoupled(case)
+    resumed = make_decoupled(case)
     advance(uninterrupted)
     StopAt(first, update)
     advance(first)

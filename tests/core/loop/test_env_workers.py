@@ -50,7 +50,8 @@ def test_run_trains_and_resumes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("env", ["Chain", "Masked", "Pixels", "Continuous", "Truncated"])
 def test_workers_transfer_each_kind_of_observation_and_action(env: str) -> None:
     """The first worker has the seeds of a single worker, so its rows are equal."""
-    workers, single = make_env(f"{ENVS}:{env}", num_envs=4), make_env(f"{ENVS}:{env}", num_envs=2, env_workers=1)
+    workers = make_env(f"{ENVS}:{env}", num_envs=4)
+    single = make_env(f"{ENVS}:{env}", num_envs=2, env_workers=1)
     try:
         assert (workers.spec.obs, workers.spec.action) == (single.spec.obs, single.spec.action)
         space = single.spec.action
@@ -64,7 +65,8 @@ def test_workers_transfer_each_kind_of_observation_and_action(env: str) -> None:
             assert [e for e in timestep.episodes if e.row < 2] == list(expected.episodes)
             actions = np.stack([space.sample() for _ in range(4)])
             actions = legal(space, actions, timestep.obs["action_mask"]) if env == "Masked" else actions
-            timestep, expected = workers.step(actions), single.step(actions[:2])
+            timestep = workers.step(actions)
+            expected = single.step(actions[:2])
     finally:
         workers.close()
 

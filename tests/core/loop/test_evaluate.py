@@ -173,7 +173,9 @@ def test_sums_signals_of_each_episode() -> None:
     assert evaluate(Constant(1), env, 4, Clock(1)).signals == {}
     found = evaluate(Constant(1), env, 4, Clock(1), signals=InfoColumns.of(Ranking(), env))  # type: ignore[arg-type]
     env = Costly(3)
-    obs, running, totals = env.reset(4).obs, np.ones(3, bool), np.zeros(3)
+    obs = env.reset(4).obs
+    running = np.ones(3, bool)
+    totals = np.zeros(3)
     while running.any():
         totals += running * cost_of(obs, np.ones(3))
         after = env.step(np.ones(3, np.int64))

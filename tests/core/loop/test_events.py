@@ -80,8 +80,10 @@ def test_records_are_at_multiples_of_their_intervals() -> None:
     assert sink.steps("metrics") == list(range(10, 201, 10))
     assert sink.steps("evaluation") == [50, 100, 150, 200]
     assert [(kind, step) for kind, step, _ in sink.checkpoints if kind == "step"] == [
-        ("step", 0), ("step", 80), ("step", 160),
-    ]  # fmt: skip
+        ("step", 0),
+        ("step", 80),
+        ("step", 160),
+    ]
 
 
 @for_each("num_envs", [1, 2, 3, 7])
@@ -119,7 +121,8 @@ def test_end_of_run_repeats_no_record() -> None:
 
 def test_evaluates_at_the_end_without_a_last_poll() -> None:
     """As with worker processes: the parent learns of the end before it polls the clock."""
-    sink, options = Recorder(), {"total_timesteps": 40, "num_envs": 2, "runner": "sync"}
+    sink = Recorder()
+    options = {"total_timesteps": 40, "num_envs": 2, "runner": "sync"}
     runner = make_runner(TINY, **options)
     events = Events(runner, RunOptions(**options, log_every=20, eval_every=20), sink, (), Watch())
     runner.run(lambda: None)
@@ -130,7 +133,8 @@ def test_evaluates_at_the_end_without_a_last_poll() -> None:
 
 def test_logs_time_share_of_evaluations_and_checkpoints() -> None:
     """Here an evaluation takes three seconds, and a checkpoint of kind "step" takes one."""
-    watch, options = Watch(), {"total_timesteps": 200, "num_envs": 1, "runner": "sync"}
+    watch = Watch()
+    options = {"total_timesteps": 200, "num_envs": 1, "runner": "sync"}
 
     class Slow(Recorder):
         def evaluate(self, learner: Any) -> Evaluation:
@@ -145,7 +149,8 @@ def test_logs_time_share_of_evaluations_and_checkpoints() -> None:
         watch.time += 0.1
         events.poll()
 
-    sink, runner = Slow(), make_runner(TINY, **options)
+    sink = Slow()
+    runner = make_runner(TINY, **options)
     events = Events(runner, RunOptions(**options, log_every=50, eval_every=50, checkpoint_every=50), sink, (), watch)
     runner.run(poll)
     first, *_, last = [data for kind, _, data in sink.records if kind == "metrics"]
@@ -234,7 +239,9 @@ def test_logs_every_n_episodes() -> None:
 @pytest.mark.parametrize("at", [34, 60])
 def test_resumed_run_continues_to_count_episodes(at: int) -> None:
     options = {"log_every_episodes": 4, "eval_every": 100, "checkpoint_every": 50}
-    uninterrupted, first, second = Recorder(), Recorder(), Recorder()
+    uninterrupted = Recorder()
+    first = Recorder()
+    second = Recorder()
     run(uninterrupted, **options)
     events = run(first, until=at, **options)
     state = save_and_load({**events.runner.state_dict(), "events": events.state_dict()})
@@ -263,7 +270,8 @@ def test_statistics_use_a_window_of_episodes() -> None:
 
 def test_logs_schedules() -> None:
     """Tiny's learning rate decreases from 0.01 to 0."""
-    run(sink := Recorder(), log_every=50, total_timesteps=200)
+    sink = Recorder()
+    run(sink, log_every=50, total_timesteps=200)
     found = [data["schedule/learning_rate"] for kind, _, data in sink.records if kind == "metrics"]
     assert found == pytest.approx([0.0075, 0.005, 0.0025, 0.0], abs=3e-4)
     assert not any("schedule/scale" in data for _, _, data in sink.records)
@@ -289,7 +297,9 @@ def test_records_and_reports_new_scale_of_learning_rates() -> None:
 def test_resumed_run_repeats_no_record(at: int) -> None:
     """Interrupted at any step, both parts have the records of an uninterrupted run."""
     options = {"log_every": 20, "eval_every": 40, "checkpoint_every": 50}
-    uninterrupted, first, second = Recorder([3.0, 1.0, 4.0, 1.0, 5.0]), Recorder([3.0, 1.0, 4.0, 1.0, 5.0]), Recorder()
+    uninterrupted = Recorder([3.0, 1.0, 4.0, 1.0, 5.0])
+    first = Recorder([3.0, 1.0, 4.0, 1.0, 5.0])
+    second = Recorder()
     run(uninterrupted, **options)
     events = run(first, until=at, **options)
     state = save_and_load({**events.runner.state_dict(), "events": events.state_dict()})
@@ -308,8 +318,10 @@ def without_time(record: tuple[str, int, dict[str, Any]]) -> Any:
 
 
 def test_reports_progress_at_intervals() -> None:
-    sink, options = Recorder(), {"seed": 3, "num_envs": 2, "total_timesteps": 100, "runner": "sync"}
-    runner, watch = make_runner(TINY, **options), Watch()
+    sink = Recorder()
+    options = {"seed": 3, "num_envs": 2, "total_timesteps": 100, "runner": "sync"}
+    runner = make_runner(TINY, **options)
+    watch = Watch()
     events = Events(runner, RunOptions(**options), sink, (), watch)
     counts = []
 
@@ -327,8 +339,10 @@ def test_reports_progress_at_intervals() -> None:
 
 
 def test_speed_is_measured_since_the_last_record() -> None:
-    sink, options = Recorder(), {"seed": 3, "num_envs": 2, "total_timesteps": 40, "log_every": 10, "eval_every": 40}
-    runner, watch = make_runner(TINY, **options, runner="sync"), Watch()
+    sink = Recorder()
+    options = {"seed": 3, "num_envs": 2, "total_timesteps": 40, "log_every": 10, "eval_every": 40}
+    runner = make_runner(TINY, **options, runner="sync")
+    watch = Watch()
     events = Events(runner, RunOptions(**options, runner="sync"), sink, (), watch)
     watch.time += 50.0  # the start of a run does not count
 

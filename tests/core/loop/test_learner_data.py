@@ -61,7 +61,9 @@ def test_pass_has_each_transition_once_in_random_order(data: Path) -> None:
 
 
 def test_draws_depend_on_seed_and_resume_from_state(data: Path) -> None:
-    dataset, same, other = make_dataset(data), make_dataset(data), make_dataset(data, 1)
+    dataset = make_dataset(data)
+    same = make_dataset(data)
+    other = make_dataset(data, 1)
     first = dataset.batch(20).index.tolist()
     assert first == same.batch(20).index.tolist() != other.batch(20).index.tolist()
     state = save_and_load(dataset.state_dict())

@@ -40,7 +40,9 @@ def test_ordinary_values_pass() -> None:
 
 
 def test_layers_larger_than_memory_raise() -> None:
-    many, few, net = spaces.Discrete(10**9), spaces.Discrete(4), {"net.hidden": [64, 32]}
+    many = spaces.Discrete(10**9)
+    few = spaces.Discrete(4)
+    net = {"net.hidden": [64, 32]}
     parts = spaces.Dict({"few": few, "many": spaces.MultiDiscrete([10**9, 2]), "image": PIXELS})
     for obs, action, message in (
         (many, few, "layer for observations of 1,000,000,000 numbers would take 954 GiB or more"),

@@ -45,9 +45,14 @@ def test_forks_only_without_threads_and_children_end_with_the_run(is_fork: bool)
     code = SCRIPT if is_fork else f"{SECOND_THREAD}\n{SCRIPT}"
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        start_new_session=True, env=environ, cwd=Path(__file__).parents[3],
-    ) as process:  # fmt: skip
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=environ,
+        cwd=Path(__file__).parents[3],
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == f"{[is_fork, is_fork]}\n"
         assert len(group(process.pid)) >= 3

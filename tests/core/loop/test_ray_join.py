@@ -27,9 +27,11 @@ def test_signal_while_joining_a_cluster_stops_the_run(monkeypatch: pytest.Monkey
     exceptions = fake_module("ray.exceptions", RayError=RuntimeError, RayTaskError=RuntimeError)
     fakes = [
         fake_module("ray", init=init, is_initialized=lambda: False, shutdown=lambda: calls.append("shutdown")),
-        exceptions, fake_module("ray.job_config", JobConfig=lambda **arguments: None), fake_module("ray.util"),
+        exceptions,
+        fake_module("ray.job_config", JobConfig=lambda **arguments: None),
+        fake_module("ray.util"),
         fake_module("ray.util.scheduling_strategies", NodeAffinitySchedulingStrategy=None),
-    ]  # fmt: skip
+    ]
     for fake in fakes:
         monkeypatch.setitem(sys.modules, fake.__name__, fake)
     monkeypatch.delitem(sys.modules, "rlplug_core.loop.ray_cluster", raising=False)

@@ -39,9 +39,12 @@ def outcome(runner: Any) -> dict[str, Any]:
     learner = {name: value for name, value in state["learner"].items() if name != "_extra_state"}
     optimizers = [optimizer["state"] for optimizer in state["learner"]["_extra_state"]["optimizers"]]
     return {
-        "learner": learner, "optimizers": optimizers, "generator": inner["learner"]["_extra_state"]["generator"],
-        "clock": state["clock"], **{name: inner[name] for name in ("buffer", "actor", "meter")},
-    }  # fmt: skip
+        "learner": learner,
+        "optimizers": optimizers,
+        "generator": inner["learner"]["_extra_state"]["generator"],
+        "clock": state["clock"],
+        **{name: inner[name] for name in ("buffer", "actor", "meter")},
+    }
 
 
 @for_each("env", ENV_NAMES)
@@ -111,7 +114,8 @@ class StopAt:
     """Stops a run at its n-th update, as a signal between two batches does."""
 
     def __init__(self, runner: Any, update: int) -> None:
-        self.remaining, self.clock = update, runner.clock
+        self.remaining = update
+        self.clock = runner.clock
         for learner in learners(runner):
             learner.update = self.wrap(learner.update)
 
@@ -136,7 +140,9 @@ def test_resumes_exactly_after_stop_between_batches(case: str, update: int) -> N
         options: dict[str, Any] = {**CASES["q"], "algorithm": f"{HERE}:TinyQAsync", "runner": "async", "inline": True}
     else:
         options = CASES[case]
-    uninterrupted, first, resumed = make_runner(**options), make_runner(**options), make_runner(**options)
+    uninterrupted = make_runner(**options)
+    first = make_runner(**options)
+    resumed = make_runner(**options)
     advance(uninterrupted)
     StopAt(first, update)
     advance(first)

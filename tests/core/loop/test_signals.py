@@ -120,7 +120,7 @@ def test_second_sigterm_ends_hanging_environment(start: Start, tmp_path: Path, n
         pytest.param("", 2, marks=pytest.mark.slow),
     ],
     ids=["the server", "a worker of the server", "a worker", "the next worker"],
-)  # fmt: skip
+)
 def test_interrupt_while_workers_start_stops_cleanly(start: Start, tmp_path: Path, origin: str, number: int) -> None:
     process = start(origin=origin, runner="async", workers=3)
     until(lambda: len(group(process.pid)) > number, process)
@@ -133,9 +133,11 @@ def test_interrupt_while_workers_start_stops_cleanly(start: Start, tmp_path: Pat
 
 #: Each kind of process that a run waits for.
 WORKERS: dict[str, dict[str, Any]] = {
-    "workers": {"runner": "async"}, "environments": {"runner": "sync", "num_envs": 2, "env_workers": 2},
-    "actors": {"runner": "decoupled", "actors": 2}, "learners": {"runner": "sync", "learners": 2},
-}  # fmt: skip
+    "workers": {"runner": "async"},
+    "environments": {"runner": "sync", "num_envs": 2, "env_workers": 2},
+    "actors": {"runner": "decoupled", "actors": 2},
+    "learners": {"runner": "sync", "learners": 2},
+}
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,8 @@ def test_choices_counts_mask_entries(space: spaces.Space[Any], count: int) -> No
 
 def next_allowed(choice: int, allowed: list[bool]) -> int:
     """Return the first allowed choice from `choice` on, cyclically, or `choice` if all are masked."""
-    return next((at for step in range(len(allowed)) if allowed[at := (choice + step) % len(allowed)]), choice)
+    cyclic = [*range(choice, len(allowed)), *range(choice)]
+    return next((at for at in cyclic if allowed[at]), choice)
 
 
 @settings(max_examples=60, deadline=None)

@@ -67,9 +67,11 @@ def test_encoder_concatenates_parts_of_dict_spaces() -> None:
     )
     module, features = encoder(space, NONE)
     obs = {
-        "keys": torch.tensor([[0, 1]], dtype=torch.int8), "arm.angle": torch.tensor([0.5]),
-        "forward": torch.tensor([[1, 0]]), "inner": {"parts": torch.tensor([[[7, 8]]])},
-    }  # fmt: skip
+        "keys": torch.tensor([[0, 1]], dtype=torch.int8),
+        "arm.angle": torch.tensor([0.5]),
+        "forward": torch.tensor([[1, 0]]),
+        "inner": {"parts": torch.tensor([[[7, 8]]])},
+    }
     assert features == 9
     assert module(obs).tolist() == [[0.5, 0, 1, 1, 0, 7, 8, 0, 1]]
 

@@ -37,7 +37,8 @@ def outputs(num_envs: int, columns: int, low: float = -8, high: float = 8) -> st
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (2, 2)])
 def test_gaussian_samples_several_actions_of_each_row(shape: tuple[int, ...]) -> None:
-    head, generator = Gaussian(shape), np.random.default_rng(0)
+    head = Gaussian(shape)
+    generator = np.random.default_rng(0)
     given = generator.standard_normal((5, head.size), dtype=np.float32)
     noise = head.noise(generator, (7, 5))
     each = np.stack([head.sample(given, draws) for draws in noise])
@@ -46,9 +47,9 @@ def test_gaussian_samples_several_actions_of_each_row(shape: tuple[int, ...]) ->
 
 # Masks.
 
-MASKS = st.lists(
-    st.lists(st.booleans(), min_size=6, max_size=6).filter(any), min_size=4, max_size=4
-).map(lambda rows: np.array(rows, dtype=np.int8))  # fmt: skip
+MASKS = st.lists(st.lists(st.booleans(), min_size=6, max_size=6).filter(any), min_size=4, max_size=4).map(
+    lambda rows: np.array(rows, dtype=np.int8)
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -87,8 +88,10 @@ def test_kl_ignores_illegal_actions() -> None:
 
 SPEC = Spec(
     spaces.Dict({"obs": spaces.Box(-1, 1, (3,), np.float32), "action_mask": spaces.MultiBinary(6)}),
-    spaces.Discrete(6), 4, "masked",
-)  # fmt: skip
+    spaces.Discrete(6),
+    4,
+    "masked",
+)
 
 
 def masked_agent(kind: str, epsilon: float) -> Any:
@@ -142,6 +145,7 @@ def test_agent_respects_masks_of_an_environment() -> None:
     agent.initial(3)
     now = env.reset(0)
     for _ in range(200):
-        action, allowed = agent.act(now.obs, now.is_first, None, Clock(1)).action, now.obs["action_mask"]
+        action = agent.act(now.obs, now.is_first, None, Clock(1)).action
+        allowed = now.obs["action_mask"]
         assert allowed[np.arange(3), action].all()
         now = env.step(action)

@@ -72,7 +72,8 @@ def make_head(space: spaces.Space[Any]) -> Head:
 
 def case(name: str, seed: int, num_envs: int = 4) -> tuple[Head, spaces.Space[Any], Tensor, Tensor, Floats]:
     """Return a head, its space, two sets of outputs, and actions."""
-    space, generator = SPACES[name], torch.Generator().manual_seed(seed)
+    space = SPACES[name]
+    generator = torch.Generator().manual_seed(seed)
     space.seed(seed)
     ours = make_head(space)
     outputs, others = torch.randn(2, num_envs, ours.size, generator=generator)
@@ -85,7 +86,8 @@ def case(name: str, seed: int, num_envs: int = 4) -> tuple[Head, spaces.Space[An
 def test_head_adds_up_torch_distributions(name: str, seed: int) -> None:
     ours, space, outputs, others, action = case(name, seed)
     columns = torch.from_numpy(action.reshape(len(action), -1)).float().unbind(-1)
-    mine, further = distributions(space, outputs), distributions(space, others)
+    mine = distributions(space, outputs)
+    further = distributions(space, others)
     log_prob = torch.stack([each.log_prob(own) for each, own in zip(mine, columns, strict=True)]).sum(0)
     entropy = torch.stack([each.entropy() for each in mine]).sum(0)
     divergence = torch.stack([kl_divergence(a, b) for a, b in zip(mine, further, strict=True)]).sum(0)
@@ -210,8 +212,11 @@ def masks(sizes: list[int], num_envs: int, generator: np.random.Generator) -> Fl
 @given(seed=st.integers(0, 10_000))
 def test_policy_ignores_masked_actions(name: str, seed: int) -> None:
     """Log-probability and entropy are those of distributions over the legal choices only."""
-    space, generator = MASKED[name], np.random.default_rng(seed)
-    policy, sizes, rows = masked_policy(space), choices_by_part(space), 3
+    space = MASKED[name]
+    generator = np.random.default_rng(seed)
+    policy = masked_policy(space)
+    sizes = choices_by_part(space)
+    rows = 3
     mask = masks(sizes, rows, generator)
     starts = np.cumsum([0, *sizes[:-1]])
     obs = {"obs": generator.normal(size=(rows, 3)).astype(np.float32), "action_mask": mask}
@@ -226,7 +231,8 @@ def test_policy_ignores_masked_actions(name: str, seed: int) -> None:
         assert log_prob.isfinite().all()
         if explore:
             np.testing.assert_allclose(act.extras["log_prob"], log_prob.detach(), **CLOSE)
-    free, legal = policy({**tensors, "action_mask": torch.ones(rows, sum(sizes))}), mask.astype(bool)
+    free = policy({**tensors, "action_mask": torch.ones(rows, sum(sizes))})
+    legal = mask.astype(bool)
     np.testing.assert_allclose(entropy.detach(), sum_over_legal(space, free, legal, None), **CLOSE)
     np.testing.assert_allclose(log_prob.detach(), sum_over_legal(space, free, legal, act.action), **CLOSE)
     assert policy.head.kl(outputs, outputs).abs().max() < 1e-4
@@ -238,7 +244,8 @@ def sum_over_legal(space: spaces.Space[Any], free: Tensor, legal: Floats, action
     """Return log-probabilities of actions, or entropies, over the legal choices of each row."""
     found = []
     for row in range(len(free)):
-        left, total = legal[row].tolist(), 0.0
+        left = legal[row].tolist()
+        total = 0.0
         numbers = None if action is None else torch.from_numpy(action[row].reshape(-1)).float()
         for position, each in enumerate(distributions(space, free[row].detach())):
             own = each

@@ -29,7 +29,8 @@ from tests.core import own_nets
 from tests.core.fakes import TinyConfig
 from tests.tables import for_each
 
-VECTOR, BOX = spaces.Box(-1, 1, (5,), np.float32), spaces.Box(-1, 1, (2,), np.float32)
+VECTOR = spaces.Box(-1, 1, (5,), np.float32)
+BOX = spaces.Box(-1, 1, (2,), np.float32)
 IMAGE = spaces.Box(0, 255, (3, 20, 20), np.uint8)
 DISCRETE = Spec(VECTOR, spaces.Discrete(3), 1, "here")
 CONTINUOUS = Spec(VECTOR, BOX, 1, "here")
@@ -44,7 +45,8 @@ FUNCTIONS: dict[str, nn.Module] = {
 def test_mlp_alternates_linear_norm_and_activation(name: Any, norm: bool) -> None:
     """The encoder and the stream of a Q-network equal torch's modules in sequence."""
     net = Net(hidden=(7, 6), activation=name, layer_norm=norm)
-    network, obs = QNetwork(DISCRETE, net), torch.randn(4, 5)
+    network = QNetwork(DISCRETE, net)
+    obs = torch.randn(4, 5)
     for parameter in network.parameters():
         nn.init.normal_(parameter)
     values = obs
@@ -166,9 +168,10 @@ def test_default_weights_are_orthogonal_layers_in_order() -> None:
     network = PolicyNetwork(DISCRETE, Net())
     torch.manual_seed(5)
     for inputs, outputs, gain, ours in (
-        (5, 64, 2**0.5, network.encoder.linears[0]), (64, 64, 2**0.5, network.encoder.linears[1]),
+        (5, 64, 2**0.5, network.encoder.linears[0]),
+        (64, 64, 2**0.5, network.encoder.linears[1]),
         (64, 3, 0.01, network.outputs),
-    ):  # fmt: skip
+    ):
         assert torch.equal(ours.weight, layer(inputs, outputs, gain).weight)
 
 
@@ -185,10 +188,15 @@ def test_output_gain_scales_the_last_layer_of_policies(given: float | None, expe
     assert isinstance(gaussian, nn.Sequential)
     assert isinstance(several, ParallelHeads)
     for layer in (
-        PolicyNetwork(DISCRETE, net).outputs, gaussian[0], PolicyNetwork(CONTINUOUS, net, make=squashed).outputs,
-        DeterministicPolicy(CONTINUOUS, net).outputs, PolicyNetwork(CONTINUOUS, replace(net, std="state")).outputs,
-        RecurrentPolicy(DISCRETE, net, "gru", 9).policy.outputs, several.layers[0], several.layers[1][0],
-    ):  # fmt: skip
+        PolicyNetwork(DISCRETE, net).outputs,
+        gaussian[0],
+        PolicyNetwork(CONTINUOUS, net, make=squashed).outputs,
+        DeterministicPolicy(CONTINUOUS, net).outputs,
+        PolicyNetwork(CONTINUOUS, replace(net, std="state")).outputs,
+        RecurrentPolicy(DISCRETE, net, "gru", 9).policy.outputs,
+        several.layers[0],
+        several.layers[1][0],
+    ):
         assert singular_values(layer) == pytest.approx([expected] * layer.weight.shape[0], rel=1e-4)
     for values in (Critic(DISCRETE, net).output, ActionCritic(CONTINUOUS, net).output):
         assert singular_values(values) == pytest.approx([1.0], rel=1e-4)
@@ -274,12 +282,11 @@ def test_action_critic_concatenates_features_and_action() -> None:
 
 def test_factory_gets_normalized_observations() -> None:
     """In encoders and in critics of actions."""
-    net, obs, action = (
-        Net((8,), factory=f"{own_nets.HERE}:make", normalize_obs=True),
-        torch.randn(3, 5),
-        torch.randn(3, 2),
-    )
-    policy, critic = PolicyNetwork(CONTINUOUS, net), ActionCritic(CONTINUOUS, net)
+    net = Net((8,), factory=f"{own_nets.HERE}:make", normalize_obs=True)
+    obs = torch.randn(3, 5)
+    action = torch.randn(3, 2)
+    policy = PolicyNetwork(CONTINUOUS, net)
+    critic = ActionCritic(CONTINUOUS, net)
     norms = [part for network in (policy, critic) for part in network.modules() if isinstance(part, RunningNorm)]
     assert len(norms) == 2
     for norm in norms:

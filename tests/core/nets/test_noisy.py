@@ -64,14 +64,17 @@ def test_independent_noise_equals_the_formula() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_layer_without_noise_uses_the_means(kind: Kind) -> None:
-    layer, x = randomize(NoisyLinear(4, 3, kind)), torch.randn(5, 4)
+    layer = randomize(NoisyLinear(4, 3, kind))
+    x = torch.randn(5, 4)
     torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias))
     torch.testing.assert_close(layer(x, torch.zeros(layer.size)), layer(x))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_draws_differ_and_average_to_the_means(kind: Kind) -> None:
-    layer, x, generator = randomize(NoisyLinear(4, 3, kind)), torch.ones(4), np.random.default_rng(0)
+    layer = randomize(NoisyLinear(4, 3, kind))
+    x = torch.ones(4)
+    generator = np.random.default_rng(0)
     outputs = torch.stack([layer(x, torch.from_numpy(layer.draw(generator))) for _ in range(4000)])
     assert len(torch.unique(outputs, dim=0)) == 4000
     spread = outputs.std(0) / math.sqrt(4000)
@@ -81,10 +84,12 @@ def test_draws_differ_and_average_to_the_means(kind: Kind) -> None:
 @pytest.mark.parametrize(
     ("kind", "sigma", "weights", "bound"),
     [
-        ("factorized", None, 0.5 / 8, 1 / 8), ("factorized", 0.1, 0.1 / 8, 1 / 8),
-        ("independent", None, 0.017, math.sqrt(3 / 64)), ("independent", 0.1, 0.1, math.sqrt(3 / 64)),
+        ("factorized", None, 0.5 / 8, 1 / 8),
+        ("factorized", 0.1, 0.1 / 8, 1 / 8),
+        ("independent", None, 0.017, math.sqrt(3 / 64)),
+        ("independent", 0.1, 0.1, math.sqrt(3 / 64)),
     ],
-)  # fmt: skip
+)
 def test_initial_parameters_equal_the_paper(kind: Kind, sigma: float | None, weights: float, bound: float) -> None:
     """Section 3.2: means uniform in ±1/√p or ±√(3/p), noise 0.5/√p or 0.017, for p = 64 inputs."""
     torch.manual_seed(0)
@@ -98,7 +103,8 @@ def test_initial_parameters_equal_the_paper(kind: Kind, sigma: float | None, wei
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_noise_parameters_get_gradients(kind: Kind) -> None:
-    layer, generator = NoisyLinear(4, 3, kind), np.random.default_rng(0)
+    layer = NoisyLinear(4, 3, kind)
+    generator = np.random.default_rng(0)
     layer(torch.ones(2, 4), torch.from_numpy(layer.draw(generator))).sum().backward()
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in layer.parameters())
 

@@ -23,9 +23,11 @@ KINDS: list[Kind] = ["independent", "factorized"]
 OBS = spaces.Box(-1, 1, (3,), np.float32)
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 ACTIONS: dict[str, Any] = {
-    "discrete": spaces.Discrete(4), "multi-discrete": spaces.MultiDiscrete([2, 3]), "box": BOX,
+    "discrete": spaces.Discrete(4),
+    "multi-discrete": spaces.MultiDiscrete([2, 3]),
+    "box": BOX,
     "dict": spaces.Dict({"choice": spaces.Discrete(3), "point": BOX, "levers": spaces.MultiBinary(2)}),
-}  # fmt: skip
+}
 
 
 def policy(action: str = "discrete", kind: Kind = "factorized", **net: Any) -> PolicyNetwork:
@@ -42,8 +44,10 @@ def policy(action: str = "discrete", kind: Kind = "factorized", **net: Any) -> P
 @pytest.mark.parametrize("kind", KINDS)
 def test_layer_applies_noise_row_by_row(kind: Kind) -> None:
     torch.manual_seed(0)
-    layer, generator = NoisyLinear(4, 3, kind, 0.7), np.random.default_rng(2)
-    features, noise = torch.randn(6, 4), torch.from_numpy(np.stack([layer.draw(generator) for _ in range(6)]))
+    layer = NoisyLinear(4, 3, kind, 0.7)
+    generator = np.random.default_rng(2)
+    features = torch.randn(6, 4)
+    noise = torch.from_numpy(np.stack([layer.draw(generator) for _ in range(6)]))
     each = torch.stack([layer(*pair) for pair in zip(features, noise, strict=True)])
     torch.testing.assert_close(layer(features, noise), each)
     together = torch.autograd.grad(layer(features, noise).square().sum(), list(layer.parameters()))
@@ -53,7 +57,8 @@ def test_layer_applies_noise_row_by_row(kind: Kind) -> None:
 @for_each("kind", KINDS)
 @for_each("action", ACTIONS)
 def test_policy_applies_noise_row_by_row(action: str, kind: Kind) -> None:
-    network, obs = policy(action, kind), torch.randn(6, 3)
+    network = policy(action, kind)
+    obs = torch.randn(6, 3)
     noise = torch.from_numpy(network.draw(np.arange(6)))
     together = network(obs, noise)
     assert together.shape == (6, network.head.size)
@@ -65,7 +70,8 @@ def test_policy_applies_noise_row_by_row(action: str, kind: Kind) -> None:
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_every_number_of_the_noise_changes_the_outputs(action: str) -> None:
-    network, obs = policy(action), torch.tensor([[0.3, -0.2, 0.9]])
+    network = policy(action)
+    obs = torch.tensor([[0.3, -0.2, 0.9]])
     noise = torch.from_numpy(network.draw(np.array([3])))
     still = network(obs, noise)
     for index in range(noise.shape[1]):
@@ -87,7 +93,8 @@ def test_equal_seeds_draw_equal_noise() -> None:
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_numpy_forward_uses_the_means(action: str) -> None:
-    network, obs = policy(action), np.random.default_rng(0).standard_normal((4, 3), dtype=np.float32)
+    network = policy(action)
+    obs = np.random.default_rng(0).standard_normal((4, 3), dtype=np.float32)
     fast = fast_forward(network, "numpy")
     assert isinstance(fast, NumpyForward)
     np.testing.assert_allclose(fast(obs), network(torch.from_numpy(obs)).detach(), rtol=1e-5, atol=1e-6)
@@ -96,7 +103,8 @@ def test_numpy_forward_uses_the_means(action: str) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_policy_and_critic_applies_noise_to_the_policy(shared: bool) -> None:
     torch.manual_seed(0)
-    spec, obs = Spec(OBS, ACTIONS["discrete"], 1, "Any-v0"), torch.randn(4, 3)
+    spec = Spec(OBS, ACTIONS["discrete"], 1, "Any-v0")
+    obs = torch.randn(4, 3)
     both = PolicyAndCritic(spec, Net((5,), shared=shared), noisy="factorized")
     noise = torch.from_numpy(both.policy.draw(np.arange(4)))
     outputs, value = both(obs, noise)

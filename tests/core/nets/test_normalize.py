@@ -67,7 +67,8 @@ def test_moments_do_not_depend_on_batches(seed: int, sizes: list[int], far: floa
     weight = draws.choice([0.0, 0.3, 2.0], len(rows)) if weighted else np.ones(len(rows))
     weight[-1] = 1.0
     norm = norm_of(rows, weight.astype(np.float32), sizes)
-    weight, exact = weight.astype(np.float32).astype(np.float64), rows.astype(np.float64)
+    weight = weight.astype(np.float32).astype(np.float64)
+    exact = rows.astype(np.float64)
     mean = np.average(exact, axis=0, weights=weight)
     variance = np.average((exact - mean) ** 2, axis=0, weights=weight)
     np.testing.assert_allclose(norm.mean, mean, rtol=1e-12, atol=1e-9)
@@ -124,11 +125,19 @@ def test_forward_changes_no_moments_and_update_writes_in_place() -> None:
 # Observations
 
 
-DICT = spaces.Dict({
-    "vector": BOX, "matrix": spaces.Box(-1, 1, (2, 2), np.float64), "bytes": spaces.Box(0, 255, (4,), np.uint8),
-    "image": spaces.Box(0, 255, (1, 10, 10), np.uint8), "number": spaces.Discrete(3), "bits": spaces.MultiBinary(2),
-    "inner": spaces.Dict({"deep": BOX, "arm.angle": BOX}), "keys": BOX, "action_mask": spaces.MultiBinary(2),
-})  # fmt: skip
+DICT = spaces.Dict(
+    {
+        "vector": BOX,
+        "matrix": spaces.Box(-1, 1, (2, 2), np.float64),
+        "bytes": spaces.Box(0, 255, (4,), np.uint8),
+        "image": spaces.Box(0, 255, (1, 10, 10), np.uint8),
+        "number": spaces.Discrete(3),
+        "bits": spaces.MultiBinary(2),
+        "inner": spaces.Dict({"deep": BOX, "arm.angle": BOX}),
+        "keys": BOX,
+        "action_mask": spaces.MultiBinary(2),
+    }
+)
 
 
 def draw(space: spaces.Space[Any], num_envs: int) -> Any:
@@ -142,13 +151,15 @@ class Batch:
     """Those fields of a batch that a norm reads."""
 
     def __init__(self, obs: Any) -> None:
-        self.obs, self.weight = obs, torch.ones(64)
+        self.obs = obs
+        self.weight = torch.ones(64)
 
 
 def test_observation_norm_scales_box_vectors_only() -> None:
     """Also uint8 vectors, but not images, one-hot numbers, bits and action masks."""
     DICT.seed(0)
-    obs, norm = draw(DICT, 64), observation_norm(DICT, NET)
+    obs = draw(DICT, 64)
+    norm = observation_norm(DICT, NET)
     assert norm is not None
     norm.update_stats(Batch(obs), Clock(1))
     scaled = norm(obs)
@@ -182,7 +193,8 @@ def test_norm_does_not_change_initial_weights() -> None:
 def test_action_critic_normalizes_observations_only() -> None:
     spec = Spec(BOX, spaces.Box(-1, 1, (2,), np.float32), 1, "here")
     critic = ActionCritic(spec, NET)
-    obs, action = torch.randn(16, 3) * 100, torch.rand(16, 2)
+    obs = torch.randn(16, 3) * 100
+    action = torch.rand(16, 2)
     (norm,) = (module for module in critic.modules() if isinstance(module, ObservationNorm))
     norm.norm.update(obs, torch.ones(16))
     plain = ActionCritic(spec, Net(hidden=(8,)))
@@ -324,7 +336,9 @@ def test_running_modules_get_every_batch() -> None:
             return super().learn(batch, now, clock)
 
     counting = learner(Counting, TinyConfig())
-    env, buffer, clock = Chain(1), RolloutBuffer(2), Clock(100)
+    env = Chain(1)
+    buffer = RolloutBuffer(2)
+    clock = Clock(100)
     env.reset(0)
     for _ in range(3):
         counting.update(rollout([[1.0], [1.0]], [[0], [0]]), clock)
@@ -380,10 +394,12 @@ def rollout(reward: list[list[float]], first: list[list[int]], weight: list[list
     """Make a rollout of these rewards [T, N]."""
     steps, num_envs = np.shape(reward)
     buffer = RolloutBuffer(steps)
-    never, obs = np.zeros(num_envs, np.bool_), np.zeros((num_envs, 5), np.float32)
+    never = np.zeros(num_envs, np.bool_)
+    obs = np.zeros((num_envs, 5), np.float32)
     for t in range(steps):
         valid = np.ones(num_envs, np.bool_) if weight is None else np.array(weight[t], dtype=np.bool_)
-        action, opens = np.zeros(num_envs, np.int64), np.array(first[t], dtype=np.bool_)
+        action = np.zeros(num_envs, np.int64)
+        opens = np.array(first[t], dtype=np.bool_)
         extras = {"log_prob": np.zeros(num_envs, np.float32)}
         rewards = np.array(reward[t], np.float32)
         buffer.add(Step(obs, action, rewards, obs, never, never, opens, valid, False, extras, None))
@@ -434,7 +450,8 @@ def test_reward_scale_divides_by_the_deviation_of_returns(
 
 
 def test_reward_scale_uses_returns_of_the_first_rollout() -> None:
-    scale, first = RewardScale(0.9), rollout([[-8.0, 3.0], [-16.0, 5.0], [2.0, 1.0]], [[1, 1], [0, 0], [0, 1]])
+    scale = RewardScale(0.9)
+    first = rollout([[-8.0, 3.0], [-16.0, 5.0], [2.0, 1.0]], [[1, 1], [0, 0], [0, 1]])
     scaled = scale(first)
     assert scaled.reward.std() < 2
     assert (float(scale.norm.count), len(scale.running)) == (0, 0)

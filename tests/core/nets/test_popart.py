@@ -27,7 +27,8 @@ SPEC = Spec(spaces.Box(-1, 1, (5,), np.float32), spaces.Discrete(2), 1, "here")
 @given(st.integers(0, 1000), st.lists(st.sampled_from([1e-3, 1.0, 30.0, 1e5]), min_size=1, max_size=5))
 def test_update_stats_preserves_values(seed: int, sizes: list[float]) -> None:
     torch.manual_seed(seed)
-    layer, features = PopArt(6, rate=0.1), torch.randn(20, 6)
+    layer = PopArt(6, rate=0.1)
+    features = torch.randn(20, 6)
     with torch.no_grad():
         layer.linear.bias.fill_(0.3)
         wanted = values(layer, features)
@@ -115,7 +116,8 @@ def test_popart_does_not_change_initial_values() -> None:
 def test_numpy_forward_and_optimizer_see_rescaled_weights() -> None:
     critic = Critic(SPEC, Net(hidden=(8,)), popart=True)
     optimizer = Optimizer(critic.parameters(), name="network", rule=Adam(), learning_rate=constant(0.1))
-    plain, obs = fast_forward(critic), np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+    plain = fast_forward(critic)
+    obs = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
     assert isinstance(plain, NumpyForward)
     for size in (1.0, 100.0, 3.0):
         optimizer.minimize(critic.normalized(torch.from_numpy(obs)).sum(), Clock(1))

@@ -68,12 +68,14 @@ def test_gradients_flow_through_time_within_an_episode(cell: str) -> None:
     memory, features, first, valid, before = random_case(cell)
     found = memory.unroll(features.flatten(0, 1), first.flatten(), before, valid.flatten())["h"]
     steps = unroll_by_loops(memory, features, first, valid, before)["h"]
-    weight, inputs = torch.randn(33, UNITS).double(), [*memory.parameters(), features, *before.values()]
+    weight = torch.randn(33, UNITS).double()
+    inputs = [*memory.parameters(), features, *before.values()]
     expected = torch.stack([torch.stack(row) for row in steps]).flatten(0, 1)
     for ours, theirs in zip(
-        torch.autograd.grad((found * weight).sum(), inputs), torch.autograd.grad((expected * weight).sum(), inputs),
+        torch.autograd.grad((found * weight).sum(), inputs),
+        torch.autograd.grad((expected * weight).sum(), inputs),
         strict=True,
-    ):  # fmt: skip
+    ):
         torch.testing.assert_close(ours, theirs)
 
 
@@ -175,10 +177,13 @@ def test_absent_rows_change_no_state(cell: str) -> None:
 def test_episode_starts_with_an_empty_state(cell: str) -> None:
     """The states of the other rows continue."""
     both = network(cell)
-    agent, clock = MemoryAgent(both.policy, Seeds(0)), Clock(1)
-    obs, first = np.full((3, 3), 0.5, np.float32), np.array([False, True, False])
+    agent = MemoryAgent(both.policy, Seeds(0))
+    clock = Clock(1)
+    obs = np.full((3, 3), 0.5, np.float32)
+    first = np.array([False, True, False])
     dirty = tree_map(lambda part: part + 7, agent.initial(3))
-    kept, fresh = agent.act(obs, first, dirty, clock), agent.act(obs, ~first, agent.initial(3), clock)
+    kept = agent.act(obs, first, dirty, clock)
+    fresh = agent.act(obs, ~first, agent.initial(3), clock)
     for part in both.policy.memory.parts:
         np.testing.assert_array_equal(kept.recurrent_state[part][1], fresh.recurrent_state[part][1])
         assert (kept.recurrent_state[part][[0, 2]] != fresh.recurrent_state[part][[0, 2]]).all()
@@ -198,11 +203,16 @@ def test_agents_of_one_network_have_separate_states(cell: str) -> None:
 def test_evaluate_carries_the_recurrent_state(cell: str) -> None:
     """The returns equal those of a loop over greedy actions from the same seed."""
     both = network(cell, Spec(Recall.obs, Recall.action, 20, "Recall"))
-    agent, env, clock = MemoryAgent(both.policy, Seeds(0)), Recall(20), Clock(1)
-    now, recurrent_state, total = env.reset(3), agent.initial(20), np.zeros(20)
+    agent = MemoryAgent(both.policy, Seeds(0))
+    env = Recall(20)
+    clock = Clock(1)
+    now = env.reset(3)
+    recurrent_state = agent.initial(20)
+    total = np.zeros(20)
     for _ in range(Recall.length):
         act = agent.act(now.obs, now.is_first, recurrent_state, clock, explore=False)
-        now, recurrent_state = env.step(act.action), act.recurrent_state
+        now = env.step(act.action)
+        recurrent_state = act.recurrent_state
         total += now.reward
     assert evaluate(agent, Recall(20), 3, clock).returns == tuple(total)
     assert 0 < total.sum() < 20
@@ -238,9 +248,17 @@ def numbered_sequences(steps: int = 4, num_envs: int = 5, valid: bool = True) ->
     if not valid:
         weight[3] = 0
     return Sequences(
-        weight, None, {"a": number.unsqueeze(1)}, at, number, -number, {"log_prob": number / 10}, at % 2 == 0,
-        recurrent_state, None if valid else weight > 0,
-    )  # fmt: skip
+        weight,
+        None,
+        {"a": number.unsqueeze(1)},
+        at,
+        number,
+        -number,
+        {"log_prob": number / 10},
+        at % 2 == 0,
+        recurrent_state,
+        None if valid else weight > 0,
+    )
 
 
 def test_minibatches_contain_whole_rows() -> None:

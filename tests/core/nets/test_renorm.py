@@ -53,7 +53,8 @@ def reference(norm: BatchRenorm, values: Tensor, weight: Tensor) -> Tensor:
 def test_norm_equals_the_paper(updates: int) -> None:
     """Before and after the warm-up; some features reach the limits of r and d."""
     norm = make_norm(10, updates)
-    values, weight = torch.randn(16, 4) * torch.tensor([0.1, 1.0, 1.0, 3.0]), torch.tensor([1.0, 0.0, 0.5, 2.0] * 4)
+    values = torch.randn(16, 4) * torch.tensor([0.1, 1.0, 1.0, 3.0])
+    weight = torch.tensor([1.0, 0.0, 0.5, 2.0] * 4)
     torch.testing.assert_close(norm(values, weight).detach(), reference(norm, values, weight), rtol=1e-4, atol=1e-4)
 
 
@@ -74,7 +75,8 @@ def test_gradient_flows_through_batch_moments_but_not_r_and_d() -> None:
 
 
 def test_norm_without_weights_uses_running_moments() -> None:
-    norm, values = make_norm(0, 0), torch.randn(5, 4)
+    norm = make_norm(0, 0)
+    values = torch.randn(5, 4)
     wanted = (values - norm.mean) / (norm.variance + norm.epsilon).sqrt() * norm.scale + norm.shift
     torch.testing.assert_close(norm(values), wanted)
     torch.testing.assert_close(norm(values[:1]), wanted[:1])
@@ -84,7 +86,9 @@ def test_only_update_moments_changes_moments() -> None:
     """It updates each layer of each critic in place."""
     torch.manual_seed(0)
     critics = Ensemble(lambda: RenormCritic(SPEC, Net(hidden=(8,)), 0), 2)
-    obs, action, moments = torch.randn(64, 3) + 4, torch.rand(64, 3), Moments()
+    obs = torch.randn(64, 3) + 4
+    action = torch.rand(64, 3)
+    moments = Moments()
     before = {name: buffer.clone() for name, buffer in critics.named_buffers()}
     critics(obs, action, torch.ones(64), moments)
     assert all(torch.equal(buffer, before[name]) for name, buffer in critics.named_buffers())
@@ -103,7 +107,8 @@ def test_only_update_moments_changes_moments() -> None:
 def test_moments_ignore_rows_of_weight_0() -> None:
     torch.manual_seed(0)
     policy = RenormPolicy(SPEC, Net(hidden=(8,)), 0)
-    obs, weight = torch.randn(6, 3), torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 0.3])
+    obs = torch.randn(6, 3)
+    weight = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 0.3])
     garbage = obs.clone()
     garbage[weight == 0] = 100.0
     valid = weight > 0

@@ -19,7 +19,8 @@ from rlplug_core.errors import UsageError
 from rlplug_core.nets.heads import SquashedGaussian, head, log_slope, squashed
 from tests.tables import for_each
 
-MEAN, LOG_STD = st.floats(-2, 2), st.floats(-2, 0.5)
+MEAN = st.floats(-2, 2)
+LOG_STD = st.floats(-2, 0.5)
 HEAD = SquashedGaussian((1,))
 
 
@@ -51,7 +52,8 @@ def test_density_integrates_to_probabilities(mean: float, log_std: float, bound:
 @given(MEAN, LOG_STD, MEAN, LOG_STD)
 @example(0.0, 0.5, 2.0, -2.0)  # the other density underflows to 0
 def test_entropy_and_kl_equal_integrals(mean: float, log_std: float, other: float, spread: float) -> None:
-    (action, log_one), (_, log_two) = log_density(mean, log_std), log_density(other, spread)
+    action, log_one = log_density(mean, log_std)
+    _, log_two = log_density(other, spread)
     density = log_one.exp()
     mine, theirs = (torch.tensor([[*pair]], dtype=torch.float64) for pair in ((mean, log_std), (other, spread)))
     assert float(HEAD.entropy(mine)) == pytest.approx(integral(-density * log_one, action), abs=2e-2)

@@ -75,7 +75,8 @@ def test_other_plugins_get_no_warning() -> None:
 
 
 def test_deprecated_hooks_still_work_and_warn_once() -> None:
-    manager, plugin = Hooks(enabled=False), OldArgument()
+    manager = Hooks(enabled=False)
+    plugin = OldArgument()
     with pytest.warns(DeprecationWarning, match="is deprecated"):
         manager.add(plugin, "old")
     with warnings.catch_warnings():

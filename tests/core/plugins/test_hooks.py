@@ -59,7 +59,8 @@ class Recorder:
 
 class Failing:
     def __init__(self, error: BaseException) -> None:
-        self.error, self.count = error, 0
+        self.error = error
+        self.count = 0
 
     @hookimpl
     def rlplug_run_log(self) -> None:
@@ -71,7 +72,9 @@ RUN: Any = SimpleNamespace(name="r", path=Path("runs/r"), journal=Path("runs/r/j
 
 
 def test_hooks_pass_the_arguments_that_a_plugin_names() -> None:
-    hooks, plugin, error = Hooks(enabled=False), Recorder(), ValueError()
+    hooks = Hooks(enabled=False)
+    plugin = Recorder()
+    error = ValueError()
     hooks.add(plugin, "recorder")
     options: dict[str, Any] = {}
     hooks.configure(options)
@@ -126,7 +129,9 @@ def test_failing_hook_is_reported_once_and_switched_off(error: BaseException) ->
     reports: list[str] = []
     tags: list[Mapping[str, str]] = []
     hooks = Hooks(enabled=False, report=reports.append, tag=tags.append)
-    first, bad, last = Recorder(), Failing(error), Recorder()
+    first = Recorder()
+    bad = Failing(error)
+    last = Recorder()
     for name, plugin in (("first", first), ("bad", bad), ("last", last)):
         hooks.add(plugin, name)
     hooks.run_log(RUN, 1, {})
@@ -154,7 +159,8 @@ class WrongArgument:
 @pytest.mark.parametrize(("plugin", "message"), [(Misspelt(), "rlplug_run_lok"), (WrongArgument(), "runn")])
 def test_misspelt_hook_or_argument_switches_the_plugin_off(plugin: object, message: str) -> None:
     reports: list[str] = []
-    hooks, good = Hooks(enabled=False, report=reports.append), Recorder()
+    hooks = Hooks(enabled=False, report=reports.append)
+    good = Recorder()
     hooks.add(good, "good")
     hooks.add(plugin, "bad")
     assert list(hooks.failed) == ["bad"]
@@ -226,10 +232,12 @@ class Meddler:
 
 
 def test_hook_cannot_change_generators_and_metrics() -> None:
-    hooks, reports = Hooks(enabled=False), list[str]()
+    hooks = Hooks(enabled=False)
+    reports = list[str]()
     hooks.report = reports.append
     hooks.add(Meddler(), "meddling")
-    before, metrics = leaves(global_state()), {"loss/policy": 1.0}
+    before = leaves(global_state())
+    metrics = {"loss/policy": 1.0}
     hooks.run_log(RUN, 1, metrics)
     assert not difference(before, leaves(global_state()))
     assert metrics == {"loss/policy": 1.0}
@@ -248,7 +256,8 @@ def test_options_that_a_hook_removes_are_restored() -> None:
 
 def test_hook_writes_metrics_with_valid_names(tmp_path: Path) -> None:
     written: list[Any] = []
-    hooks, recorder = Hooks(enabled=False), Recorder()
+    hooks = Hooks(enabled=False)
+    recorder = Recorder()
     hooks.write = lambda kind, data: written.append((kind, dict(data)))
     hooks.add(recorder, "recorder")
     run: Any = SimpleNamespace(name="r", path=tmp_path, journal=tmp_path / "j", config={})

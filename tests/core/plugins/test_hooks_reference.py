@@ -157,8 +157,10 @@ def run_checkpoint(witness: Witness) -> None:
 
 def episodes(witness: Witness) -> None:
     run = train_run()
-    calls = [(call["step"], {name: list(column) for name, column in call["episodes"].items()})
-            for call in witness.of("rlplug_episodes")]  # fmt: skip
+    calls = [
+        (call["step"], {name: list(column) for name, column in call["episodes"].items()})
+        for call in witness.of("rlplug_episodes")
+    ]
     assert calls == [(record.step, record.data) for record in records(run, "episodes")]
     assert calls
 

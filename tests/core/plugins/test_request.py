@@ -30,7 +30,8 @@ def test_options_are_flat_and_separate_from_environment_arguments() -> None:
 
 
 def test_evaluation_uses_training_environment_by_default() -> None:
-    assert (request := RunRequest.make("ppo", "CartPole-v1", {})).eval_source is request.source
+    request = RunRequest.make("ppo", "CartPole-v1", {})
+    assert request.eval_source is request.source
     assert RunRequest.make("ppo", "CartPole-v1", {"eval_env": "Other-v0"}).eval_source.name == "Other-v0"
     unnamed: Any = {"eval_env": lambda: gymnasium.make("CartPole-v1")}
     with pytest.raises(UsageError, match="eval_env is a lambda"):

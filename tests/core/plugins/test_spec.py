@@ -125,7 +125,8 @@ class Closable(Chain):
     ],
 )
 def test_failing_wrapper_is_named_and_environments_close(name: str, message: str) -> None:
-    env, inner = Closable(2), WrapperSpec.parse(f"{HERE}:RecordsClose")
+    env = Closable(2)
+    inner = WrapperSpec.parse(f"{HERE}:RecordsClose")
     lasting: Any = inner.wrapper
     lasting.closed.clear()
     with pytest.raises(PluginError, match=message):
@@ -181,11 +182,11 @@ def test_training_and_evaluation_use_the_wrappers(finished_run: Run) -> None:
 
 
 def _leaves(tree: Any) -> Iterator[Any]:
-    for value in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
-        if isinstance(value, dict | list):
+    if isinstance(tree, dict | list):
+        for value in tree.values() if isinstance(tree, dict) else tree:
             yield from _leaves(value)
-        else:
-            yield value
+    else:
+        yield tree
 
 
 def test_resumed_run_is_exact(finished_run: Run, tmp_path: Path) -> None:

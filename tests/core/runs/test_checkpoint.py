@@ -411,10 +411,12 @@ def kill_writer(directory: Path, first_step: int, rounds: int, seconds: float) -
 
 def test_kill_at_any_moment_damages_no_checkpoint(tmp_path: Path) -> None:
     """Kill writers at random moments: every checkpoint that was reported as saved can be read."""
-    directory, draws = tmp_path / "checkpoints", random.Random(1)
+    directory = tmp_path / "checkpoints"
+    draws = random.Random(1)
     acknowledged, best = 0, 0
     for _ in range(100):
-        rounds, seconds = draws.choice([0, 0, 1]), draws.uniform(0.0, 0.01)
+        rounds = draws.choice([0, 0, 1])
+        seconds = draws.uniform(0.0, 0.01)
         acknowledged = max(acknowledged, kill_writer(directory, acknowledged + 1, rounds, seconds))
         if acknowledged:
             acknowledged, best = check_after_kill(directory, acknowledged, best)

@@ -49,7 +49,9 @@ def cut(run: Run, kind: str) -> None:
 
 def test_run_killed_before_first_checkpoint_starts_again(tmp_path: Path) -> None:
     run = train_run(tmp_path)
-    before, uid, times = weights(run), run.config["uid"], {r.step: r.time for r in read(run.journal, kinds=["metrics"])}
+    before = weights(run)
+    uid = run.config["uid"]
+    times = {r.step: r.time for r in read(run.journal, kinds=["metrics"])}
     shutil.rmtree(run.directory.checkpoints_path)
     cut(run, "checkpoint")
     assert run.status == "killed"

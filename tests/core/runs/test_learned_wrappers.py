@@ -76,7 +76,8 @@ def test_resumed_run_learns_exactly_the_same(run: Run, tmp_path: Path) -> None:
     resumed = train(TINY, f"{ENVS}:Chain", {**options, "max_episodes": 30}, out=tmp_path / "b", hooks=False)
     assert 0 < components(resumed, "final")["wrappers"]["count"] < components(full, "final")["wrappers"]["count"]
     resume(resumed, total_timesteps=800, hooks=False)
-    expected, found = components(full, "final"), components(resumed, "final")
+    expected = components(full, "final")
+    found = components(resumed, "final")
     assert_same(expected["wrappers"], found["wrappers"])
     assert_same(expected["learner"], found["learner"])
 

@@ -140,7 +140,8 @@ def test_run_killed_after_final_evaluation_keeps_it(finished_run: Run, tmp_path:
 def test_extended_run_resumes_to_new_total_after_kill(tmp_path: Path) -> None:
     run = train_run(tmp_path)
     resume(run, total_timesteps=300, hooks=False)
-    expected, steps = weights(run), [saved.step for saved in Checkpoints(run.directory.checkpoints_path).kept("step")]
+    expected = weights(run)
+    steps = [saved.step for saved in Checkpoints(run.directory.checkpoints_path).kept("step")]
     other = train_run(tmp_path / "other")
     seq = max(record.seq for record in read_journal(other.journal))
 
@@ -250,8 +251,10 @@ def lock_in_other_process(path: Path) -> Iterator[int]:
     command = "import sys; from rlplug_core.runs.directory import RunDirectory as R\nR.open(sys.argv[1]).lock()"
     holder = subprocess.Popen(
         [sys.executable, "-c", f"{command}; print(flush=True); sys.stdin.read()", str(path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert holder.stdout
     holder.stdout.readline()
     yield holder.pid
@@ -273,9 +276,10 @@ def test_run_stays_locked_without_lock_file(tmp_path: Path) -> None:
 def test_run_stops_if_its_directory_disappears(tmp_path: Path, how: str) -> None:
     run = tmp_path / "run"
     actions: dict[str, Callable[[], Any]] = {
-        "deleted": lambda: shutil.rmtree(run), "renamed": lambda: run.rename(tmp_path / "moved"),
+        "deleted": lambda: shutil.rmtree(run),
+        "renamed": lambda: run.rename(tmp_path / "moved"),
         "journal": (run / "journal.jsonl").unlink,
-    }  # fmt: skip
+    }
     steps = []
 
     def watch(progress: Progress) -> None:

@@ -134,7 +134,9 @@ class Places(Vector):
 
 
 def test_keeps_memory_for_each_row() -> None:
-    policy, single, batch = Policy(Counter(), Places(1)), np.zeros(2), np.zeros((3, 2))  # type: ignore[arg-type]
+    policy = Policy(Counter(), Places(1))  # type: ignore[arg-type]
+    single = np.zeros(2)
+    batch = np.zeros((3, 2))
     assert [policy(batch).tolist() for _ in range(2)] == [[1, 1, 1], [2, 2, 2]]
     assert policy.predict(batch, None, np.array([False, True, False]))[0].tolist() == [3, 1, 3]
     assert policy.predict(batch, None, np.ones(3, bool))[0].tolist() == [1, 1, 1]
@@ -166,13 +168,14 @@ TWO, THREE = (f"Box({size}) of float32 in [-1, 1]" for size in (2, 3))
         (BOX, BOX, ""),
         (BOX, WIDER, f"its observations are {TWO} instead of {THREE}"),
         (
-            spaces.Dict({"a": BOX, "c": BOX, "d": BOX}), spaces.Dict({"a": WIDER, "b": BOX, "d": BOX}),
+            spaces.Dict({"a": BOX, "c": BOX, "d": BOX}),
+            spaces.Dict({"a": WIDER, "b": BOX, "d": BOX}),
             "its observations lack 'b', its observations have 'c' too, "
             f"its observations/a are {TWO} instead of {THREE}",
         ),
         (spaces.Dict(a=spaces.Dict({})), spaces.Dict(a=spaces.Dict(b=BOX)), "its observations/a lack 'b'"),
     ],
-)  # fmt: skip
+)
 def test_message_names_only_different_parts(here: Any, there: Any, message: str) -> None:
     action = spaces.Discrete(2)
     assert space_differences(Spec(here, action, 1, "here"), Spec(there, action, 1, "there")) == message

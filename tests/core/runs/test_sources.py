@@ -126,11 +126,9 @@ def test_copies_environment_file_once(tmp_path: Path) -> None:
 
 
 def test_copies_wrappers(tmp_path: Path) -> None:
-    code, tiny, tenfold = (
-        "from rlplug_core import Transform as Mine\n",
-        "tests.core.fakes:Tiny",
-        "tests.core.wraps:Tenfold",
-    )
+    code = "from rlplug_core import Transform as Mine\n"
+    tiny = "tests.core.fakes:Tiny"
+    tenfold = "tests.core.wraps:Tenfold"
     run = train_run(tmp_path / "runs", tiny, wrap=[tenfold, write(tmp_path, code, "wrap.py")])
     assert list(run.config["sources"]) == ["wrap.1"]
     (tmp_path / "wrap.py").unlink()

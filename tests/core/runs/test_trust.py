@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -85,9 +86,10 @@ ROLES: dict[str, dict[str, Any]] = {
     "a folder of modules": {"modules": {"env": "evil"}},
     "network": {"options": {"net.factory": "evil.py:make"}},
     "a copy for an installed one": {
-        "algorithm": "a2c", "sources": {"algorithm": {"file": "x", "copy": "sources/evil.py", "sha256": "0"}},
+        "algorithm": "a2c",
+        "sources": {"algorithm": {"file": "x", "copy": "sources/evil.py", "sha256": "0"}},
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("changes", ROLES.values(), ids=ROLES)
@@ -132,8 +134,8 @@ def test_foreign_run_of_installed_plugins_needs_no_trust(run_copy: Path) -> None
 
 def test_foreign_run_does_not_fetch_weights(run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`reproduce` starts from the source of `--init` again, so the record would choose the server."""
-    fetched: list[str] = []
-    monkeypatch.setattr("rlplug_core.runs.warm_start.find", lambda word: fetched.append(word) or run_copy)
+    find = Mock(return_value=run_copy)
+    monkeypatch.setattr("rlplug_core.runs.warm_start.find", find)
     for start, needs_trust in (("https://host/agent", True), ("hub:owner/agent", True), ("zoo:ppo/CartPole-v1", False)):
         config = json.loads((run_copy / "config.json").read_bytes())
         config = {**config, "options": {**config["options"], "init": start}, "seal": "0"}
@@ -141,7 +143,7 @@ def test_foreign_run_does_not_fetch_weights(run_copy: Path, monkeypatch: pytest.
         refusal = pytest.raises(Untrusted, match=f"would fetch its first weights from {start}, .* add --trust")
         with refusal if needs_trust else pytest.raises(Untrusted, match="would execute"):
             reproduce(run_copy)
-        assert fetched == []
+        find.assert_not_called()
         trust.require_known_start(run_copy, trust.add_seal(config))  # type: ignore[arg-type]
 
 

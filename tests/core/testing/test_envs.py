@@ -38,7 +38,8 @@ def choose(env: Vector, obs: Any, rng: np.random.Generator) -> Array:
 
 
 def play(env: Vector, obs: Any, steps: int) -> tuple[list[Any], Any]:
-    rng, outputs = np.random.default_rng(1), []
+    rng = np.random.default_rng(1)
+    outputs = []
     for _ in range(steps):
         timestep = env.step(choose(env, obs, rng))
         obs = tree_map(np.copy, timestep.obs)
@@ -76,7 +77,8 @@ def test_space_contains_the_observations(kind: type[Vector]) -> None:
 def test_arrays_are_overwritten_in_the_second_next_call(kind: type[Vector]) -> None:
     env = kind(2)
     timestep = env.reset(0)
-    array, copy = first_leaf(timestep.obs), first_leaf(timestep.obs).copy()
+    array = first_leaf(timestep.obs)
+    copy = first_leaf(timestep.obs).copy()
     rng = np.random.default_rng(0)
     timestep = env.step(choose(env, timestep.obs, rng))
     np.testing.assert_array_equal(array, copy)
@@ -86,7 +88,8 @@ def test_arrays_are_overwritten_in_the_second_next_call(kind: type[Vector]) -> N
 
 def totals(env: Vector, steps: int, act: Any) -> tuple[float, float]:
     """Return the mean return of all episodes and its standard error."""
-    timestep, returns = env.reset(0), []
+    timestep = env.reset(0)
+    returns = []
     for _ in range(steps):
         timestep = env.step(act(timestep.obs))
         returns += [episode.total for episode in timestep.episodes]
@@ -94,7 +97,8 @@ def totals(env: Vector, steps: int, act: Any) -> tuple[float, float]:
 
 
 def test_chain_values() -> None:
-    env, rng = envs.Chain(200), np.random.default_rng(0)
+    env = envs.Chain(200)
+    rng = np.random.default_rng(0)
     mean, error = totals(env, 100, lambda obs: rng.integers(0, 2, 200))
     assert abs(mean - 0.5) < 4 * error
     right = envs.Chain(1)
@@ -119,7 +123,8 @@ def test_truncated_never_terminates() -> None:
 def test_recall_rewards_memory(kind: type[envs.Recall], length: int) -> None:
     env = kind(50)
     timestep = env.reset(0)
-    cue, rewards = timestep.obs["cue"][:, 0].copy(), np.zeros(50)
+    cue = timestep.obs["cue"][:, 0].copy()
+    rewards = np.zeros(50)
     for number in range(length):
         assert (timestep.obs["asked"] == (number == length - 1)).all()
         assert number == 0 or not timestep.obs["cue"].any()

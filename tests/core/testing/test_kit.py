@@ -45,9 +45,11 @@ WRONG = {
 
 #: Each algorithm with the wrong sign in environments of one kind, and the check that fails.
 WRONG_SIGN = {
-    "WrongSign": "learn-chain", "WrongSignInContinuous": "learn-continuous", "WrongSignWithMasks": "learn-masked",
+    "WrongSign": "learn-chain",
+    "WrongSignInContinuous": "learn-continuous",
+    "WrongSignWithMasks": "learn-masked",
     "WrongSignInOneState": "learn-truncated",
-}  # fmt: skip
+}
 #: Algorithms that fail several checks.
 SEVERAL = {
     "ReallocatesWeights": ["agents", "resume", "async"],

@@ -242,9 +242,11 @@ WRONG_ENVS = {
     "KeepsAge": "env-state", "NeverResets": "env-device-resets",
 }  # fmt: skip
 WRONG_WRAPPERS = {
-    "Writes": "wrapper-inputs", "Credits": "wrapper-episodes", "Blinkered": "wrapper-observe",
+    "Writes": "wrapper-inputs",
+    "Credits": "wrapper-episodes",
+    "Blinkered": "wrapper-observe",
     "Insatiable": "wrapper-learned",
-}  # fmt: skip
+}
 
 
 def failures(checks: Any) -> dict[str, str]:
@@ -326,7 +328,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         plugins.refresh()
 
     yield write
-    if (module := sys.modules.get("rlplug_talk.hooks")) and (stop := getattr(module, "stop", None)):
+    stop = getattr(sys.modules.get("rlplug_talk.hooks"), "stop", None)
+    if stop:
         stop.set()
     monkeypatch.undo()
     for name in [name for name in sys.modules if name.startswith("rlplug_talk")]:
@@ -351,7 +354,8 @@ class Counts:
     reason = ""
 
     def __init__(self, config: object) -> None:
-        self.count, self.level = 0, 0
+        self.count = 0
+        self.level = 0
 
     def evaluated(self, evaluation: Evaluated, clock: Steering) -> None:
         self.count += 1
@@ -360,7 +364,8 @@ class Counts:
             self.stop(clock)
 
     def stop(self, clock: Steering) -> None:
-        self.reason, clock.stop = "it has counted to thirty", True
+        self.reason = "it has counted to thirty"
+        clock.stop = True
 
     def settings(self) -> dict[str, object]:
         return {"level": self.level}
@@ -369,7 +374,9 @@ class Counts:
         return {"count": self.count, "level": self.level, "reason": self.reason}
 
     def load_state_dict(self, state: State) -> None:
-        self.count, self.level, self.reason = state["count"], state["level"], state["reason"]
+        self.count = state["count"]
+        self.level = state["level"]
+        self.reason = state["reason"]
 
 
 class Mute(Counts):

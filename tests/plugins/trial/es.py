@@ -59,7 +59,8 @@ class EpisodeBuffer:
     def batches(self, clock: Clock) -> Iterator[Episodes]:
         if len(self.finished) >= self.episodes:
             seeds, returns = zip(*self.finished, strict=True)
-            self.finished, self.generation = [], self.generation + 1
+            self.finished = []
+            self.generation = self.generation + 1
             yield Episodes(np.array(seeds, np.int64), np.array(returns))
 
     def feedback(self, batch: Episodes, result: Result) -> None:
@@ -71,7 +72,8 @@ class EpisodeBuffer:
 
     def load_state_dict(self, state: State) -> None:
         self.totals = {key: total.copy() for key, total in state["totals"].items()}
-        self.generation, self.finished = state["generation"], [list(pair) for pair in state["finished"]]
+        self.generation = state["generation"]
+        self.finished = [list(pair) for pair in state["finished"]]
 
 
 class Mean:
@@ -104,7 +106,9 @@ class ESAgent:
     """Draws a perturbation for each episode of each row, and adds its seed to the extras."""
 
     def __init__(self, mean: Mean, sigma: float, seeds: Seeds) -> None:
-        self.mean, self.sigma, self.generator = mean, sigma, seeds.generator()
+        self.mean = mean
+        self.sigma = sigma
+        self.generator = seeds.generator()
 
     def weights(self) -> State:
         return {"theta": self.mean.theta, "generation": self.mean.generation}
@@ -138,7 +142,9 @@ class ES:
     runners: ClassVar[tuple[str, ...]] = ("sync",)
 
     def __init__(self, spec: Spec, config: ESConfig, context: Context) -> None:
-        self.config, self.seeds, self.mean = config, context.seeds, Mean(spec)
+        self.config = config
+        self.seeds = context.seeds
+        self.mean = Mean(spec)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> ESAgent:
         return ESAgent(self.mean, self.config.sigma, self.seeds.child("agent", rank))

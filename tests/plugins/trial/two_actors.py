@@ -44,7 +44,9 @@ class SourcesReplay:
     """One ring of steps per actor, so that no transition leads from one actor's row to another's."""
 
     def __init__(self, make: Callable[[int], ReplayBuffer], pace: ReplaySchedule, ready: int, seeds: Seeds) -> None:
-        self.make, self.pace, self.ready = make, pace, ready
+        self.make = make
+        self.pace = pace
+        self.ready = ready
         self.generator = seeds.generator()
         self.rings: dict[int, ReplayBuffer] = {}
         self.added = self.due_batches = 0
@@ -63,9 +65,9 @@ class SourcesReplay:
             self.due_batches -= 1
             stored = np.array([ring.added for ring in rings], float)
             shares = self.generator.multinomial(self.pace.batch_size, stored / stored.sum())
-            yield concatenate([
-                ring.gather(ring.sample(int(share))) for ring, share in zip(rings, shares, strict=True) if share
-            ])  # fmt: skip
+            yield concatenate(
+                [ring.gather(ring.sample(int(share))) for ring, share in zip(rings, shares, strict=True) if share]
+            )
 
     def feedback(self, batch: Transitions, result: Result) -> None:
         """It has no priorities."""
@@ -83,7 +85,8 @@ class SourcesReplay:
         self.rings = {int(source): self.make(int(source)) for source in state["rings"]}
         for source, ring in self.rings.items():
             ring.load_state_dict(state["rings"][str(source)])
-        self.added, self.due_batches = state["added"], state["due_batches"]
+        self.added = state["added"]
+        self.due_batches = state["due_batches"]
         self.generator.bit_generator.state = state["generator"]
 
 
@@ -117,7 +120,8 @@ class TwoActors(Algorithm[Transitions]):
         return EpsilonGreedy(self.online, epsilon, self.agent_seeds(rank), self.inference_backend)
 
     def buffer(self) -> SourcesReplay:
-        c, seeds = self.config, self.seeds.child("buffer")
+        c = self.config
+        seeds = self.seeds.child("buffer")
         pace = ReplaySchedule(c.batch_size, c.train_freq, 1, c.learning_starts)
 
         def ring(source: int) -> ReplayBuffer:

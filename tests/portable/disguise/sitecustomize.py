@@ -145,8 +145,13 @@ def guard(cls: type, name: str, checked: Callable[..., Any], returns: bool = Fal
 
 
 _open, _os_open = builtins.open, os.open
-_os_rename, _os_replace, _os_unlink = os.rename, os.replace, os.unlink
-_rmtree, _import, _path_open, _mkdir = shutil.rmtree, builtins.__import__, pathlib.Path.open, pathlib.Path.mkdir
+_os_rename = os.rename
+_os_replace = os.replace
+_os_unlink = os.unlink
+_rmtree = shutil.rmtree
+_import = builtins.__import__
+_path_open = pathlib.Path.open
+_mkdir = pathlib.Path.mkdir
 
 
 def open_any(path: Any, *words: Any, **options: Any) -> Any:

@@ -127,7 +127,8 @@ class MADDPG(rl.Algorithm[rl.Transitions]):
     def policy_loss(self, batch: rl.Transitions) -> Tensor:
         """Return -Q_i(s, a) of every agent, with its own action from its actor and the others' from replay (eq. 5)."""
         own = self.actions_of(self.policy, batch.obs)
-        state, present = self.state(batch.obs), batch.obs["present"]
+        state = self.state(batch.obs)
+        present = batch.obs["present"]
         total = torch.zeros(len(own), device=own.device)
         for number in range(self.agents):
             mine = torch.arange(self.agents, device=own.device) == number
