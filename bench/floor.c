@@ -1,5 +1,5 @@
-/* What an update costs without Python, torch or BLAS: two hidden layers, forward and backward, clip and Adam, by hand.
-   Sizes are macros (B rows, I inputs, H units, O outputs); H is a multiple of 16. Weights lie as torch's: [out, in], bias. */
+/* An update without Python, torch or BLAS: two hidden layers, forward and backward, clipping and Adam, by hand.
+   Sizes are macros (B rows, I inputs, H units, O outputs); H is a multiple of 16. Weights have the layout of torch: [out, in], bias. */
 #include <math.h>
 #include <string.h>
 typedef float v __attribute__((vector_size(32), aligned(4)));
@@ -21,7 +21,7 @@ static void product(float *c, const float *a, int si, int sq, const float *b, in
     ROWS(r, rows) ROWS(x, 2) *(v *)(c + (i + r) * n + j + 8 * x) = s[r][x];
   }
 }
-static void turned(float *to, const float *from, int rows, int cols) { ROWS(i, rows) ROWS(j, cols) to[j * rows + i] = from[i * cols + j]; }
+static void transpose(float *to, const float *from, int rows, int cols) { ROWS(i, rows) ROWS(j, cols) to[j * rows + i] = from[i * cols + j]; }
 static void activate(float *x, int n) {
 #ifdef RELU
   ROWS(i, n) x[i] = x[i] > 0 ? x[i] : 0;
@@ -34,7 +34,7 @@ static void activate(float *x, int n) {
   }
 #endif
 }
-static inline float slope(float y) {
+static inline float derivative(float y) {
 #ifdef RELU
   return y > 0;
 #else
@@ -42,26 +42,26 @@ static inline float slope(float y) {
 #endif
 }
 void up(const float *w, const float *x, Kept *k) {
-  turned(t0, w + W0, H, I); product(k->h0, x, I, 1, t0, B, I, H, w + B0); activate(k->h0, B * H);
-  turned(t1, w + W1, H, H); product(k->h1, k->h0, H, 1, t1, B, H, H, w + B1); activate(k->h1, B * H);
+  transpose(t0, w + W0, H, I); product(k->h0, x, I, 1, t0, B, I, H, w + B0); activate(k->h0, B * H);
+  transpose(t1, w + W1, H, H); product(k->h1, k->h0, H, 1, t1, B, H, H, w + B1); activate(k->h1, B * H);
   ROWS(i, B) ROWS(o, O) { float s = w[B2 + o]; ROWS(j, H) s += w[W2 + o * H + j] * k->h1[i * H + j]; k->out[i * O + o] = s; }
 }
-/* slopes d at the outputs to the gradient g, and to those dx at the inputs from `from` on, where either is wanted */
+/* from gradients d of the outputs the gradient g of the weights and dx of the inputs from `from` on, unless null */
 void down(const float *w, float *g, const float *x, const Kept *k, const float *d, float *dx, int from) {
   if (g) memset(g, 0, sizeof(float) * SIZE);
   ROWS(i, B) {
     memset(d1 + i * H, 0, sizeof(float) * H);
     ROWS(o, O) { float f = d[i * O + o]; ROWS(j, H) d1[i * H + j] += f * w[W2 + o * H + j]; }
     if (g) ROWS(o, O) { float f = d[i * O + o]; g[B2 + o] += f; ROWS(j, H) g[W2 + o * H + j] += f * k->h1[i * H + j]; }
-    ROWS(j, H) d1[i * H + j] *= slope(k->h1[i * H + j]);
+    ROWS(j, H) d1[i * H + j] *= derivative(k->h1[i * H + j]);
     if (g) ROWS(j, H) g[B1 + j] += d1[i * H + j];
   }
   product(d0, d1, H, 1, w + W1, B, H, H, 0);
-  ROWS(i, B) { ROWS(j, H) d0[i * H + j] *= slope(k->h0[i * H + j]); if (g) ROWS(j, H) g[B0 + j] += d0[i * H + j]; }
-  if (g) { product(g + W1, d1, 1, H, k->h0, H, B, H, 0); product(t0, x, 1, I, d0, I, B, H, 0); turned(g + W0, t0, I, H); }
-  if (dx) { turned(t0, w + W0, H, I); ROWS(i, B) for (int a = from; a < I; a++) { float s = 0; ROWS(j, H) s += d0[i * H + j] * t0[a * H + j]; dx[i * (I - from) + a - from] = s; } }
+  ROWS(i, B) { ROWS(j, H) d0[i * H + j] *= derivative(k->h0[i * H + j]); if (g) ROWS(j, H) g[B0 + j] += d0[i * H + j]; }
+  if (g) { product(g + W1, d1, 1, H, k->h0, H, B, H, 0); product(t0, x, 1, I, d0, I, B, H, 0); transpose(g + W0, t0, I, H); }
+  if (dx) { transpose(t0, w + W0, H, I); ROWS(i, B) for (int a = from; a < I; a++) { float s = 0; ROWS(j, H) s += d0[i * H + j] * t0[a * H + j]; dx[i * (I - from) + a - from] = s; } }
 }
-/* the norm of a gradient, which is clipped to `norm`, and Adam; c1 and c2 correct the moments */
+/* clips the gradient to `norm`, takes a step of Adam, returns the norm; c1 and c2 correct the moments */
 float step(float *w, float *g, float *mean, float *square, int n, float norm, float lr, float eps, float c1, float c2) {
   float s = 0; ROWS(i, n) s += g[i] * g[i];
   s = sqrtf(s); float scale = norm / (s + 1e-6f); if (scale > 1) scale = 1;
@@ -71,7 +71,7 @@ float step(float *w, float *g, float *mean, float *square, int n, float norm, fl
   }
   return s;
 }
-/* PPO: slopes at two logits, from log-probabilities `old` and scaled advantages */
+/* PPO: gradients of the logits, from log-probabilities `old` and standardized advantages */
 void clipped(const float *out, const long *action, const float *old, const float *advantage, float clip, float *d) {
   float mean = 0, var = 0; ROWS(i, B) mean += advantage[i] / B; ROWS(i, B) var += (advantage[i] - mean) * (advantage[i] - mean);
   float scale = 1 / (sqrtf(var / (B - 1)) + 1e-8f);
@@ -84,7 +84,7 @@ void clipped(const float *out, const long *action, const float *old, const float
     ROWS(o, O) d[i * O + o] = f * (p[o] / sum - (o == action[i]));
   }
 }
-/* values at targets: slopes of `half` times the squared error, or with `huber` of Huber's loss, at one output each */
+/* gradients of `half` times the squared error, or with `huber` of the Huber loss, at one output of each row */
 void regress(const float *out, const long *action, const float *target, float half, int huber, float *d) {
   memset(d, 0, sizeof(float) * B * O);
   ROWS(i, B) { int o = action ? action[i] : 0; float e = out[i * O + o] - target[i]; if (huber) e = e > 1 ? 1 : e < -1 ? -1 : e; d[i * O + o] = 2 * half * e / B; }

@@ -23,7 +23,7 @@ import itertools
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,16 +84,22 @@ class Net:
         output_gradient: Array,
         inputs: Array | None = None,
     ) -> None:
-        arrays = (
-            weights,
-            gradient,
-            obs,
-            self.activations,
-            output_gradient,
-            inputs,
-        )  # in the order of `floor.c`
-        begin = self.shape[1] - (0 if inputs is None else inputs.shape[1])
-        self.c.down(*map(pointer, arrays), ctypes.c_int(begin))
+        """Write the gradient of the weights and that of the last inputs, unless their arrays are None."""
+        arrays = (weights, gradient, obs, self.activations, output_gradient, inputs)
+        first = self.shape[1] - (0 if inputs is None else inputs.shape[1])
+        self.c.down(*map(pointer, arrays), ctypes.c_int(first))
+
+    def regress(
+        self, target: Array, gradient: Array, action: Array | None = None, huber: bool = False
+    ) -> None:
+        """Write the gradient of half the squared error, or of the Huber loss, at the outputs of the last forward pass.
+
+        Args:
+            action: [B] the output of each row that is compared; None for the only one.
+        """
+        half = ctypes.c_float(0.5)
+        arrays = (self.out, action, target)
+        self.c.regress(*map(pointer, arrays), half, ctypes.c_int(huber), pointer(gradient))
 
 
 class Flat:
@@ -147,49 +153,42 @@ class Rollout:
         self.policy = Net(batch, inputs, 64, outputs, False)
         self.critic = Net(batch, inputs, 64, 1, False)
         self.flat = Flat(self.policy, self.critic)
-        self.d = np.zeros((batch, outputs), np.float32)
-        self.dv = np.zeros((batch, 1), np.float32)
+        self.logit_gradient = np.zeros((batch, outputs), np.float32)
+        self.value_gradient = np.zeros((batch, 1), np.float32)
 
     def floor(self) -> None:
         policy = self.policy
         critic = self.critic
-        ((pw, pg), (cw, cg)) = self.flat.parts
-        policy.forward(pw, self.obs)
-        critic.forward(cw, self.obs)
-        told = pointer(self.action), pointer(self.old), pointer(self.advantage)
-        policy.c.clipped(pointer(policy.out), *told, ctypes.c_float(0.2), pointer(self.d))
-        policy.backward(pw, pg, self.obs, self.d)
-        critic.c.regress(
-            pointer(critic.out),
-            None,
-            pointer(self.target),
-            ctypes.c_float(0.5),
-            ctypes.c_int(0),
-            pointer(self.dv),
-        )
-        critic.backward(cw, cg, self.obs, self.dv)
+        (policy_weights, policy_gradient), (critic_weights, critic_gradient) = self.flat.parts
+        policy.forward(policy_weights, self.obs)
+        critic.forward(critic_weights, self.obs)
+        samples = map(pointer, (policy.out, self.action, self.old, self.advantage))
+        policy.c.clipped(*samples, ctypes.c_float(0.2), pointer(self.logit_gradient))
+        policy.backward(policy_weights, policy_gradient, self.obs, self.logit_gradient)
+        critic.regress(self.target, self.value_gradient)
+        critic.backward(critic_weights, critic_gradient, self.obs, self.value_gradient)
         self.flat.step(0.5, 3e-4)
 
 
 def ppo() -> Calls:
     """256 samples, two networks with two layers of 64 tanh, two actions."""
-    made = learner(
+    ppo_learner = learner(
         "ppo",
         4,
         spaces.Discrete(2),
         {"net.hidden": [64, 64], "net.activation": "tanh", "ent_coef": 0.0},
     )
-    of = Rollout(256)
-    arrays = (np.ones(256, np.float32), of.obs, of.action, of.advantage, of.target)
-    tensors: Any = [torch.from_numpy(each) for each in arrays]
-    extras = {"log_prob": torch.from_numpy(of.old)}
-    batch = rl.Samples(tensors[0], None, *tensors[1:], extras)
+    rollout = Rollout(256)
+    arrays = (rollout.obs, rollout.action, rollout.advantage, rollout.target)
+    tensors: Any = [torch.from_numpy(array) for array in arrays]
+    extras = {"log_prob": torch.from_numpy(rollout.old)}
+    batch = rl.Samples(torch.ones(256), None, *tensors, extras)
     return {
-        "rlplug": lambda: made.actor_critic_optimizer.minimize(
-            made.loss(batch, made.config)[0], rl.Clock(10**6)
+        "rlplug": lambda: ppo_learner.actor_critic_optimizer.minimize(
+            ppo_learner.loss(batch, ppo_learner.config)[0], rl.Clock(10**6)
         ),
-        "by hand": Minibatch(of.obs, of.action, of.advantage, of.target, of.old, actions=2),
-        "floor": of.floor,
+        "by hand": Minibatch(*arrays, rollout.old, actions=2),
+        "floor": rollout.floor,
     }
 
 
@@ -206,119 +205,134 @@ def transitions(batch: int, obs: int, action: Array) -> rl.Transitions:
         index,
     )
     tensors: Any = [torch.from_numpy(array) for array in arrays]
-    made = rl.Transitions(tensors[0], None, *tensors[1:], {})
-    return made
+    found: rl.Transitions = rl.Transitions(tensors[0], None, *tensors[1:], {})
+    return found
 
 
 def dqn() -> Calls:
     """64 samples, two layers of 256 ReLU, two actions, Huber loss, a target network."""
     options = {"net.hidden": [256, 256], "net.activation": "relu", "double": False, "n_step": 1}
-    made = learner("dqn", 4, spaces.Discrete(2), options)
+    dqn_learner = learner("dqn", 4, spaces.Discrete(2), options)
     batch = transitions(64, 4, np.arange(64) % 2)
-    obs = batch.obs.numpy()
-    next_obs = batch.next_obs.numpy()
-    action = batch.action.numpy()
-    online = Net(64, 4, 256, 2, True)
-    target = Net(64, 4, 256, 2, True)
-    flat = Flat(online)
-    other = Flat(target)
-    d = np.zeros((64, 2), np.float32)
-    w, g = flat.parts[0]
-    ((tw, _),) = other.parts
-
-    def floor() -> None:
-        aim = batch.reward.numpy() + 0.99 * target.forward(tw, next_obs).max(1)
-        online.forward(w, obs)
-        online.c.regress(
-            pointer(online.out),
-            pointer(action),
-            pointer(aim),
-            ctypes.c_float(0.5),
-            ctypes.c_int(1),
-            pointer(d),
-        )
-        online.backward(w, g, obs, d)
-        flat.step(10.0, 1e-4)
-
+    arrays = [array.numpy() for array in (batch.obs, batch.next_obs, batch.action, batch.reward)]
     return {
-        "rlplug": lambda: made.update(batch, rl.Clock(10**6)),
-        "by hand": Update(obs, next_obs, action, batch.reward.numpy(), actions=2),
-        "floor": floor,
+        "rlplug": lambda: dqn_learner.update(batch, rl.Clock(10**6)),
+        "by hand": Update(*arrays, actions=2),
+        "floor": DqnFloor(*arrays),
     }
+
+
+class DqnFloor:
+    """The floor of an update of DQN."""
+
+    def __init__(self, obs: Array, next_obs: Array, action: Array, reward: Array) -> None:
+        self.obs = obs
+        self.next_obs = next_obs
+        self.action = action
+        self.reward = reward
+        self.online = Net(64, 4, 256, 2, True)
+        self.target = Net(64, 4, 256, 2, True)
+        self.flat = Flat(self.online)
+        self.weights, self.gradient = self.flat.parts[0]
+        self.target_weights = Flat(self.target).parts[0][0]
+        self.output_gradient = np.zeros((64, 2), np.float32)
+
+    def __call__(self) -> None:
+        next_value = self.target.forward(self.target_weights, self.next_obs).max(1)
+        self.online.forward(self.weights, self.obs)
+        target = self.reward + 0.99 * next_value
+        self.online.regress(target, self.output_gradient, self.action, huber=True)
+        self.online.backward(self.weights, self.gradient, self.obs, self.output_gradient)
+        self.flat.step(10.0, 1e-4)
 
 
 def sac() -> Calls:
     """256 samples, a policy and two critics with two layers of 256 ReLU, 17 inputs and 6 actions."""
-    made = learner(
-        "sac",
-        17,
-        spaces.Box(-1, 1, (6,), np.float32),
-        {"net.hidden": [256, 256], "net.activation": "relu"},
-    )
+    action = spaces.Box(-1, 1, (6,), np.float32)
+    sac_learner = learner("sac", 17, action, {"net.hidden": [256, 256], "net.activation": "relu"})
     batch = transitions(256, 17, np.tanh(numbers(256, 6)))
-    policy = Net(256, 17, 256, 12, True)
-    critics = [Net(256, 23, 256, 1, True) for _ in range(2)]
-    of_policy = Flat(policy)
-    of_critics = Flat(*critics)
-    targets = Flat(*critics)
-    pw, pg = of_policy.parts[0]
-    noise = numbers(256, 6)
-    obs = batch.obs.numpy()
-    next_obs = batch.next_obs.numpy()
-    taken = batch.action.numpy()
-    d = np.zeros((256, 12), np.float32)
-    dx = np.zeros((256, 6), np.float32)
-    dv = np.zeros((256, 1), np.float32)
+    arrays = [array.numpy() for array in (batch.obs, batch.next_obs, batch.action, batch.reward)]
+    return {
+        "rlplug": lambda: sac_learner.update(batch, rl.Clock(10**6)),
+        "floor": SacFloor(*arrays),
+    }
 
-    def drawn(seen: Array) -> tuple[Array, Array, Array]:
-        mean, log_std = np.hsplit(policy.forward(pw, seen), 2)
-        deviation = np.exp(log_std.clip(-20, 2))
-        action = np.tanh(mean + deviation * noise)
-        return action, (-0.5 * noise**2 - log_std - np.log(1 - action**2 + 1e-6)).sum(1), deviation
 
-    def floor() -> None:
-        action, log_prob, _ = drawn(next_obs)
-        both = np.concatenate([next_obs, action], 1)
-        low = np.min(
-            [
-                net.forward(part[0], both)[:, 0]
-                for net, part in zip(critics, targets.parts, strict=True)
-            ],
-            0,
-        )
-        aim = batch.reward.numpy() + 0.99 * (low - 0.1 * log_prob)
-        both = np.concatenate([obs, taken], 1)
-        for net, (w, g) in zip(critics, of_critics.parts, strict=True):
-            net.forward(w, both)
-            net.c.regress(
-                pointer(net.out),
-                None,
-                pointer(aim),
-                ctypes.c_float(0.5),
-                ctypes.c_int(0),
-                pointer(dv),
-            )
-            net.backward(w, g, both, dv)
-        of_critics.step(np.inf, 3e-4)
-        action, log_prob, deviation = drawn(obs)
-        both = np.concatenate([obs, action], 1)
-        values = [
-            net.forward(part[0], both)[:, 0]
-            for net, part in zip(critics, of_critics.parts, strict=True)
-        ]
-        by_action = np.zeros((256, 6), np.float32)
-        for number, (net, (w, _)) in enumerate(zip(critics, of_critics.parts, strict=True)):
-            dv[:, 0] = (values[number] < values[1 - number]) * np.float32(-1 / 256)
-            net.backward(w, None, both, dv, dx)
-            by_action += dx
+class SacFloor:
+    """The floor of an update of SAC; samples and log-probabilities are NumPy."""
+
+    def __init__(self, obs: Array, next_obs: Array, action: Array, reward: Array) -> None:
+        self.obs = obs
+        self.next_obs = next_obs
+        self.action = action
+        self.reward = reward
+        self.policy = Net(256, 17, 256, 12, True)
+        self.critics = [Net(256, 23, 256, 1, True) for _ in range(2)]
+        self.policy_flat = Flat(self.policy)
+        self.critic_flat = Flat(*self.critics)
+        self.target_flat = Flat(*self.critics)
+        self.noise = numbers(256, 6)
+        self.policy_output_gradient = np.zeros((256, 12), np.float32)
+        self.action_gradient = np.zeros((256, 6), np.float32)
+        self.value_gradient = np.zeros((256, 1), np.float32)
+
+    def __call__(self) -> None:
+        self.update_critics()
+        self.update_policy()
+        targets = self.target_flat.all[0]
+        targets += np.float32(0.005) * (self.critic_flat.all[0] - targets)
+
+    def update_critics(self) -> None:
+        action, log_prob, _ = self.draw(self.next_obs)
+        inputs = np.concatenate([self.next_obs, action], 1)
+        next_value = np.min(self.values(self.target_flat, inputs), 0)
+        target = self.reward + 0.99 * (next_value - 0.1 * log_prob)
+        inputs = np.concatenate([self.obs, self.action], 1)
+        for net, (weights, gradient) in self.pairs(self.critic_flat):
+            net.forward(weights, inputs)
+            net.regress(target, self.value_gradient)
+            net.backward(weights, gradient, inputs, self.value_gradient)
+        self.critic_flat.step(np.inf, 3e-4)
+
+    def update_policy(self) -> None:
+        action, _, deviation = self.draw(self.obs)
+        by_action = self.gradient_of_lowest_value(action)
         by_mean = (by_action + np.float32(0.2 / 256) * action) * (1 - action**2)
-        d[:, :6] = by_mean
-        d[:, 6:] = by_mean * deviation * noise - np.float32(0.1 / 256)
-        policy.backward(pw, pg, obs, d)
-        of_policy.step(np.inf, 3e-4)
-        targets.all[0] += np.float32(0.005) * (of_critics.all[0] - targets.all[0])
+        by_output = self.policy_output_gradient
+        by_output[:, :6] = by_mean
+        by_output[:, 6:] = by_mean * deviation * self.noise - np.float32(0.1 / 256)
+        weights, gradient = self.policy_flat.parts[0]
+        self.policy.backward(weights, gradient, self.obs, by_output)
+        self.policy_flat.step(np.inf, 3e-4)
 
-    return {"rlplug": lambda: made.update(batch, rl.Clock(10**6)), "floor": floor}
+    def gradient_of_lowest_value(self, action: Array) -> Array:
+        """Return the gradient [256, 6] of minus the mean of the lower value in the action."""
+        inputs = np.concatenate([self.obs, action], 1)
+        values = self.values(self.critic_flat, inputs)
+        total = np.zeros((256, 6), np.float32)
+        for number, (net, (weights, _)) in enumerate(self.pairs(self.critic_flat)):
+            lower = values[number] < values[1 - number]
+            self.value_gradient[:, 0] = lower * np.float32(-1 / 256)
+            net.backward(weights, None, inputs, self.value_gradient, self.action_gradient)
+            total += self.action_gradient
+        return total
+
+    def draw(self, obs: Array) -> tuple[Array, Array, Array]:
+        """Return actions [256, 6], their log-probabilities [256] and standard deviations [256, 6]."""
+        outputs = self.policy.forward(self.policy_flat.parts[0][0], obs)
+        mean, log_std = np.hsplit(outputs, 2)
+        deviation = np.exp(log_std.clip(-20, 2))
+        action = np.tanh(mean + deviation * self.noise)
+        log_prob = -0.5 * self.noise**2 - log_std - np.log(1 - action**2 + 1e-6)
+        return action, log_prob.sum(1), deviation
+
+    def values(self, flat: Flat, inputs: Array) -> list[Array]:
+        """Return the values [256] of both critics with the given parameters."""
+        return [net.forward(part[0], inputs)[:, 0] for net, part in self.pairs(flat)]
+
+    def pairs(self, flat: Flat) -> Iterator[tuple[Net, list[Array]]]:
+        """Return each critic with its parameters and their gradient."""
+        return zip(self.critics, flat.parts, strict=True)
 
 
 CASES = {"PPO, a minibatch": ppo, "DQN, an update": dqn, "SAC, an update": sac}
@@ -386,28 +400,43 @@ def libraries_floor(name: str, threads: int) -> float:
 def step_table() -> str:
     """Return the table of whole env steps."""
     measured = json.loads(ROWS.read_text(encoding="utf-8"))["peers"]
-    rows = []
-    for name, pair in STEP_FLOORS.items():
-        found = least(
-            {"env": env_steps(pair.env), **({} if pair.make is None else {"update": pair.make()})}
-        )
-        update = min(found.get("update", np.inf), libraries_floor(name, pair.threads))
-        micros = found["env"] / 100, update * pair.updates
-        floor = pair.processes * 1e6 / sum(micros)
-        row = measured.get(name, {"machine": ""})
-        cells = ["-"] * 4
-        if row["machine"] == machine():
-            peer, ours = (float(cell.split()[0].replace(",", "")) for cell in row["cells"][2:4])
-            bar = row["cells"][5].removeprefix("≥ ").split()[0]
-            cells = [
-                f"{ours / floor:.2f}",
-                f"{floor / peer:.1f}",
-                row["cells"][4].split()[0].strip("*"),
-                bar,
-            ]
-        rows.append([name, *(f"{each:.1f}" for each in micros), f"{floor:,.0f}", *cells])
+    rows = [step_row(name, pair, measured.get(name)) for name, pair in STEP_FLOORS.items()]
     header = ["pair", "environment, µs", "updates, µs", "floor, env steps/s"]
     return table([*header, "rlplug / floor", "floor / peer", "rlplug / peer", "bar"], rows)
+
+
+def step_row(name: str, pair: StepFloor, measured: dict[str, Any] | None) -> list[str]:
+    """Return the row of a pair; `measured` is its row in the table of the peers."""
+    calls = {"env": env_steps(pair.env)}
+    if pair.make is not None:
+        calls["update"] = pair.make()
+    found = least(calls)
+    update = min(found.get("update", np.inf), libraries_floor(name, pair.threads))
+    micros = found["env"] / 100, update * pair.updates
+    floor = pair.processes * 1e6 / sum(micros)
+    cells = ["-"] * 4
+    if measured is not None and measured["machine"] == machine():
+        cells = cells_of_peer(measured["cells"], floor)
+    return [name, *(f"{each:.1f}" for each in micros), f"{floor:,.0f}", *cells]
+
+
+def cells_of_peer(cells: list[str], floor: float) -> list[str]:
+    """Return the last columns: rlplug / floor, floor / peer, rlplug / peer, bar."""
+    peer, ours = (float(cell.split()[0].replace(",", "")) for cell in cells[2:4])
+    ratio = cells[4].split()[0].strip("*")
+    bar = cells[5].removeprefix("≥ ").split()[0]
+    return [f"{ours / floor:.2f}", f"{floor / peer:.1f}", ratio, bar]
+
+
+def update_row(name: str, make: Callable[[], Calls]) -> list[str]:
+    """Return the row of an update: the microseconds of each side, and the ratio to the lowest floor."""
+    found = least(make())
+    if make.__name__ in LIBRARIES:
+        found["by libraries"] = LIBRARIES[make.__name__]()
+    sides = ("rlplug", "by hand", "by libraries", "floor")
+    cells = (f"{found[side]:,.0f}" if side in found else "-" for side in sides)
+    lowest = min(found["floor"], found.get("by libraries", np.inf))
+    return [name, *cells, f"{found['rlplug'] / lowest:.2f}"]
 
 
 def main() -> None:
@@ -420,16 +449,11 @@ def main() -> None:
     if given.only and given.write:
         parser.error("--write needs all rows; leave out --only")
     set_torch(1)
-    rows = []
-    for name, make in CASES.items():
-        if given.only in (None, make.__name__):
-            found = least(make())
-            if make.__name__ in LIBRARIES:
-                found["by libraries"] = LIBRARIES[make.__name__]()
-            sides = ("rlplug", "by hand", "by libraries", "floor")
-            cells = (f"{found[side]:,.0f}" if side in found else "-" for side in sides)
-            lowest = min(found["floor"], found.get("by libraries", np.inf))
-            rows.append([name, *cells, f"{found['rlplug'] / lowest:.2f}"])
+    rows = [
+        update_row(name, make)
+        for name, make in CASES.items()
+        if given.only in (None, make.__name__)
+    ]
     header = [
         "update",
         "rlplug, µs",
