@@ -1,8 +1,8 @@
 """All checks of the repository: `python -m nox` runs the default ones, `python -m nox -l` lists them all.
 
 The four wheels are built once. One environment, `env`, holds them with every extra and tool that tests, types and
-pages need; one pip command fills it under `constraints.txt`. An undeclared import or a file missing from a wheel fails
-in `tests/wheels` and `tests/ecosystem`, where only declared distributions can be imported.
+pages need; one pip command fills it under `constraints.txt`. `tests/wheels` and `tests/ecosystem` detect undeclared
+imports and files missing from a wheel, because only declared distributions can be imported there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ nox.options.default_venv_backend = "venv"
 ROOT = Path(__file__).parent
 WHEELS = ROOT / ".nox" / "wheelhouse"
 DIST = ROOT / "dist"
-#: Wheels of released versions, and the patterns of those that `compat` installs.
+#: Wheels of released versions, and the patterns of those that `compat` install_seconds.
 RELEASED = ROOT / ".nox" / "released"
 OLD = {
     "plugins": r"rlplug_(?!core|cli)",
@@ -35,7 +35,7 @@ OLD = {
     "all": r"rlplug_",
     "none": r"$^",
 }
-#: Packages without a plugin that a registry lists.
+#: Packages without plugins in the registry.
 HOOKS_ONLY = ("rlplug-cli", "rlplug-telegraph")
 #: Results of `rlplug check` from `compat`, and the registry and the page that show them.
 CHECKED = ROOT / ".nox" / "checked.jsonl"
@@ -60,14 +60,21 @@ EXAMPLES = (
     "rlplug-telegraph",
     "rlplug-world",
 )
-PYTEST = ("pytest>=8.3", "pytest-xdist>=3.6", "hypothesis>=6.140", "jsonschema>=4.20")
-#: What the environment `env` holds: all that the tests, mypy and the commands of the pages use.
-EVERYTHING = (
-    "rlplug-core[hub,minari,numba]",
-    "rlplug-algos",
-    "rlplug-envs[atari,box2d,minatar,minigrid,mujoco,multiagent]",
-    "rlplug-cli[video,onnx,tune,notebook,tensorboard]",
+
+
+def with_extras(**extras: str) -> tuple[str, ...]:
+    """Return the four packages, some with extras: `cli="tune"` is `rlplug-cli[tune]`."""
+    brackets = {f"rlplug-{name}": f"[{names}]" for name, names in extras.items()}
+    return tuple(f"{package}{brackets.get(package, '')}" for package in PACKAGES)
+
+
+#: Packages in the environment `env`: everything that tests, mypy and commands of the pages need.
+EVERYTHING = with_extras(
+    core="hub,minari,numba",
+    envs="atari,box2d,minatar,minigrid,mujoco,multiagent",
+    cli="video,onnx,tune,notebook,tensorboard",
 )
+PYTEST = ("pytest>=8.3", "pytest-xdist>=3.6", "hypothesis>=6.140", "jsonschema>=4.20")
 TOOLS = (
     "hatchling>=1.26",
     "mypy>=2",
@@ -85,14 +92,16 @@ INSTALLED = ("tests/wheels", "tests/ecosystem")
 #: file share runs and environments, so a file stays in one process; `tests/conftest.py` says which files are first.
 PARALLEL = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--durations", "10")
 #: The plain nox runs the tests without the marker `slow`, with the same generated examples each time. `pytest` by hand
-#: draws other examples: a failure there is a bug, but not a reason for an unrelated change to fail.
+#: generates new examples: a failure there is a bug, but an unrelated change should not fail because of it.
 QUICK = ("-m", "not slow", "--hypothesis-profile", "ci")
 SLOW = ("-m", "slow")
+#: Of `attacks`: the number of trials with signals and concurrent commands, and the seconds after which no trial starts.
+SIGNALS = ("300", "1200")
 #: Python versions that `pythons` tries.
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
-#: Variables that would lead a session to other packages, plugins or stores. With the last one, each of the many
-#: processes of the tests would compile its imports again, which doubles their time.
+#: Variables that would select other packages, plugins or stores. With the last one, each of the many test processes
+#: would compile its imports again, which doubles the time of the tests.
 for variable in (
     "PYTHONPATH",
     "MLFLOW_TRACKING_URI",
@@ -102,29 +111,29 @@ for variable in (
     "PYTHONDONTWRITEBYTECODE",
 ):
     os.environ.pop(variable, None)
-#: Loops run in numpy unless a test asks for numba: otherwise each process that a test starts would import it.
+#: Loops run in numpy unless a test asks for numba; otherwise each process that a test starts would import numba.
 os.environ["NUMBA_DISABLE_JIT"] = "1"
-#: One core for each of the two test processes; more threads than that wait for each other.
+#: One thread per test process; more threads would compete for the cores.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-#: With pyenv, `python3.12` runs if PYENV_VERSION names a 3.12: name the newest of each minor version.
+#: With pyenv, `python3.12` works only if PYENV_VERSION contains a 3.12: set the newest of each minor version.
 if any(word.startswith("pythons") for word in sys.argv):
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = [sorted(path.name for path in pyenv.glob(f"{minor}.*")) for minor in PYTHONS]
     newest = [names[-1] for names in found if names]
     os.environ.setdefault("PYENV_VERSION", ":".join(newest) or "system")
 
-#: Seconds that each session spent on its pip command, and on its checks.
-installs: dict[str, float] = {}
-checks: dict[str, float] = {}
+#: Seconds that each session needed for its pip command, and for its checks.
+install_seconds: dict[str, float] = {}
+check_seconds: dict[str, float] = {}
 
 
 @nox.session(reuse_venv=True, default=False)
 def build(session: nox.Session) -> None:
-    """Build the four wheels and those of the example plugins, once for all sessions that install them."""
+    """Build the wheels of the four packages and of the examples, once for all sessions that install them."""
     install(session, "hatchling>=1.26")
     shutil.rmtree(WHEELS, ignore_errors=True)
-    with timed(session, checks):
+    with record_time(session, check_seconds):
         command = ("python", "-m", "hatchling", "build", "--target", "wheel", "--directory")
         for package in (*PACKAGES, *EXAMPLES):
             folder, wheels = (
@@ -138,7 +147,7 @@ def build(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True, default=False, requires=["build"])
 def env(session: nox.Session) -> None:
-    """Fill the environment that tests, types and pages share; it is kept, only the four wheels are replaced."""
+    """Fill the environment of tests, types and pages. It is kept; only the four wheels are replaced."""
     session.run("python", "-m", "pip", "uninstall", "--quiet", "--yes", *PACKAGES, silent=True)
     install(session, *TOOLS, *PYTEST, wheels=EVERYTHING)
 
@@ -147,16 +156,16 @@ def env(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Check style and formatting with ruff."""
     install(session, "ruff")
-    with timed(session, checks):
+    with record_time(session, check_seconds):
         session.run("ruff", "check", ".")
         session.run("ruff", "format", "--check", ".")
 
 
 @nox.session(venv_backend="none", requires=["env"])
 def types(session: nox.Session) -> None:
-    """Check the sources with mypy, then the typing tests against the installed wheels only."""
+    """Check the sources with mypy, then the typing tests against the installed wheels."""
     sources = (*SOURCES, *(f"examples/{name}/src" for name in EXAMPLES))
-    with timed(session, checks), compiling():
+    with record_time(session, check_seconds), compile_tests():
         in_env(session, "mypy", "-n", "2", *sources)
         in_env(session, "mypy", "--strict", "--config-file=", "tests/typing")
 
@@ -193,13 +202,13 @@ def tests_cli(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False, requires=["env"])
 def wheels(session: nox.Session) -> None:
-    """Check the content of the wheels, import their modules with declared dependencies only, train elsewhere."""
+    """Check the content of the wheels, import them with only declared dependencies, train outside the checkout."""
     run_tests(session, "tests/wheels")
 
 
 @nox.session(venv_backend="none", default=False, requires=["env"])
 def ecosystem(session: nox.Session) -> None:
-    """Install plugins next to the four packages: good, bad and new ones; use, break and remove them."""
+    """Install good, bad and new plugins together with the four packages; use, break and remove them."""
     run_tests(session, "tests/ecosystem")
 
 
@@ -207,13 +216,13 @@ def ecosystem(session: nox.Session) -> None:
 def quick(session: nox.Session) -> None:
     """Check a change in about a minute while you work: style, types and tests of the changed files."""
     fill_quick(session)
-    with timed(session, checks):
+    with record_time(session, check_seconds):
         session.run("python", ".ci/quick.py", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def nightly(session: nox.Session) -> None:
-    """Run what the plain nox leaves out for time: `slow` with the pages, `fuzz`, `attacks` (two hours)."""
+    """Run the checks that take too long for the plain nox: `slow` with the pages, `fuzz`, `attacks` (two hours)."""
     for name in ("slow", "fuzz", "attacks"):
         session.notify(name)
 
@@ -233,25 +242,25 @@ def pages(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False, requires=["env"])
 def fuzz(session: nox.Session) -> None:
-    """Type 2,000 random argument lists: each gets a result or one sentence (minutes)."""
+    """Run 2,000 random command lines: each must print a result or a one-sentence error (minutes)."""
     run_tests(session, "tests/cli/test_fuzz.py", RLPLUG_FUZZ="2000")
 
 
 @nox.session(venv_backend="none", default=False, requires=["env"])
 def attacks(session: nox.Session) -> None:
-    """Judge 3,000 files of strangers, then send signals and start commands at the same time for 20 minutes.
+    """Open 3,000 hostile files, then send signals and start commands at the same time for 20 minutes.
 
-    `-- -k shared_files` judges only shared agents and registries, and sends no signals.
+    `-- -k shared_files` opens only shared agents and registries, and sends no signals.
     """
     run_tests(session, "tests/faults/test_hostile_files.py")
     if not session.posargs:
-        with timed(session, checks):
-            in_env(session, "tests.faults.moments", "300", "1200")
+        with record_time(session, check_seconds):
+            in_env(session, "tests.faults.moments", *SIGNALS)
 
 
 @nox.session(python=PYTHONS, reuse_venv=True, default=False, requires=["build"])
 def pythons(session: nox.Session) -> None:
-    """Run the tests of rlplug-core on each installed Python that has a torch for CPUs; say which have none."""
+    """Run the tests of rlplug-core on each installed Python that has a torch for CPUs; skip the others."""
     reason = without_torch(session)
     if reason:
         install(session, "click>=8.2")
@@ -264,21 +273,21 @@ def pythons(session: nox.Session) -> None:
         session.run("rlplug", "--help", silent=True)
         session.run("rlplug", "list", silent=True)
         session.skip(f"{reason}; the sources compile there, and 'rlplug list' and '--help' work")
-    install(session, *PYTEST, wheels=("rlplug-core[minari,numba]", *PACKAGES[1:]))
-    with timed(session, checks):
+    install(session, *PYTEST, wheels=with_extras(core="minari,numba"))
+    with record_time(session, check_seconds):
         session.run("pytest", "tests/core", *PARALLEL, *QUICK, *session.posargs)
 
 
 @nox.session(reuse_venv=True, default=False, requires=["env"])
 def scaffold(session: nox.Session) -> None:
-    """Let a new plugin of each kind pass its own nox, with the wheels of this checkout (ten minutes).
+    """Create a plugin of each kind and run its own nox, with the wheels of this checkout (ten minutes).
 
-    The test runs in `env`, and starts the nox of this session, so there is no further environment with torch.
+    The test runs in `env` and starts the nox of this session, so torch is not installed again.
     """
     install(session, "nox>=2025.2.9")
     nox_python = str(Path(session.bin) / "python")
-    with timed(session, checks):
-        # The first plugin installs torch; pytest would print a traceback after ten minutes.
+    with record_time(session, check_seconds):
+        # The first plugin install_seconds torch; pytest would print a traceback after ten minutes.
         limit = ("-o", "faulthandler_timeout=0")
         words = ("tests/ecosystem/test_own_nox.py", *limit, *session.posargs)
         in_env(session, "pytest", *words, RLPLUG_SCAFFOLD=nox_python, RLPLUG_WHEELS=str(WHEELS))
@@ -288,7 +297,7 @@ def scaffold(session: nox.Session) -> None:
 def compat(session: nox.Session) -> None:
     """Install released wheels together with those of this checkout: old plugins, old runs, an old core (minutes).
 
-    What `rlplug check` finds is written into rlplug-core's `registry.json`, the page of plugins and the badges.
+    The results of `rlplug check` are written into rlplug-core's `registry.json`, the page of plugins and the badges.
     """
     install(session, "hatchling>=1.26", *PYTEST, wheels=PACKAGES)
     session.run("python", ".ci/released.py", str(RELEASED))
@@ -298,7 +307,7 @@ def compat(session: nox.Session) -> None:
             wheels = pair(release, pattern)
             session.install("--no-deps", "--force-reinstall", "--no-compile", *wheels)
             variables = {"RLPLUG_RELEASE": release.name, "RLPLUG_OLD": old}
-            with timed(session, checks):
+            with record_time(session, check_seconds):
                 session.run(
                     "pytest", "tests/compat", env={**variables, "RLPLUG_CHECKED": str(CHECKED)}
                 )
@@ -323,20 +332,20 @@ def pair(release: Path, old: str) -> list[str]:
 
 @nox.session(reuse_venv=True, default=False, requires=["build"])
 def portable(session: nox.Session) -> None:
-    """Run the main job on Windows or macOS; on Linux in the disguise of Windows (ten minutes)."""
-    install(session, *PYTEST, wheels=(*PACKAGES[:3], "rlplug-cli[video,tune,tensorboard]"))
-    with timed(session, checks):
+    """Run the main commands on Windows or macOS; on Linux the tests simulate Windows (ten minutes)."""
+    install(session, *PYTEST, wheels=with_extras(cli="video,tune,tensorboard"))
+    with record_time(session, check_seconds):
         session.run("pytest", "tests/portable", "--durations", "10", *session.posargs)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def faults(session: nox.Session) -> None:
-    """Kill runs, sweeps and studies, fail file operations, go on, and write `docs/reliability.md` anew (hours).
+    """Kill runs, sweeps and studies, make file operations fail, resume, and update `docs/reliability.md` (hours).
 
-    It needs Linux and a C compiler. `-- 0.1` draws a tenth of the file operations.
+    Needs Linux and a C compiler. `-- 0.1` tests only a tenth of the file operations.
     """
-    install(session, *PYTEST, wheels=(*PACKAGES[:2], "rlplug-envs[multiagent]", "rlplug-cli[tune]"))
-    with timed(session, checks):
+    install(session, *PYTEST, wheels=with_extras(envs="multiagent", cli="tune"))
+    with record_time(session, check_seconds):
         session.run("pytest", "tests/faults", *PARALLEL)
         session.run("python", "-m", "tests.faults.page", *session.posargs)
         session.run("python", "-m", "tests.faults.hostile")
@@ -346,25 +355,24 @@ def faults(session: nox.Session) -> None:
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def ray(session: nox.Session) -> None:
     """Run actors and sweeps on Ray clusters on this machine, and kill parts of them (minutes)."""
-    core, *rest = PACKAGES
-    install(session, *PYTEST, wheels=(f"{core}[ray]", *rest))
-    with timed(session, checks):
+    install(session, *PYTEST, wheels=with_extras(core="ray"))
+    with record_time(session, check_seconds):
         session.run("pytest", "tests/ray", "--durations", "10", *session.posargs)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def wandb(session: nox.Session) -> None:
-    """Test the logger of Weights & Biases, whose package is large, without a network."""
-    install(session, *PYTEST, wheels=(*PACKAGES[:3], "rlplug-cli[wandb]"))
-    with timed(session, checks):
+    """Test the logger of Weights & Biases without a network; its package is large."""
+    install(session, *PYTEST, wheels=with_extras(cli="wandb"))
+    with record_time(session, check_seconds):
         session.run("pytest", "tests/loggers", *session.posargs)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def envpool(session: nox.Session) -> None:
-    """Test the family of EnvPool, whose package is large (740 MB), and run the commands of its page."""
-    install(session, *PYTEST, wheels=(*PACKAGES[:2], "rlplug-envs[envpool]", PACKAGES[3]))
-    with timed(session, checks):
+    """Test EnvPool, which needs a large package (740 MB), and run the commands of its page."""
+    install(session, *PYTEST, wheels=with_extras(envs="envpool"))
+    with record_time(session, check_seconds):
         session.run(
             "pytest", "tests/envs/test_envpool.py", "tests/cli/test_envpool.py", *session.posargs
         )
@@ -373,16 +381,16 @@ def envpool(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def families(session: nox.Session) -> None:
-    """Test the families of environments whose packages no other session has, and run the commands of their pages."""
-    envs = "rlplug-envs[crafter,dm-control,pybullet,robotics]"
-    install(session, "highway-env", *PYTEST, wheels=(*PACKAGES[:2], envs, PACKAGES[3]))
+    """Test environments from packages that no other session installs, and run the commands of their pages."""
+    wheels = with_extras(envs="crafter,dm-control,pybullet,robotics")
+    install(session, "highway-env", *PYTEST, wheels=wheels)
     files = (
         "envs/test_families.py",
         "envs/test_limits.py",
         "envs/test_killed.py",
         "cli/test_third_party.py",
     )
-    with timed(session, checks):
+    with record_time(session, check_seconds):
         session.run("pytest", *(f"tests/{file}" for file in files), *PARALLEL, *session.posargs)
         session.run(
             "pytest",
@@ -394,9 +402,9 @@ def families(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def learn(session: nox.Session) -> None:
-    """Train every algorithm with its presets and write what it reaches to bench/LEARNING.md (an hour or more)."""
-    install(session, wheels=(*PACKAGES[:2], "rlplug-envs[box2d]", PACKAGES[3]))
-    with timed(session, checks):
+    """Train every algorithm with its presets and write the results to bench/LEARNING.md (many hours)."""
+    install(session, wheels=with_extras(envs="box2d"))
+    with record_time(session, check_seconds):
         session.run("python", "bench/learn.py", *session.posargs)
 
 
@@ -404,35 +412,35 @@ def learn(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure the overhead over a bare loop; `bench/README.md` lists the other tables."""
     install(session, wheels=PACKAGES)
-    with timed(session, checks):
+    with record_time(session, check_seconds):
         session.run("python", "bench/overhead.py", *session.posargs)
 
 
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
-    """Build the documentation site into site/; a link that leads nowhere fails."""
+    """Build the documentation site in site/; a broken link is an error."""
     install(session, "./rlplug-core", "zensical", "mkdocstrings-python")
-    with timed(session, checks):
+    with record_time(session, check_seconds):
         session.run("python", "docs/site.py")
         session.run("zensical", "build", "--clean", "--strict")
 
 
 @nox.session(reuse_venv=False, default=False)
 def release(session: nox.Session) -> None:
-    """Build and check the files to publish, in dist/: `-- rlplug-algos 0.1.1` one package as that version.
+    """Build and check the files to publish in dist/: `-- rlplug-algos 0.1.1` builds one package as that version.
 
-    `--write` also changes the sources; without a version the package is built as it is, and without a package all are,
-    except the examples.
+    `--write` also changes the sources. Without a version the package keeps its own; without a package all packages
+    except the examples are built.
     """
     words = [word for word in session.posargs if word != "--write"]
     writes = "--write" in session.posargs
-    tree = ROOT if writes or len(words) < 2 else copied(Path(session.create_tmp()))
+    tree = ROOT if writes or len(words) < 2 else copy_sources(Path(session.create_tmp()))
     if len(words) == 2:
         session.run("python", str(tree / ".ci" / "release.py"), *words, "--write")
     shutil.rmtree(DIST, ignore_errors=True)
     install(session, "hatchling>=1.26", "twine>=6.1", "readme-renderer[md]", *PYTEST)
     example = [f"examples/{name}" for name in words[:1] if name in EXAMPLES]
-    with timed(session, checks):
+    with record_time(session, check_seconds):
         for package in ("rlplug", "rlplug-zoo", *PACKAGES, *example):
             with session.chdir(tree / package):
                 session.run("python", "-m", "hatchling", "build", "--directory", str(DIST))
@@ -444,8 +452,8 @@ def release(session: nox.Session) -> None:
             path.unlink()
 
 
-def copied(folder: Path) -> Path:
-    """Copy the files that a release changes into `folder`, to build a version before it is in the sources."""
+def copy_sources(folder: Path) -> Path:
+    """Copy the files that a release changes, to build a version that is not in the sources yet."""
     tree = folder / "tree"
     shutil.rmtree(tree, ignore_errors=True)
     for name in ("rlplug", "rlplug-zoo", *PACKAGES, ".ci", "examples"):
@@ -465,8 +473,8 @@ def python_of_env() -> str:
 
 
 @contextmanager
-def compiling() -> Iterator[None]:
-    """Collect the tests meanwhile, which compiles what they import; else each of three processes would compile it."""
+def compile_tests() -> Iterator[None]:
+    """Collect the tests during the block; this compiles their imports once instead of once per test process."""
     words = ("-m", "pytest", "--collect-only", *FOLDERS, *INSTALLED)
     with subprocess.Popen([python_of_env(), *words], cwd=ROOT, stdout=subprocess.DEVNULL):
         yield
@@ -475,18 +483,18 @@ def compiling() -> Iterator[None]:
 def run_tests(session: nox.Session, *words: str, **variables: str) -> None:
     """Run pytest in the environment `env`; arguments after `--` are added."""
     variables["RLPLUG_WHEELS"] = str(WHEELS)
-    with timed(session, checks):
+    with record_time(session, check_seconds):
         in_env(session, "pytest", *words, *PARALLEL, *session.posargs, **variables)
 
 
 def install(session: nox.Session, *requirements: str, wheels: tuple[str, ...] = ()) -> None:
-    """Fill the environment in one pip command with requirements and wheels of this checkout.
+    """Install requirements and wheels of this checkout with one pip command.
 
-    Wheels may name extras in brackets. Python compiles each module at its first import, which takes half the time
-    of compiling all modules here.
+    Names of wheels may have extras in brackets. Python compiles each module at its first import, which takes half the
+    time of compile_tests all modules here.
     """
     files = wheel_files(wheels)
-    with timed(session, installs):
+    with record_time(session, install_seconds):
         session.install("--no-compile", "--constraint", "constraints.txt", *files, *requirements)
 
 
@@ -500,7 +508,7 @@ def wheel_files(packages: tuple[str, ...]) -> list[str]:
 
 
 def fill_quick(session: nox.Session) -> None:
-    """Install the sources, editable, unless the environment was filled for the same requirements."""
+    """Install the sources as editable, unless this was already done with the same requirements."""
     files = [ROOT / "constraints.txt", *(ROOT / name / "pyproject.toml" for name in PACKAGES)]
     wanted = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     stamp = Path(session.virtualenv.location) / "filled-for"
@@ -512,9 +520,10 @@ def fill_quick(session: nox.Session) -> None:
 
 
 def without_torch(session: nox.Session) -> str:
-    """Return why pip would not install a torch for CPUs on this Python, or "".
+    """Return a reason if pip finds no torch for CPUs for this Python, otherwise "".
 
-    On Linux such a torch says so in its version. Any other brings CUDA, several gigabytes, and is not downloaded.
+    On Linux the version of such a torch ends in "+cpu". Any other torch includes CUDA, several gigabytes, and is not
+    downloaded.
     """
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     torch = re.findall(r"^torch==\S+", pins, re.M)[0] + "+cpu" * (sys.platform == "linux")
@@ -526,8 +535,8 @@ def without_torch(session: nox.Session) -> str:
 
 
 @contextmanager
-def timed(session: nox.Session, seconds: dict[str, float]) -> Iterator[None]:
-    """Add the time that the block takes, also when it fails."""
+def record_time(session: nox.Session, seconds: dict[str, float]) -> Iterator[None]:
+    """Add the seconds of the block to those of the session, also if it fails."""
     started = time.monotonic()
     try:
         yield
@@ -537,13 +546,16 @@ def timed(session: nox.Session, seconds: dict[str, float]) -> Iterator[None]:
 
 @atexit.register
 def report() -> None:
-    """Print where the time went, installs separately."""
-    names = dict.fromkeys([*installs, *checks])
+    """Print the seconds of each session for installation and for checks."""
+    names = dict.fromkeys([*install_seconds, *check_seconds])
     if not names:
         return
     print(f"\n{'session':<12} {'install':>9} {'checks':>9}")
-    for name in installs | checks:
-        print(f"{name:<12} {installs.get(name, 0.0):>7.1f} s {checks.get(name, 0.0):>7.1f} s")
+    for name in install_seconds | check_seconds:
+        print(
+            f"{name:<12} {install_seconds.get(name, 0.0):>7.1f} s {check_seconds.get(name, 0.0):>7.1f} s"
+        )
     print(
-        f"{'sum':<12} {sum(installs.values()):>7.1f} s {sum(checks.values()):>7.1f} s", flush=True
+        f"{'sum':<12} {sum(install_seconds.values()):>7.1f} s {sum(check_seconds.values()):>7.1f} s",
+        flush=True,
     )
