@@ -1,4 +1,4 @@
-"""Count how plainly the sources, tests and pages are written: `python bench/plainness.py [ROOT] [--json]`.
+"""Count how plainly sources, tests, scripts and pages are written: `python bench/plainness.py [ROOT] [--json]`.
 
 The counts point at places to read aloud. `tests/core/test_structure.py` holds a budget for each, which only falls.
 """
@@ -73,7 +73,9 @@ def measure(root: Path) -> dict[str, float | str]:
     for package in PACKAGES:
         for path in sorted((root / f"rlplug-{package}" / "src").rglob("*.py")):
             count_file(path, package, counts)
-    return {**dialect_rates(root, counts), **test_rates(root), **code_rates(root, counts)}
+    tests = rates_of("tests", test_files(root))
+    scripts = rates_of("scripts", script_files(root))
+    return {**dialect_rates(root, counts), **tests, **scripts, **code_rates(root, counts)}
 
 
 def dialect_rates(root: Path, counts: Counts) -> dict[str, float | str]:
@@ -88,27 +90,50 @@ def dialect_rates(root: Path, counts: Counts) -> dict[str, float | str]:
     }
 
 
-def test_rates(root: Path) -> dict[str, float | str]:
-    """Return the patterns per 10,000 words of tests, and the share of their functions that a participle names.
+def test_files(root: Path) -> list[Path]:
+    """Return the files below `tests` and the tests of the examples."""
+    folders = [root / "tests", *sorted(root.glob("examples/*/tests"))]
+    return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
 
-    A function name is read as a sentence: `test_a_run_goes_on` is four words after `test`.
+
+def script_files(root: Path) -> list[Path]:
+    """Return the files of the repository that are neither tests nor sources of the four packages."""
+    scripts = [root / "noxfile.py", *sorted(root.glob("examples/*.py"))]
+    folders = [root / ".ci", root / "bench", root / "docs", *sorted(root.glob("examples/*/src"))]
+    scripts += [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    return [*scripts, root / ".ci" / "run", *sorted((root / ".github").rglob("*.yml"))]
+
+
+def rates_of(label: str, files: list[Path]) -> dict[str, float | str]:
+    """Return the counts for tests or scripts: odd patterns, participles as names, packed statements.
+
+    A function name is read as a sentence: `test_a_run_goes_on` is four words after `test`. Other files than Python
+    count as prose.
     """
-    words = Counts()
-    functions = []
-    for folder in [root / "tests", *sorted(root.glob("examples/*/tests"))]:
-        for path in sorted(folder.rglob("*.py")):
-            source = path.read_text(encoding="utf-8")
-            tree = ast.parse(source)
-            count_tokens(source, docstrings(tree, words), words)
-            functions += [
-                node.name.strip("_") for node in ast.walk(tree) if isinstance(node, Function)
-            ]
-    names = [name.removeprefix("test_").replace("_", " ") for name in functions]
-    text = re.sub(r"`[^`]*`", "X", "\n".join([*words.prose, *names]))
-    participles = sum(is_participle(name.split("_")[0]) for name in functions)
+    counts = Counts()
+    totals = counts.totals
+    names = []
+    for path in files:
+        source = path.read_text(encoding="utf-8")
+        if path.suffix != ".py":
+            counts.prose.append(source)
+            continue
+        tree = ast.parse(source)
+        code = count_tokens(source, docstrings(tree, counts), counts)
+        totals["code"] += len(code)
+        count_nodes(tree, code, label, counts)
+        functions = (node.name for node in ast.walk(tree) if isinstance(node, Function))
+        names += [name.strip("_").removeprefix("test_").replace("_", " ") for name in functions]
+    text = re.sub(r"`[^`]*`", "X", "\n".join([*counts.prose, *names]))
     return {
-        "dialect tests per 10k": round(dialect_rate(text), 1),
-        "participle functions of tests %": round(100 * participles / len(functions), 1),
+        f"dialect {label} per 10k": round(dialect_rate(text), 1),
+        f"participle functions of {label} %": round(
+            100 * totals["participles"] / totals["functions"], 1
+        ),
+        f"tuple assignments of {label} per 1k": round(
+            1000 * totals["tuple assignments"] / totals["code"], 1
+        ),
+        f"fmt: skip of {label}": totals["fmt: skip"],
     }
 
 
@@ -167,9 +192,9 @@ def count_file(path: Path, package: str, counts: Counts) -> None:
 
 
 def computes(path: Path) -> bool:
-    """Return whether a file of rlplug_core has networks, losses, batches or buffers, whose code never asks for a kind.
+    """Return whether a file of rlplug_core has networks, losses, batches or buffers; its code never tests a kind.
 
-    The other rooms ask what a plugin, a file or a device gave them.
+    The other rooms test the values that plugins, files and devices give them.
     """
     room = path.parts[path.parts.index("rlplug_core") + 1]
     return room in ("nets", "learning", "buffers") or room.endswith(".py")
@@ -201,7 +226,7 @@ def count_tokens(source: str, documented: set[int], counts: Counts) -> set[int]:
 
 
 def count_nodes(tree: ast.Module, code: set[int], package: str, counts: Counts) -> None:
-    """Count what the syntax tree shows: functions, `Any`, tuple assignments."""
+    """Count functions, `Any` and tuple assignments of a syntax tree."""
     totals = counts.totals
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute)]
     uses = Counter(node.id if isinstance(node, ast.Name) else node.attr for node in names)
