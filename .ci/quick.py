@@ -1,7 +1,7 @@
-"""Check what changed, in about a minute: `nox -s quick`, or `python .ci/quick.py` in an environment of your own.
+"""Check what changed, in about a minute: `nox -s quick`, or `python .ci/quick.py` in your own environment.
 
-It runs ruff on everything, mypy on the changed sources, and the tests of the changed files. Changed files are those
-that differ from `main`, or from the argument, another revision. Tests stop after RLPLUG_TEST_SECONDS (default: 45).
+Runs ruff on everything, mypy on the changed sources, and the tests of the changed files. Changed files are those that
+differ from `main` or from the revision in the argument. Tests stop after RLPLUG_TEST_SECONDS (default: 45).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ALWAYS = ["tests/core/test_structure.py"]
 
 def main() -> int:
     """Run the checks; the exit code is that of the first check that failed."""
-    files = changed_files(sys.argv[1] if len(sys.argv) > 1 else "main")
+    files = files_since(sys.argv[1] if len(sys.argv) > 1 else "main")
     sources = [
         name for name in files if re.match(r"(rlplug-\w+|examples/[\w-]+)/src/.+\.py$", name)
     ]
@@ -42,7 +42,7 @@ def environment() -> dict[str, str]:
     return {"NUMBA_DISABLE_JIT": "1", "OMP_NUM_THREADS": "1", SECONDS: "45", **os.environ}
 
 
-def changed_files(revision: str) -> list[str]:
+def files_since(revision: str) -> list[str]:
     """Return the files that differ from the branch point of `revision`, and new files that git does not ignore."""
     exists = not subprocess.call(
         ["git", "rev-parse", "--verify", "--quiet", revision], cwd=ROOT, stdout=subprocess.DEVNULL
@@ -59,7 +59,7 @@ def git(*words: str) -> list[str]:
 
 
 def tests_of(files: list[str]) -> list[str]:
-    """Return the test files of changed files: themselves, those named after a source or importing it, its room."""
+    """Return the changed test files, the tests named after a changed source or importing it, and those of its room."""
     sources = [Path(name) for name in files if "/src/" in name and name.endswith(".py")]
     found = [
         name for name in files if re.match(r"tests/(core|algos|envs|cli)/.*test_\w+\.py$", name)
@@ -67,13 +67,15 @@ def tests_of(files: list[str]) -> list[str]:
     for test in sorted(ROOT.glob("tests/*/**/test_*.py")):
         name = test.relative_to(ROOT).as_posix()
         text = test.read_text(encoding="utf-8")
-        if any(test.stem == f"test_{source.stem}" or dotted(source) in text for source in sources):
+        if any(
+            test.stem == f"test_{source.stem}" or module_name(source) in text for source in sources
+        ):
             found.append(name)
     return [*found, *rooms(sources)]
 
 
-def dotted(source: Path) -> str:
-    """Return the name by which tests import a source file."""
+def module_name(source: Path) -> str:
+    """Return the module name of a source file."""
     parts = source.with_suffix("").parts
     return ".".join(parts[parts.index("src") + 1 :]).removesuffix(".__init__")
 

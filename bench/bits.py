@@ -4,7 +4,7 @@
     python bench/bits.py ../baseline -k sac     # only names that contain "sac"
 
 Both checkouts run in the same job, in fresh processes: one for each kind of loops (numpy, numba). No hash is stored,
-because bits depend on the machine. A checkout that has this file runs its own copy.
+because bits depend on the machine. If the other checkout has this file, its own copy runs there.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def run_checkout(checkout: Path, loops: str, pattern: str) -> dict[tuple[str, st
 
 
 def main() -> int:
-    """Print the cases whose bits differ; return 1 if there are any."""
+    """Print the cases with different bits; return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("baseline", nargs="?", type=Path)
     parser.add_argument("-k", dest="pattern", default="", help="only names that contain this")

@@ -23,7 +23,7 @@ class Flat:
 
     def __init__(self, size: int, learning_rate: float, clip: float) -> None:
         self.tensors = [torch.randn(size) * 0.1, *(torch.zeros(size) for _ in range(3))]
-        self.flat, self.gradient = (one.numpy() for one in self.tensors[:2])
+        self.flat, self.gradient = (tensor.numpy() for tensor in self.tensors[:2])
         self.steps = torch.zeros(())
         self.learning_rate = learning_rate
         self.clip = clip
@@ -35,7 +35,7 @@ class Flat:
             self.gradient *= self.clip / norm
         self.steps += 1
         torch._fused_adam_(
-            *([one] for one in self.tensors),
+            *([tensor] for tensor in self.tensors),
             [],
             [self.steps],
             amsgrad=False,
@@ -69,7 +69,7 @@ class Layers:
             for of in (flat, gradient)
         )
         (self.w1, self.b1, self.w2, self.b2, self.w3, self.b3), self.output_gradients = views
-        self.one, self.two, self.d, self.slope = (
+        self.first, self.second, self.gradient, self.buffer = (
             np.empty((batch, width), np.float32) for _ in range(4)
         )
         self.zeros = np.zeros((batch, width), np.float32)
@@ -78,8 +78,8 @@ class Layers:
 
     def forward(self, obs: Array) -> Array:
         for weight, bias, values, into in (
-            (self.w1, self.b1, obs, self.one),
-            (self.w2, self.b2, self.one, self.two),
+            (self.w1, self.b1, obs, self.first),
+            (self.w2, self.b2, self.first, self.second),
         ):
             np.dot(values, weight.T, out=into)
             np.add(into, bias, out=into)
@@ -87,30 +87,30 @@ class Layers:
                 np.maximum(into, self.zeros, out=into)
             else:
                 np.tanh(into, out=into)
-        np.dot(self.two, self.w3.T, out=self.out)
+        np.dot(self.second, self.w3.T, out=self.out)
         self.out += self.b3
         return self.out
 
     def backward(self, obs: Array, d: Array) -> None:
         g1, h1, g2, h2, g3, h3 = self.output_gradients
-        np.dot(d.T, self.two, out=g3)
+        np.dot(d.T, self.second, out=g3)
         np.dot(self.ones, d, out=h3)
-        np.dot(d, self.w3, out=self.d)
+        np.dot(d, self.w3, out=self.gradient)
         for weight, bias, values, below, then in (
-            (g2, h2, self.two, self.one, self.w2),
-            (g1, h1, self.one, obs, None),
+            (g2, h2, self.second, self.first, self.w2),
+            (g1, h1, self.first, obs, None),
         ):
             if self.relu:
-                np.multiply(self.d, values > self.zeros, out=self.d)
+                np.multiply(self.gradient, values > self.zeros, out=self.gradient)
             else:
-                np.multiply(values, values, out=self.slope)
-                np.subtract(1, self.slope, out=self.slope)
-                np.multiply(self.d, self.slope, out=self.d)
-            np.dot(self.d.T, below, out=weight)
-            np.dot(self.ones, self.d, out=bias)
+                np.multiply(values, values, out=self.buffer)
+                np.subtract(1, self.buffer, out=self.buffer)
+                np.multiply(self.gradient, self.buffer, out=self.gradient)
+            np.dot(self.gradient.T, below, out=weight)
+            np.dot(self.ones, self.gradient, out=bias)
             if then is not None:
-                np.dot(self.d, then, out=self.slope)
-                self.d, self.slope = self.slope, self.d
+                np.dot(self.gradient, then, out=self.buffer)
+                self.gradient, self.buffer = self.buffer, self.gradient
 
 
 class Minibatch:
@@ -171,8 +171,8 @@ class Update:
         self.all = Flat(size, 5e-4, 10.0)
         other = Flat(size, 0.0, 10.0)
         self.online, self.target = (
-            Layers(one.flat, one.gradient, batch, inputs, actions, width, relu=True)
-            for one in (self.all, other)
+            Layers(flat.flat, flat.gradient, batch, inputs, actions, width, relu=True)
+            for flat in (self.all, other)
         )
         self.given = (obs, next_obs, action, reward)
         self.rows = np.arange(batch)

@@ -1,4 +1,4 @@
-"""Time of an update's matrix products and torch's fused Adam, without anything else.
+"""Measure the matrix products of an update and torch's fused Adam, and nothing else.
 
 Networks of 256 units are faster this way than in compiled C (`floor.c`), so this is their floor. Each product uses the
 fastest of NumPy's library, torch's library and oneDNN. The products have the order and the memory layout of an update,
@@ -25,7 +25,7 @@ class Net:
     def __init__(self, batch: int, *widths: int) -> None:
         shapes = [(outer, inner) for inner, outer in pairwise(widths)]
         self.size = sum((inner + 1) * outer for outer, inner in shapes)
-        self.flat, self.gradient = (numbers(self.size) * np.float32(0.01) for _ in range(2))
+        self.flat, self.gradient = (random_array(self.size) * np.float32(0.01) for _ in range(2))
         ends = np.cumsum([outer * inner for outer, inner in shapes])[:-1]
         self.weights, self.weight_gradients = (
             [
@@ -35,7 +35,7 @@ class Net:
             for parts in (np.split(self.flat, ends), np.split(self.gradient, ends))
         )
         self.outputs, self.gradients = (
-            [numbers(batch, width) for width in widths] for _ in range(2)
+            [random_array(batch, width) for width in widths] for _ in range(2)
         )
 
     def forward(self) -> list[Call]:
@@ -55,7 +55,7 @@ class Net:
         return calls
 
 
-def numbers(*shape: int) -> Array:
+def random_array(*shape: int) -> Array:
     return np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
 
 
@@ -67,7 +67,8 @@ def dqn() -> float:
 
 def sac() -> float:
     """256 samples; a policy, two critics and their targets of two layers of 256."""
-    policy, *critics = Net(256, 17, 256, 256, 12), *(Net(256, 23, 256, 256, 1) for _ in range(4))
+    policy = Net(256, 17, 256, 256, 12)
+    critics = [Net(256, 23, 256, 256, 1) for _ in range(4)]
     calls = policy.forward()
     for target in critics[2:]:
         calls += target.forward()

@@ -1,4 +1,4 @@
-"""Time of `rlplug compare` on 100 runs of 2,500 points, and coverage of its confidence intervals.
+"""Measure the time of `rlplug compare` on 100 runs of 2,500 points, and the coverage of its confidence intervals.
 
 python bench/compare.py --write
 """
@@ -152,7 +152,7 @@ def _truth(scores: str, how: Aggregate) -> float:
     return 1.0 if how == "mean" else 2 * ((low + 1) * math.exp(-low) - (high + 1) * math.exp(-high))
 
 
-def covered() -> list[tuple[str, ...]]:
+def coverage_rows() -> list[tuple[str, ...]]:
     return [
         (
             str(seeds),
@@ -190,7 +190,7 @@ def main() -> None:
 How often a 95 % interval contains the aggregate of infinitely many seeds, in %, over {SIMULATIONS:,} simulated
 comparisons. A percentile bootstrap over few seeds is too narrow in every implementation.
 
-{table(header, covered())}
+{table(header, coverage_rows())}
 
 {machine()}; rlplug at {revision()}."""
     print(text)

@@ -1,4 +1,4 @@
-"""Time of an update on a GPU: eager, compiled, as CUDA graphs, and as compiled CUDA graphs.
+"""Measure the time of an update on a GPU: eager, compiled, as CUDA graphs, and as compiled CUDA graphs.
 
     python bench/cudagraphs.py              # needs a GPU; compiling takes a few minutes
     python bench/cudagraphs.py --only sac
@@ -77,11 +77,11 @@ def replay(name: str, options: dict[str, Any]) -> Callable[[], object]:
 def microseconds(update: Callable[[], object]) -> float:
     """Return the microseconds of one update, over a turn."""
     torch.cuda.synchronize()
-    began = time.perf_counter()
+    start = time.perf_counter()
     for _ in range(UPDATES):
         update()
     torch.cuda.synchronize()
-    return 1e6 * (time.perf_counter() - began) / UPDATES
+    return 1e6 * (time.perf_counter() - start) / UPDATES
 
 
 def row(name: str) -> list[str]:
@@ -113,7 +113,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         parser.exit(
             2,
-            "this torch finds no GPU, and CUDA graphs need one\n",
+            "torch finds no GPU, and CUDA graphs need one\n",
         )
     torch.set_num_threads(1)
     rows = [row(name) for name in ("ppo", "dqn", "sac", "td3") if given.only in (None, name)]

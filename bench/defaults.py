@@ -154,7 +154,8 @@ def rows(goal: Goal, records: list[dict[str, Any]]) -> Iterator[list[str]]:
         ]
         if found:
             means = [
-                middle(np.array([record[which] for record in found])) for which in ("last", "best")
+                middle(np.array([record[weights] for record in found]))
+                for weights in ("last", "best")
             ]
             seconds = f"{np.median([record['seconds'] for record in found]):.0f}"
             yield [
@@ -171,7 +172,9 @@ def rows(goal: Goal, records: list[dict[str, Any]]) -> Iterator[list[str]]:
 def middle(scores: npt.NDArray[np.float64]) -> str:
     """Return the interquartile mean over seeds with its bootstrap interval."""
     mean = float(interquartile_mean(scores))
-    digits = 0 if abs(mean) >= 100 else 1 if abs(mean) >= 2 else 2
+    digits = 2
+    if abs(mean) >= 2:
+        digits = 0 if abs(mean) >= 100 else 1
     low, high = np.percentile(bootstrap(scores, 0), [2.5, 97.5])
     return f"**{mean:,.{digits}f}** ({low:,.{digits}f} to {high:,.{digits}f})"
 
@@ -197,7 +200,7 @@ def main() -> None:
         (goal, seed, side) for goal in wanted for seed in given.seeds for side in given.sides
     ]:
         key = {"goal": goal.name, "steps": goal.steps, "side": side, "seed": seed}
-        if any(key.items() <= record.items() for record in finished(RECORDS)):
+        if any(key.items() <= record.items() for record in read_records(RECORDS)):
             continue
         started = time.monotonic()
         result = ours(goal, seed) if side == "rlplug" else theirs(goal, seed, given.cache)
@@ -210,10 +213,10 @@ def main() -> None:
         with RECORDS.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(f"{key}: {result['last']:.1f}, {result['best']:.1f}", file=sys.stderr, flush=True)
-    write_section("defaults", section(finished(RECORDS)))
+    write_section("defaults", section(read_records(RECORDS)))
 
 
-def finished(path: Path) -> list[dict[str, Any]]:
+def read_records(path: Path) -> list[dict[str, Any]]:
     """Return the records of finished runs."""
     if not path.exists():
         return []

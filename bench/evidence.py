@@ -2,8 +2,8 @@
 
     python bench/evidence.py
 
-A goal counts only if its runs changed no option of the preset except their length and evaluations. Tables that others
-published do not count, because their settings are translated and their results belong to other code.
+A goal counts only if its runs changed no option of the preset except their length and evaluations. Tables from other
+sources do not count, because their settings are translated and their results belong to other code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PRESETS = HERE.parent / "rlplug-algos" / "src" / "rlplug_algos" / "presets"
 RESULTS = PRESETS / "results.json"
 #: Options that change how long a run is and how it is evaluated, not how it learns.
 NEUTRAL = {"total_timesteps", "eval_every", "eval_episodes", "final_eval_episodes"}
-#: Algorithms of the example whose rows use its presets; the titles of the table; its file of results.
+#: Algorithms, table titles and result file of the example rlplug-marl; its rows use its presets.
 MARL = ("qmix", "vdn")
 MARL_TITLES = (
     "algorithm",

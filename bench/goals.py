@@ -257,6 +257,13 @@ def mean_goal(
     )
 
 
+def evaluations_of(env: str, steps: int) -> tuple[tuple[str, Any], ...]:
+    """Return the evaluation options of a goal of the table `presets`."""
+    if "Taxi" in env:
+        return TAXI
+    return BRIEF if steps <= 100_000 else RARELY
+
+
 def extend(goal: Goal, before: int) -> Goal:
     """Make a goal that extends runs of `before` steps, with the same interval between evaluations."""
     options = (*goal.options, ("eval_every", before // 20))
@@ -428,7 +435,7 @@ GOALS = (
             steps,
             bar,
             options=(
-                *(TAXI if "Taxi" in env else BRIEF if steps <= 100_000 else RARELY),
+                *evaluations_of(env, steps),
                 ("total_timesteps", steps),
             ),
             part="presets",

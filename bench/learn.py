@@ -31,12 +31,12 @@ from rlplug_core.runs.directory import RunDirectory, group_of
 from rlplug_core.runs.journal import read
 
 LEARNING = Path(__file__).with_name("LEARNING.md")
-#: The section of packages that this script cannot run, because they are not installed here; written by hand.
+#: The section about packages that are not installed here, written by hand.
 PLUGINS = Path(__file__).parent / "notes" / "plugins-of-examples.md"
 OUTCOMES = Path(__file__).with_name("learning.jsonl")
 #: Suffix of the file next to a run directory that names the commits that trained it.
 REVISION = "revision"
-#: The first letters of environments whose returns are about 1.
+#: The first letters of environments with returns of about 1.
 SMALL = ("FrozenLake", "MiniGrid", "BabyAI", "Blackjack")
 ABOUT = """# Learning results of all algorithms
 
@@ -163,7 +163,7 @@ numbers are the share of episodes that reach their goal.
 
 ## On the device
 
-Environments whose rows are tensors, on a CPU. `ppo` steps 4,096 rows at a time, `pqn` 128.
+Environments with rows as tensors, on a CPU. `ppo` steps 4,096 rows at a time, `pqn` 128.
 
 {device}
 
@@ -224,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--report", action="store_true", help="only write the tables")
     given = parser.parse_args(arguments)
-    for goal in installed_goals():
+    for goal in goals_of_installed_algorithms():
         for seed in given.seeds if goal.name in given.only and not given.report else ():
             outcome = outcome_of(goal, seed, run_of(goal, seed, given.out))
             with OUTCOMES.open("a", encoding="utf-8") as file:
@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write(outcomes())
 
 
-def installed_goals() -> list[Goal]:
+def goals_of_installed_algorithms() -> list[Goal]:
     """Return the goals of the installed algorithms."""
     names = {
         record.id for record in records() if record.group == "algorithms" and record.status == "ok"
@@ -284,7 +284,7 @@ def extend_run(goal: Goal, seed: int, out: Path, name: Path) -> Run:
         before = run_of(shorter, seed, out)
         copy = out / f"{name}.copy"
         shutil.copytree(before.path, copy, dirs_exist_ok=True)
-        by = ", ".join(dict.fromkeys([trained_by(before), revision()]))
+        by = ", ".join(dict.fromkeys([commits_of(before), revision()]))
         revision_file(out / name).write_text(by, encoding="utf-8")
         copy.rename(out / name)
     run = Run(RunDirectory.open(out / name))
@@ -325,13 +325,13 @@ def outcome_of(goal: Goal, seed: int, run: Run) -> Outcome:
         final_return=round(final[what], 3),
         reached=reached,
         seconds=round(seconds, 1),
-        revision=trained_by(run),
+        revision=commits_of(run),
         last=round(final[f"last_{what}"], 3),
         curve=curve,
     )
 
 
-def trained_by(run: Run) -> str:
+def commits_of(run: Run) -> str:
     """Return the commits that trained a run."""
     by = revision_file(run.path)
     return by.read_text(encoding="utf-8") if by.exists() else "unknown"
@@ -400,7 +400,8 @@ def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
     aim = ["-", "-", "-"]
     if goal.bar is not None:
         missed = result > goal.bar if goal.at_most else result < goal.bar
-        passed = "no" if missed else "yes" if len(found) == len(SEEDS) else "so far"
+        passed = "yes" if len(found) == len(SEEDS) else "so far"
+        passed = "no" if missed else passed
         aim = (
             [f"≤ {goal.bar:g}", passed, "-"] if goal.at_most else [f"{goal.bar:g}", passed, reached]
         )

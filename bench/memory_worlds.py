@@ -1,4 +1,4 @@
-"""Worlds that need a memory, for `rlplug run sac bench/memory_worlds.py:masked_pendulum --memory gru`."""
+"""Worlds that need a memory: `rlplug run sac bench/memory_worlds.py:masked_pendulum --memory gru`."""
 
 import gymnasium
 import numpy as np
@@ -9,7 +9,7 @@ from rlplug_core.testing.envs import LongRecall
 
 
 def masked_pendulum() -> gymnasium.Env:
-    """Return Pendulum-v1 without the speed in its observations, which are the angle's cosine and sine."""
+    """Return Pendulum-v1 without the speed in its observations, only the angle's cosine and sine."""
     env = gymnasium.make("Pendulum-v1")
     space = spaces.Box(-1, 1, (2,), np.float32)
     return TransformObservation(env, lambda obs: obs[:2], space)

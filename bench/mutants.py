@@ -1,10 +1,10 @@
-"""Mutation testing: make one change in the sources at a time, and check if a test fails.
+"""Test with mutations: make one change in the sources at a time, and check if a test fails.
 
-    python bench/mutants.py --tree COPY --results mutants.jsonl --sample 300    # continues where it stopped
+    python bench/mutants.py --tree COPY --results mutants.jsonl --sample 300    # continues after an interruption
     python bench/mutants.py --tree COPY --results more.jsonl --survivors mutants.jsonl --tests tests/core
     python bench/mutants.py --report mutants.jsonl
 
-COPY is a checkout that no one edits in the meantime, with editable installations of its packages. A mutant is one
+COPY is a checkout with editable installations of its packages. Do not edit it during the run. A mutant is one
 change of one file: a comparison, a number, an operator, a dropped statement, a swapped branch.
 
 One process imports and collects the tests, and forks for each mutant. In the fork the function has the changed code.
@@ -171,7 +171,7 @@ def imports(text: str, path: str) -> bool:
 def functions_by_code(source: str) -> dict[tuple[str, str, int], list[FunctionType]]:
     """Return the functions of the rooms that are in memory, by file, name and line."""
     found = defaultdict(list)
-    gc.unfreeze()  # the tests freeze what they imported, and frozen objects are not listed
+    gc.unfreeze()  # the tests freeze imported objects, and frozen objects are not listed
     for each in gc.get_objects():
         if type(each) is FunctionType and each.__code__.co_filename.startswith(source):
             code = each.__code__
@@ -243,7 +243,9 @@ class Mutations:
         text = path.read_text(encoding="utf-8")
         times = path.stat()
         reader, self.pipe = os.pipe()
-        os.set_blocking(reader, False)  # a process that a test left may keep the other end open
+        os.set_blocking(
+            reader, False
+        )  # a process that outlives its test may keep the other end open
         try:
             path.write_text(apply_mutant(text, mutant), encoding="utf-8")
             result = in_fork(lambda: self.run_tests(path, tests))
@@ -302,7 +304,9 @@ def in_fork(work: Callable[[], None]) -> str:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
-            return "survived" if code == 0 else "timeout" if code < 0 else "killed"
+            if code < 0:
+                return "timeout"
+            return "killed" if code else "survived"
         time.sleep(0.02)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -318,7 +322,7 @@ def read_name(pipe: int) -> str:
 
 
 def read(path: Path | None) -> list[dict[str, object]]:
-    """Return the results in a file, or none if there is no file."""
+    """Return the results in a file, or an empty list if the file does not exist."""
     if path is None or not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

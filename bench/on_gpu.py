@@ -1,11 +1,11 @@
-"""Training speed on a GPU with the default settings of the scripts of CleanRL and LeanRL.
+"""Measure the training speed on a GPU with the default settings of the scripts of CleanRL and LeanRL.
 
     python bench/on_gpu.py sac --cudagraphs --compile       # prints one JSON line
     python bench/on_gpu.py sac --device cpu
     python bench/on_gpu.py --with FOLDER                    # all four, alternating with the scripts in FOLDER
 
 Trains with `rlplug_core.train`, timed by its progress reports after a warm-up. `peers/on_gpu.py` runs the scripts of
-CleanRL and LeanRL and says where to get them.
+CleanRL and LeanRL, and its docstring says how to get them.
 """
 
 from __future__ import annotations
@@ -108,16 +108,16 @@ class Stopwatch:
         self.warmup = warmup
         self.seconds = seconds
         self.about = about
-        self.begin: tuple[int, float] | None = None
+        self.start: tuple[int, float] | None = None
 
     def __call__(self, progress: Progress) -> None:
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
         now = time.perf_counter()
-        if self.begin is None:
-            self.begin = (progress.steps, now) if progress.steps >= self.warmup else None
-        elif now >= self.begin[1] + self.seconds:
-            speed = (progress.steps - self.begin[0]) / (now - self.begin[1])
+        if self.start is None:
+            self.start = (progress.steps, now) if progress.steps >= self.warmup else None
+        elif now >= self.start[1] + self.seconds:
+            speed = (progress.steps - self.start[0]) / (now - self.start[1])
             print(
                 json.dumps(
                     {"algorithm": self.name, "steps_per_second": round(speed, 1), **self.about}

@@ -1,4 +1,4 @@
-"""Counts the functions that take the options of `train` before they are typed: `python bench/options_path.py`.
+"""Count the functions that take the options of `train` before they are typed: `python bench/options_path.py`.
 
 Trains PPO for 256 steps, and records with `sys.setprofile` each function of rlplug_core that takes the options as a
 mapping. A stay is one such function with one caller. A climb is a stay in a room above that of the caller, in the order
@@ -20,7 +20,7 @@ from rlplug_core.runs.api import train
 
 CORE = Path(rlplug_core.__file__ or "").parent
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.core.test_structure import ROOMS  # noqa: E402 - the lines above put the repository on the path
+from tests.core.test_structure import ROOMS  # noqa: E402 - needs the changed path
 
 #: The option that a mapping of options contains, with its value.
 MARK = ("learning_rate", 0.000321)

@@ -1,4 +1,4 @@
-"""rlplug's side of a pair: trains with `rlplug_core.train`, timed by its progress reports.
+"""Measure rlplug's side of a pair: train with `rlplug_core.train`, timed by its progress reports.
 
 `python bench/ours.py a3c` prints one JSON line, like the scripts in `peers/`.
 """
@@ -30,7 +30,7 @@ QUIET = {
     "final_eval_episodes": 0,
     "eval_episodes": 20,
 }
-#: Settings that are options of rlplug: those of every pair, then those of some.
+#: Settings that are options of rlplug: first those of every pair, then those of some pairs.
 SHARED = ("num_envs", "seed", "learning_rate", "gamma")
 ROLLOUT = ("n_steps", "ent_coef", "vf_coef", "max_grad_norm")
 REPLAY = ("train_freq", "gradient_steps", "batch_size", "buffer_size", "learning_starts")
@@ -131,23 +131,23 @@ class Stopwatch:
     def __init__(self, warmup: int, steps: int) -> None:
         self.warmup = warmup
         self.wanted = steps
-        self.begin: tuple[int, float] | None = None
+        self.start: tuple[int, float] | None = None
         self.end: tuple[int, float] | None = None
 
     def __call__(self, progress: Progress) -> None:
         if progress.phase != "training" or self.end:
             return
         now = (progress.steps, time.perf_counter())
-        if self.begin is None and progress.steps >= self.warmup:
-            self.begin = now
-        elif self.begin and progress.steps >= self.begin[0] + self.wanted:
+        if self.start is None and progress.steps >= self.warmup:
+            self.start = now
+        elif self.start and progress.steps >= self.start[0] + self.wanted:
             self.end = now
 
     def result(self) -> tuple[int, float]:
         """Return env steps and seconds between the two reports."""
-        if self.begin is None or self.end is None:
+        if self.start is None or self.end is None:
             raise RuntimeError("the run ended before the last timed step")
-        return self.end[0] - self.begin[0], self.end[1] - self.begin[1]
+        return self.end[0] - self.start[0], self.end[1] - self.start[1]
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Cost of the framework: A2C in rlplug and the same computation in one plain script, in turns.
+"""Measure the cost of the framework: A2C in rlplug and the same computation in one plain script, in turns.
 
     python bench/overhead.py [--pairs 11] [--steps 10000]
 
@@ -59,13 +59,13 @@ def bare(num_envs: int, total: int, learn: bool) -> float:
     scores = host_forward(policy)
     value = host_forward(critic)
     acting = Acting(num_envs, scores)
-    began = time.perf_counter()
+    start = time.perf_counter()
     for _ in range(total // STEPS):
         acting.collect()
         if learn:
             loss_of(acting, policy, critic, value).backward()
             rmsprop(flat, gradient, square)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def host_forward(network: nn.Sequential) -> Callable[[Any], Any]:
@@ -195,7 +195,7 @@ def rmsprop(flat: Tensor, gradient: Tensor, square: Tensor) -> None:
     gradient.zero_()
 
 
-class Nothing:
+class IgnoreEvents:
     """Ignores all events; a real journal gets one record per hundredth of a run."""
 
     def record(self, kind: str, step: int, data: Mapping[str, Any]) -> None: ...
@@ -222,10 +222,10 @@ def framework(num_envs: int, total: int, learn: bool) -> float:
     if not learn:
         runner.snapshot().update = lambda batch, clock: Result({})  # type: ignore[method-assign]
     run = RunOptions(total_timesteps=total * num_envs, eval_every=never, checkpoint_every=never)
-    events = Events(runner, run, Nothing())
-    began = time.perf_counter()
+    events = Events(runner, run, IgnoreEvents())
+    start = time.perf_counter()
     runner.run(events.poll)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     runner.close()
     return seconds
 

@@ -1,4 +1,4 @@
-"""Env steps per second of rlplug and of Stable-Baselines3, PFRL and RLlib: same machine, same settings, alternating.
+"""Compare env steps per second with Stable-Baselines3, PFRL and RLlib: same machine, same settings, alternating.
 
     python bench/peers.py                       # all pairs, five times each: about an hour on two cores
     python bench/peers.py --only a2c,ppo        # some pairs; the other rows come from peers/rows.json
@@ -32,9 +32,9 @@ HERE = Path(__file__).resolve().parent
 #: The latest measurement of each table row in RESULTS.md, with its commit.
 ROWS = HERE / "peers" / "rows.json"
 #: Seconds between two samples of a process tree; reading its memory stops the processes for a few milliseconds.
-GLANCE = 2.0
-#: Settings of OpenBLAS that a machine may have for other programs. With `OPENBLAS_CORETYPE=Haswell` numpy's products
-#: take 1.3 to 1.8 times as long on AMD's family 26, and torch's products, by MKL, do not change.
+SAMPLE_SECONDS = 2.0
+#: Settings of OpenBLAS that a machine may have for other programs. With `OPENBLAS_CORETYPE=Haswell` products in NumPy
+#: take 1.3 to 1.8 times as long on AMD's family 26; those in torch, which uses MKL, do not change.
 KERNELS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 
 
@@ -162,7 +162,7 @@ class Tree(threading.Thread):
 
     def run(self) -> None:
         before = (time.perf_counter(), 0.0)
-        while not self.over.wait(GLANCE):
+        while not self.over.wait(SAMPLE_SECONDS):
             tree = self.tree()
             self.memory.append(sum(map(memory_mib, tree)))
             now = (time.perf_counter(), sum(map(processor_time, tree)))

@@ -58,7 +58,8 @@ class Bricks(Vector):
         sticky = self.generator.random(self.num_envs) < 0.1
         s["last_action"] = np.where(sticky, s["last_action"], action)
         s["paddle"] = np.clip(s["paddle"] + np.array([0, -1, 1])[s["last_action"]], 0, SIZE - 1)
-        s["last_x"], s["last_y"] = s["x"].copy(), s["y"].copy()
+        s["last_x"] = s["x"].copy()
+        s["last_y"] = s["y"].copy()
         x = s["x"] + s["dx"]
         s["dx"] = np.where((x < 0) | (x >= SIZE), -s["dx"], s["dx"])
         x = np.clip(x, 0, SIZE - 1)
@@ -67,15 +68,17 @@ class Bricks(Vector):
         y = np.maximum(y, 0)
         hit = s["bricks"][every, y, x]
         s["bricks"][every, y, x] = False
-        s["dy"], y = np.where(hit, -s["dy"], s["dy"]), np.where(hit, s["last_y"], y)
+        s["dy"] = np.where(hit, -s["dy"], s["dy"])
+        y = np.where(hit, s["last_y"], y)
         lost = self._bounce(s, x, y)
-        s["x"], s["y"] = x, np.where(y == SIZE - 1, s["last_y"], y)
+        s["x"] = x
+        s["y"] = np.where(y == SIZE - 1, s["last_y"], y)
         cleared = ~s["bricks"].any((1, 2)) & (s["y"] > 3)
         s["bricks"][cleared, BRICKS] = True
         return hit.astype(np.float64), lost, s["length"] + 1 >= 500
 
     def _bounce(self, s: dict[str, Array], x: Array, y: Array) -> Array:
-        """Reflect the ball from the paddle or from its corner; return the rows in which the paddle missed the ball."""
+        """Reflect the ball from the paddle or from its corner; return if the paddle missed it, for each row."""
         low = y == SIZE - 1
         caught = low & (s["paddle"] == x)
         corner = low & ~caught & (s["paddle"] == s["last_x"])

@@ -1,4 +1,4 @@
-"""Counts the files and functions of rlplug between the loop and the changed weights, and the switches between files.
+"""Count the files and functions of rlplug between the loop and the changed weights, and the switches between files.
 
     python bench/reading_path.py
 

@@ -1,4 +1,4 @@
-"""Env steps per second with several processes: the cost of the process link and the gain from more actors.
+"""Measure env steps per second with several processes: the cost of the process link and the gain from more actors.
 
     python bench/scale.py --write
     python bench/scale.py slow --seconds 2
@@ -93,7 +93,7 @@ def all_have_started(runner: object) -> bool:
     return bool((runner.slots > 0).all())
 
 
-def linked_speed(plan: Plan, seconds: float) -> tuple[float, float]:
+def speed_over_link(plan: Plan, seconds: float) -> tuple[float, float]:
     """Return env steps per second over the process link to a learner that only publishes weights, and the processor
     time of an actor per step."""
     runner = build(plan, Clock(ENDLESS))
@@ -136,7 +136,7 @@ def until(end: float, work: Callable[[], object]) -> None:
         work()
 
 
-def act_alone(
+def act_without_link(
     words: tuple[str, str, dict[str, Any]], seconds: float, rank: int, pipe: Connection
 ) -> None:
     """Run an actor process without a link."""
@@ -170,7 +170,9 @@ def independent_speed(plan: Plan, seconds: float) -> tuple[float, float]:
     for rank in range(plan.options.actors):
         ours, theirs = context.Pipe()
         processes.append(
-            context.Process(target=act_alone, args=(words, seconds, rank, theirs), daemon=True)
+            context.Process(
+                target=act_without_link, args=(words, seconds, rank, theirs), daemon=True
+            )
         )
         processes[-1].start()
         pipes.append(ours)
@@ -190,7 +192,8 @@ def link(seconds: float, repeats: int) -> str:
     for actors in (1, 2):
         plan = plan_of("impala", "CartPole-v1", actors=actors)
         pairs = [
-            (independent_speed(plan, seconds), linked_speed(plan, seconds)) for _ in range(repeats)
+            (independent_speed(plan, seconds), speed_over_link(plan, seconds))
+            for _ in range(repeats)
         ]
         independent, linked = (
             statistics.median(speed for speed, _ in side) for side in zip(*pairs, strict=True)
@@ -317,7 +320,7 @@ def latency(seconds: float, repeats: int) -> str:
     process.join()
     steps = plan.chunk_steps * plan.options.num_envs
     return table(
-        ("what", "measured"),
+        ("quantity", "measured"),
         [
             (
                 "weights from the learner to a waiting process",

@@ -35,7 +35,7 @@ from rlplug_core.testing.distributions import write_distribution
 SIZES = ((5, 5, 1.2), (500, 50, 1.6))
 LINE = "rlplug run a3c CartPole-v1 --ro"
 COMPLETION = {"_RLPLUG_COMPLETE": "bash_complete", "COMP_WORDS": LINE, "COMP_CWORD": "4"}
-#: The first command is the reference of the others.
+#: The other commands are compared with the first.
 COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "nox --help": (["-m", "nox", "--help"], {}),
     "rlplug --help": (["-m", "rlplug_cli", "--help"], {}),
@@ -171,10 +171,10 @@ def sharing_rows(folder: Path, turns: int) -> list[tuple[str, ...]]:
     by = {name: medians(times) for name, times in found.items()}
     both = [sum(pair) for pair in zip(by["pull"], by["play"], strict=True)]
     return [
-        bounded_row(f"rlplug search, {PLUGINS} plugins", by["search"], SEARCH),
+        row_with_bound(f"rlplug search, {PLUGINS} plugins", by["search"], SEARCH),
         ("rlplug pull", *(f"{time:.0f}" for time in by["pull"]), ""),
         ("rlplug play, a film of 500 frames", *(f"{time:.0f}" for time in by["play"]), ""),
-        bounded_row("pull and play", both, PULL_AND_PLAY),
+        row_with_bound("pull and play", both, PULL_AND_PLAY),
     ]
 
 
@@ -189,7 +189,7 @@ def medians(times: list[tuple[float, float]]) -> list[float]:
     return [statistics.median(one[kind] for one in times) for kind in (0, 1)]
 
 
-def bounded_row(title: str, times: list[float], seconds: float) -> tuple[str, ...]:
+def row_with_bound(title: str, times: list[float], seconds: float) -> tuple[str, ...]:
     """Return a row with a bound of the wall time."""
     verdict = "✓" if times[1] <= 1000 * seconds else "✗"
     return title, *(f"{time:.0f}" for time in times), f"≤ {1000 * seconds:.0f} {verdict}"

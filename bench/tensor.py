@@ -2,7 +2,7 @@
 
 Install gymnax 0.0.9 and jax 0.10 in a separate directory: `python -m pip install --target DIRECTORY gymnax==0.0.9
 'jax[cpu]'`, with `PYTHONPATH=DIRECTORY`. Install skrl 2.1.1 and rsl-rl-lib 5.5.1 with `python -m pip install --no-deps
-skrl rsl-rl-lib tensordict pyvers orjson importlib_metadata`. Missing packages are left out. Measurements alternate;
+skrl rsl-rl-lib tensordict pyvers orjson importlib_metadata`. Missing packages are skipped. Measurements alternate;
 each number is the median of the rounds.
 """
 
@@ -33,7 +33,7 @@ STEPS = 100
 
 
 def torch_world(rows: int) -> Callable[[], int]:
-    """Steps of CartPole in torch with random actions."""
+    """Return a function that steps CartPole in torch with random actions."""
     world = CartPole(rows)
     world.reset(seed=0)
 
@@ -46,7 +46,7 @@ def torch_world(rows: int) -> Callable[[], int]:
 
 
 def gymnax_world(rows: int) -> Callable[[], int]:
-    """Steps of CartPole in gymnax, in one `jit`."""
+    """Return a function that steps CartPole in gymnax, in one `jit`."""
     import gymnax
     import jax
 
@@ -71,7 +71,7 @@ def gymnax_world(rows: int) -> Callable[[], int]:
 
 
 def vector(rows: int, adapted: bool) -> Callable[[], int]:
-    """Steps of Gymnasium's vector of CartPole, with or without the adapter."""
+    """Return a function that steps Gymnasium's vector of CartPole, with or without the adapter."""
     env: Any = CartPoleVectorEnv(num_envs=rows)
     if adapted:
         env = Adapter(lambda bare=env: bare, "CartPole-v1", inexact="not saved")
@@ -89,7 +89,7 @@ def vector(rows: int, adapted: bool) -> Callable[[], int]:
 
 
 def rlplug_ppo(rows: int) -> Callable[[], int]:
-    """One rollout and update of `ppo tensor/CartPole-v1`."""
+    """Return a function that makes one rollout and update of `ppo tensor/CartPole-v1`."""
     options = {"num_envs": rows, "n_steps": ROLLOUT, "n_epochs": EPOCHS, "total_timesteps": 10**9}
     options |= {"batch_size": rows * ROLLOUT // PARTS, "learning_rate": RATE, "ent_coef": ENTROPY}
     runner: Any = build(Plan.make("ppo", "tensor/CartPole-v1", options), Clock(10**9))

@@ -48,16 +48,16 @@ def adam(carry: Any, part: Any) -> Any:
     import jax
     import jax.numpy as jnp
 
-    nets, one, two, count = carry
+    nets, mean, square, count = carry
     gradient = jax.grad(loss)(nets, part)
     tree = jax.tree.map
-    one = tree(lambda m, g: 0.9 * m + 0.1 * g, one, gradient)
-    two = tree(lambda v, g: 0.999 * v + 0.001 * g * g, two, gradient)
+    mean = tree(lambda m, g: 0.9 * m + 0.1 * g, mean, gradient)
+    square = tree(lambda v, g: 0.999 * v + 0.001 * g * g, square, gradient)
     a = 1 - 0.9 ** (count + 1)
     b = 1 - 0.999 ** (count + 1)
     count = count + 1
-    nets = tree(lambda p, m, v: p - RATE * m / a / (jnp.sqrt(v / b) + 1e-5), nets, one, two)
-    return (nets, one, two, count), None
+    nets = tree(lambda p, m, v: p - RATE * m / a / (jnp.sqrt(v / b) + 1e-5), nets, mean, square)
+    return (nets, mean, square, count), None
 
 
 def estimate(carry: Any, row: Any) -> Any:

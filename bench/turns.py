@@ -1,4 +1,4 @@
-"""Minimum time of calls that are measured in turns, so a disturbance of the machine slows all of them."""
+"""Measure the minimum time of calls in turns, so that a disturbance of the machine slows all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ TURNS = 5
 def least(calls: Calls) -> dict[str, float]:
     """Return the minimum microseconds of each call, measured in turns with the clock of the thread.
 
-    The order changes from round to round, because a call that always follows the same one finds its cache contents.
+    The order changes from round to round, because a call after the same call each time profits from
+    its cache.
     """
     found = dict.fromkeys(calls, np.inf)
     order = random.Random(1)
@@ -26,8 +27,8 @@ def least(calls: Calls) -> dict[str, float]:
         for name in order.sample(list(calls), len(calls)):
             call = calls[name]
             call()
-            began = time.thread_time()
+            start = time.thread_time()
             for _ in range(TURNS):
                 call()
-            found[name] = min(found[name], (time.thread_time() - began) / TURNS * 1e6)
+            found[name] = min(found[name], (time.thread_time() - start) / TURNS * 1e6)
     return found

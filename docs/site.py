@@ -1,9 +1,9 @@
-"""Assemble the documentation site from the repository's Markdown, and check that every page has its place.
+"""Assemble the documentation site from the repository's Markdown, and check that the navigation has every page.
 
     python docs/site.py && zensical build --strict       # `nox -s docs` does it; the site is then in site/
 
-Pages keep their place in the repository, so that they are readable in a clone. This script copies them to build/docs
-and rewrites their links. Linked source files, schemas and change logs become pages. `reference/` has one page of
+Pages stay in the repository, so that they can be read in a clone. This script copies them to build/docs and
+rewrites their links. Linked source files, schemas and change logs become pages. `reference/` has one page of
 docstrings per room of rlplug-core.
 """
 
@@ -63,12 +63,12 @@ def main() -> int:
     pages += sorted((ROOT / "bench" / "notes").glob("*.md"))
     places = {page: place(page) for page in pages}
     for page in pages:
-        write(places[page], rewritten(page, places))
+        write(places[page], rewrite_links(page, places))
     rooms = {f"reference/{name}.md": text for name, text in reference().items()}
     for name, text in rooms.items():
         write(Path(name), text)
     write(Path(STYLE_FILE), STYLE)
-    return checked({*rooms, *(str(places[page]) for page in pages)})
+    return compare_navigation({*rooms, *(str(places[page]) for page in pages)})
 
 
 #: Formulas are blocks of text; a line that is wider than the page continues in the next line.
@@ -77,7 +77,7 @@ STYLE = ".language-text pre > code { white-space: pre-wrap; overflow-wrap: anywh
 
 
 def place(path: Path) -> Path:
-    """Return the path of a repository file in the site; source code gets a page that shows it."""
+    """Return the path of a repository file in the site; a source file gets a page with its text."""
     name = path.relative_to(ROOT)
     if name == Path("README.md"):
         return Path("index.md")
@@ -91,27 +91,27 @@ def place(path: Path) -> Path:
     )
 
 
-def rewritten(page: Path, places: dict[Path, Path]) -> str:
+def rewrite_links(page: Path, places: dict[Path, Path]) -> str:
     """Return the text of a page with links to paths in the site; also add new link targets to the site."""
 
-    def moved(found: re.Match[str]) -> str:
+    def move_link(found: re.Match[str]) -> str:
         target = (page.parent / found[0]).resolve()
         if "://" in found[0] or not target.exists():
             return found[0]
         if target not in places:
             places[target] = place(target)
-            copied(target, places)
+            add_target(target, places)
         return os.path.relpath(places[target], place(page).parent)
 
     parts = re.split(
         r"(^ *```.*?^ *```$|`[^`\n]+`)", page.read_text(encoding="utf-8"), flags=re.M | re.S
     )
     return "".join(
-        part if number % 2 else LINK.sub(moved, part) for number, part in enumerate(parts)
+        part if number % 2 else LINK.sub(move_link, part) for number, part in enumerate(parts)
     )
 
 
-def copied(target: Path, places: dict[Path, Path]) -> None:
+def add_target(target: Path, places: dict[Path, Path]) -> None:
     """Add a link target to the site: a picture as a copy, a file as a page with its text, a folder as a list."""
     there = OUT / places[target]
     if places[target].suffix != ".md":
@@ -122,7 +122,7 @@ def copied(target: Path, places: dict[Path, Path]) -> None:
         for path in files:
             if path not in places:
                 places[path] = place(path)
-                copied(path, places)
+                add_target(path, places)
         links = [os.path.relpath(places[path], places[target].parent) for path in files]
         lines = [
             f"- [{path.relative_to(target)}]({link})"
@@ -152,15 +152,15 @@ def reference() -> dict[str, str]:
     return {room: "\n".join(lines) for room, lines in pages.items()}
 
 
-def checked(pages: set[str]) -> int:
+def compare_navigation(pages: set[str]) -> int:
     """Compare pages and navigation, except decisions and benchmark notes, which have their own index."""
     named = set(targets(tomllib.loads(CONFIG.read_text(encoding="utf-8"))["project"]["nav"]))
-    own = {page for page in pages if not page.startswith(("decisions/0", "bench/notes/"))}
-    for page in sorted(own - named):
+    listed = {page for page in pages if not page.startswith(("decisions/0", "bench/notes/"))}
+    for page in sorted(listed - named):
         sys.stderr.write(f"{CONFIG.name}: no place in the navigation for {page}\n")
-    for page in sorted(named - own):
+    for page in sorted(named - listed):
         sys.stderr.write(f"{CONFIG.name}: the navigation names {page}, which does not exist\n")
-    return 1 if own ^ named else 0
+    return 1 if listed ^ named else 0
 
 
 def targets(entries: list[Any]) -> Iterator[str]:

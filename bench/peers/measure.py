@@ -1,4 +1,4 @@
-"""Parts that all measured scripts share: the settings of a pair and the JSON line they print."""
+"""Shared by all measured scripts: the settings of a pair and the JSON line with the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 THREADS = int(os.environ.get("OMP_NUM_THREADS", "1"))
 
 
-def stored(pair: str) -> dict[str, Any]:
+def settings_of(pair: str) -> dict[str, Any]:
     """Return the settings of a pair from settings.json."""
     values: dict[str, Any] = json.loads(Path(__file__).with_name("settings.json").read_text())[pair]
     return values
@@ -27,7 +27,7 @@ def settings(default: str) -> dict[str, Any]:
     chooser = argparse.ArgumentParser(add_help=False)
     chooser.add_argument("--pair", default=default)
     chosen, rest = chooser.parse_known_args()
-    values = stored(chosen.pair)
+    values = settings_of(chosen.pair)
     parser = argparse.ArgumentParser(parents=[chooser])
     parser.add_argument("--steps", type=int, default=values["steps"], help="timed env steps")
     parser.add_argument(

@@ -1,15 +1,15 @@
-"""Measures how fast a script of CleanRL or LeanRL trains, with its own loop, on gymnasium 1.4.
+"""Measure the training speed of a script of CleanRL or LeanRL, with its own loop, on gymnasium 1.4.
 
-    python bench/peers/on_gpu.py FOLDER/leanrl/SCRIPT.py ENV STEPS [--mark N] [--seconds S] [--cpu] [flags of its own]
+    python bench/peers/on_gpu.py FOLDER/leanrl/SCRIPT.py ENV STEPS [--mark N] [--seconds S] [--cpu] [its own flags]
 
 FOLDER/cleanrl holds the scripts of the wheel of CleanRL 1.2.0, FOLDER/leanrl those of
 https://github.com/pytorch-labs/LeanRL at commit 20bfe6794a: `dqn`, `ppo_continuous_action`, `sac_continuous_action` and
 `td3_continuous_action`. They need tensordict (0.15), torchrl (0.14), tyro, tqdm, tensorboard and stable-baselines3.
 
-A script runs as it is but for `PATCHES`, which newer versions of what it imports ask for. The clock starts as env step
-MARK is about to be taken, and stops as step STEPS is, or at the end of the first whole period (an iteration of PPO, the
-steps between two updates) after S seconds; the device is waited for at both. Total steps stay the script's own, and so
-do its schedules. One line of JSON goes to stdout; what the script prints goes to stderr.
+A script runs unchanged except for `PATCHES`, which newer versions of its libraries require. The clock starts before env
+step MARK. It stops before step STEPS, or at the end of the first whole period (an iteration of PPO, the steps between
+two updates) after S seconds; it waits for the device both times. The script keeps its total steps and its schedules.
+One line of JSON goes to stdout, the output of the script goes to stderr.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CLIP = (
     "env = gym.wrappers.TransformObservation(env, lambda obs: np.clip(obs, -10, 10))",
     "env = gym.wrappers.TransformObservation(env, lambda obs: np.clip(obs, -10, 10), None)",
 )
-# The SAC and TD3 of CleanRL 1.2.0 are older than gymnasium; these lines are what its later versions have.
+# SAC and TD3 of CleanRL 1.2.0 are older than gymnasium; these lines are from its later versions.
 OLD_GYM = (
     ("import gym\n", "import gymnasium as gym\n"),
     ("        env.seed(seed)\n", ""),
@@ -57,14 +57,14 @@ OLD_GYM = (
 
 
 def tensors_stay(*modules: str) -> tuple[tuple[str, str], ...]:
-    """Newer tensordicts make parameters of tensors that `to_module` is given; LeanRL counts on tensors."""
+    """Return patches that keep tensors as tensors; newer tensordicts make them parameters in `to_module`."""
     return tuple(
         (f".to_module({name})", f".to_module({name}, preserve_module_state=False)")
         for name in modules
     )
 
 
-#: By script, each text and what takes its place wherever it is; it must be there.
+#: Texts of each script and their replacements; each text must occur.
 PATCHES: dict[str, tuple[tuple[str, str], ...]] = {
     "cleanrl/dqn.py": (),
     "cleanrl/ppo_continuous_action.py": (CLIP,),
@@ -74,7 +74,7 @@ PATCHES: dict[str, tuple[tuple[str, str], ...]] = {
     "leanrl/ppo_continuous_action_torchcompile.py": (CLIP, *tensors_stay("agent_inference")),
     "leanrl/sac_continuous_action_torchcompile.py": (
         *tensors_stay("actor_detach", "qnet"),
-        # newer tensordicts refuse outputs that nobody named, which older ones dropped
+        # newer tensordicts refuse outputs without a name, older ones dropped them
         (
             "TensorDictModule(actor_detach.get_action,",
             "TensorDictModule(lambda obs: actor_detach.get_action(obs)[0],",
@@ -82,18 +82,18 @@ PATCHES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "leanrl/td3_continuous_action_torchcompile.py": (
         *tensors_stay("actor_detach", "qnet", "target_actor"),
-        # where an episode ends without being cut off, the original fails on an empty array
+        # the original fails on an empty array if an episode ends without truncation
         ('if "final_observation" in infos:', "if truncations.any():"),
     ),
 }
 
 
 class DoneError(BaseException):
-    """Ends the script at its last step; it is no Exception, so that no script catches it."""
+    """Ends the script at its last step; it is not an `Exception`, so that no script catches it."""
 
 
 class Clock:
-    """Counts vector steps, and takes the time before the first and after the last that are measured."""
+    """Counts vector steps, and records the times of the first and the last measured step."""
 
     def __init__(
         self, script: types.ModuleType, name: str, steps: int, mark: float | None, seconds: float
@@ -106,14 +106,15 @@ class Clock:
         self.made = time.perf_counter()
         self.calls = 0
         self.envs = 0
-        self.begin = self.end = 0.0
+        self.start = 0.0
+        self.end = 0.0
         self.first = -1
         self.last = -1
         self.period = 1
         self.measured = 0
 
     def plan(self, num_envs: int) -> None:
-        """Find the first and the last step, once the script knows its arguments."""
+        """Compute the first and the last step from the arguments of the script."""
         args = self.script.args
         self.envs = num_envs
         ppo = "ppo" in self.name
@@ -129,7 +130,7 @@ class Clock:
         )
         if not self.first < self.last <= int(args.total_timesteps) // num_envs:
             sys.exit(
-                f"let the mark, STEPS and --total-timesteps follow each other: {self.first}, {self.last}"
+                f"the mark, STEPS and --total-timesteps must increase: {self.first}, {self.last}"
             )
 
     def tick(self, num_envs: int) -> None:
@@ -137,8 +138,8 @@ class Clock:
             self.plan(num_envs)
         since = self.calls - self.first
         if since == 0:
-            self.begin = self.now()
-        over = self.calls >= self.last or time.perf_counter() - self.begin >= self.seconds
+            self.start = self.now()
+        over = self.calls >= self.last or time.perf_counter() - self.start >= self.seconds
         if since > 0 and since % self.period == 0 and over:
             self.end = self.now()
             self.measured = since * num_envs
@@ -151,7 +152,7 @@ class Clock:
         return time.perf_counter()
 
     def report(self, env: str, flags: list[str]) -> dict[str, object]:
-        seconds = self.end - self.begin
+        seconds = self.end - self.start
         return {
             "script": self.name,
             "env": env,
@@ -159,7 +160,7 @@ class Clock:
             "steps": self.measured,
             "steps_per_second": round(self.measured / seconds, 1),
             "seconds": round(seconds, 2),
-            "before": round(self.begin - self.made, 1),
+            "before": round(self.start - self.made, 1),
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "device": torch.cuda.get_device_name() if self.script.device.type == "cuda" else "cpu",
@@ -167,7 +168,7 @@ class Clock:
 
 
 def vectors(clock: Clock) -> type[gym.vector.SyncVectorEnv]:
-    """Vectors of environments that tell the clock, reset in the same step, and tell ends as gymnasium 0.29 did."""
+    """Return a vector class that calls the clock, resets in the same step, and reports ends like gymnasium 0.29."""
 
     class Timed(gym.vector.SyncVectorEnv):
         def __init__(self, env_fns: Any, **named: Any) -> None:
@@ -191,8 +192,8 @@ def vectors(clock: Clock) -> type[gym.vector.SyncVectorEnv]:
     return Timed
 
 
-def stand_ins() -> None:
-    """Put modules that do nothing where what a script imports is not installed, or would report to a server."""
+def install_empty_modules() -> None:
+    """Replace imports of a script that are not installed, or that would report to a server, with empty modules."""
 
     def nothing(*given: object, **named: object) -> None: ...
 
@@ -204,7 +205,7 @@ def stand_ins() -> None:
     module("wandb", init=nothing, log=nothing, finish=nothing, run=None)
     if importlib.util.find_spec("imageio") is None:  # MuJoCo's viewer imports it
         module("imageio")
-    if importlib.util.find_spec("distutils") is None:  # it went with Python 3.12
+    if importlib.util.find_spec("distutils") is None:  # removed in Python 3.12
         yes = ("y", "yes", "t", "true", "on", "1")
         module(
             "distutils",
@@ -212,7 +213,7 @@ def stand_ins() -> None:
         )
 
 
-def taken(rest: list[str], name: str) -> float | None:
+def take_option(rest: list[str], name: str) -> float | None:
     """Take an option of this script out of the arguments."""
     if name not in rest:
         return None
@@ -227,8 +228,8 @@ def main() -> None:
         sys.exit(__doc__)
     file, env, steps, *flags = sys.argv[1:]
     path = Path(file)
-    mark = taken(flags, "--mark")
-    seconds = taken(flags, "--seconds")
+    mark = take_option(flags, "--mark")
+    seconds = take_option(flags, "--seconds")
     cpu = "--cpu" in flags
     flags = [flag for flag in flags if flag != "--cpu"]
     name = f"{path.parent.name}/{path.name}"
@@ -237,22 +238,25 @@ def main() -> None:
         if old not in source:
             sys.exit(f"{name} lacks {old!r}")
         source = source.replace(old, new)
-    stand_ins()
+    install_empty_modules()
     script = types.ModuleType("__main__")
     stdout = sys.stdout
     sys.stdout = sys.stderr
-    script.__file__ = shown = str(path.with_name("patched.py"))
+    shown = str(path.with_name("patched.py"))
+    script.__file__ = shown
     clock = Clock(script, name, int(steps), mark, seconds or math.inf)
     gym.vector.SyncVectorEnv = vectors(clock)
-    off = (["--no-cuda"] if path.parent.name == "leanrl" else ["--cuda", "False"]) if cpu else []
+    off: list[str] = []
+    if cpu:
+        off = ["--no-cuda"] if path.parent.name == "leanrl" else ["--cuda", "False"]
     sys.argv = [shown, "--env-id", env, *flags, *off]
-    sys.modules["__main__"] = script  # where torch.compile looks for a function's globals
+    sys.modules["__main__"] = script  # torch.compile looks up the globals of a function there
     linecache.cache[shown] = (len(source), None, source.splitlines(True), shown)
     os.chdir(tempfile.mkdtemp(prefix="peer-"))  # CleanRL writes for TensorBoard
     with contextlib.suppress(DoneError):
         exec(compile(source, shown, "exec"), vars(script))
     if not clock.measured:
-        sys.exit(f"{name} ended after {clock.calls} vector steps, before the last that is measured")
+        sys.exit(f"{name} ended after {clock.calls} vector steps, before the last measured step")
     print(json.dumps(clock.report(env, flags)), file=stdout, flush=True)
 
 

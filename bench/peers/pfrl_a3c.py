@@ -22,9 +22,9 @@ torch.set_num_threads(1)  # worker processes are forked and inherit it
 
 
 class OldGym:
-    """Gymnasium behind the interface PFRL expects: `reset` gives the observation, `step` four values.
+    """Gymnasium with the interface that PFRL expects: `reset` returns the observation, `step` four values.
 
-    A time limit is not an end of the task for PFRL either: it bootstraps where `needs_reset` is set.
+    PFRL also bootstraps at time limits: `needs_reset` marks them.
     """
 
     def __init__(self, env: gym.Env[Any, Any], seed: int) -> None:
@@ -47,7 +47,7 @@ class OldGym:
 
 
 class Stopwatch:
-    """Called by PFRL once per env step with the global count; stamps two of them."""
+    """Records the times of two env steps; PFRL calls it at each step with the global count."""
 
     def __init__(self, start: int, stop: int) -> None:
         self.start = start
@@ -64,12 +64,12 @@ class Stopwatch:
 
 
 def tower(sizes: list[int], last: list[nn.Module]) -> list[nn.Module]:
-    """Hidden layers with tanh, then `last`."""
+    """Return hidden layers with tanh, then `last`."""
     return [part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), nn.Tanh())] + last
 
 
 def network(hidden: list[int], observation: int, actions: int, trunk: bool) -> nn.Module:
-    """Policy and value apart, as on the other side; with `trunk`, on shared layers, as in PFRL's A3C example."""
+    """Return networks for policy and value: separate ones as in rlplug, or with `trunk` shared layers as in PFRL."""
     sizes = [observation, *hidden]
     policy = [nn.Linear(sizes[-1], actions), SoftmaxCategoricalHead()]
     value = [nn.Linear(sizes[-1], 1)]
@@ -81,7 +81,7 @@ def network(hidden: list[int], observation: int, actions: int, trunk: bool) -> n
 
 
 def mean_return(agent: A3C, env: OldGym, episodes: int = 20) -> float:
-    """Greedy episodes with the trained weights."""
+    """Return the mean return of greedy episodes."""
     agent.sync_parameters()
     agent.act_deterministically = True
     total = 0.0
@@ -122,7 +122,7 @@ def main() -> None:
         gamma=setting["gamma"],
         beta=setting["ent_coef"],
         v_loss_coef=2 * setting["vf_coef"],  # PFRL halves the squared error
-        normalize_grad_by_t_max=True,  # the mean over the rollout, as on the other side
+        normalize_grad_by_t_max=True,  # the mean over the rollout, as in rlplug
         max_grad_norm=setting["max_grad_norm"],
     )
     total = setting["warmup"] + setting["steps"]
@@ -140,7 +140,7 @@ def main() -> None:
             ],
             global_step_hooks=[watch],
         )
-    assert 0 < watch.own.value < setting["warmup"], "one worker alone made the warm-up"
+    assert 0 < watch.own.value < setting["warmup"], "only one worker took part in the warm-up"
     after = mean_return(agent, make_env(99, True))
     seconds = watch.times[1] - watch.times[0]
     measure.report(

@@ -10,14 +10,14 @@ import ray
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 
-#: What is logical in Ray: two env runners, the aggregator and the driver share the machine's cores.
+#: A logical number for Ray: two env runners, the aggregator and the driver share the cores of the machine.
 CPUS = 6
 
 
-def configured(setting: dict[str, Any]) -> Any:
-    """The algorithm of the pair with its settings."""
+def config_of(setting: dict[str, Any]) -> Any:
+    """Return the configuration of the algorithm of a pair."""
     config = IMPALAConfig()
-    if setting["pair"] == "appo":  # a batch is learned from once, as on the other side
+    if setting["pair"] == "appo":  # each batch is used once, as in rlplug
         config = APPOConfig()
         config.training(clip_param=setting["clip_range"], circular_buffer_num_batches=1)
         config.training(circular_buffer_iterations_per_batch=1, num_epochs=1)
@@ -47,21 +47,27 @@ def configured(setting: dict[str, Any]) -> Any:
     return config
 
 
-def sampled(result: dict[str, Any]) -> int:
+def env_steps(result: dict[str, Any]) -> int:
     return int(result["env_runners"]["num_env_steps_sampled_lifetime"])
+
+
+def train_until(algorithm: Any, steps: int) -> int:
+    """Train for at least `steps` env steps in total; return their number."""
+    done = 0
+    while done < steps:
+        done = env_steps(algorithm.train())
+    return done
 
 
 def main() -> None:
     setting = measure.settings("impala")
     ray.init(num_cpus=CPUS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    algorithm = configured(setting).build_algo()
+    algorithm = config_of(setting).build_algo()
     try:
-        while (begun := sampled(algorithm.train())) < setting["warmup"]:
-            pass
-        began = time.perf_counter()
-        while (steps := sampled(algorithm.train())) < begun + setting["steps"]:
-            pass
-        seconds = time.perf_counter() - began
+        first = train_until(algorithm, setting["warmup"])
+        start = time.perf_counter()
+        last = train_until(algorithm, first + setting["steps"])
+        seconds = time.perf_counter() - start
         after = algorithm.evaluate()["env_runners"]["episode_return_mean"]
     finally:
         algorithm.stop()
@@ -69,7 +75,7 @@ def main() -> None:
     measure.report(
         setting["pair"],
         "rllib",
-        steps - begun,
+        last - first,
         seconds,
         after,
         ["ray", "gymnasium", "torch", "numpy"],

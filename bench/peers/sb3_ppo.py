@@ -6,9 +6,8 @@ from stable_baselines3 import PPO
 if __name__ == "__main__":
     setting = measure.settings("ppo")
     atari = setting.get("atari")
-    layers = (
-        {} if atari else {"net_arch": setting["hidden"]}
-    )  # the other has its 512 behind convolutions
+    # The policy for images has 512 units after its convolutions.
+    layers = {} if atari else {"net_arch": setting["hidden"]}
     train(
         setting,
         PPO(

@@ -1,4 +1,4 @@
-"""SAC of Stable-Baselines3, its temperature learned."""
+"""SAC of Stable-Baselines3 with a learned temperature."""
 
 from typing import Any
 

@@ -1,10 +1,10 @@
-"""Draw the learning curves of the pages on algorithms from what `bench/learn.py` has recorded.
+"""Draw the learning curves of the pages on algorithms from the records of `bench/learn.py`.
 
     python docs/pictures/curves.py
 
 Writes `curves-NAME.svg` for each page with a curve in `bench/learning.jsonl`: mean return in evaluation over env steps,
-as the median of the seeds and the range between the lowest and the highest. Says which pictures no page shows. Look at
-the pictures before you commit them.
+as the median of the seeds and the range between the lowest and the highest. Prints which pictures are not on any page.
+Look at the pictures before you commit them.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ SHARED = {
     "sac-actors": "sac",
     "ppo-not-sticky": "ppo",
     "a2c-not-sticky": "a2c",
-    **{f"{name}-{where}": name for name in ("appo", "impala") for where in ("inline", "ray")},
+    **{f"{name}-{place}": name for name in ("appo", "impala") for place in ("inline", "ray")},
     **{f"{name}-long": name for name in ("sac", "td3", "tqc")},
 }
-#: Algorithms that learned from data, whose steps are updates.
+#: Algorithms that learned from data; their steps are updates.
 OFFLINE = ("cql", "iql")
-#: Environments whose evaluations are judged by how many episodes succeed.
+#: Environments with a success rate instead of a return.
 GOALS = ("FetchReach-v4",)
-#: The typeface as each text names it.
+#: The typeface in the style of each text.
 FONT = " font-family: 'DejaVu Sans', sans-serif;"
-#: Points of a line at most, evenly chosen: a picture stays small, however often a run was evaluated.
+#: The maximum number of points of a line, evenly spaced, so that a picture of many evaluations stays small.
 POINTS = 34
-#: Panels side by side that a page's width still shows in full size.
+#: Number of panels that fit into the width of a page.
 COLUMNS = 3
-#: Text stays text, and the same runs give the same file.
+#: Keep text as text, and give the same file for the same runs.
 matplotlib.rcParams["svg.fonttype"] = "none"
 matplotlib.rcParams["svg.hashsalt"] = "rlplug"
 matplotlib.rcParams["font.size"] = 9
-#: Each text names all of them, which would be a third of the file.
+#: Each text contains the list of fonts; the default list would be a third of the file.
 matplotlib.rcParams["font.sans-serif"] = ["DejaVu Sans"]
 
 
-#: Of one goal the steps of the evaluations, and the returns of every seed at them.
+#: The steps of the evaluations of a goal, and the returns of every seed at these steps.
 Curve = tuple[list[int], list[list[float]]]
 
 
 def curves() -> dict[str, Curve]:
-    """What is recorded of each goal; of several lines for a seed the last counts.
+    """Return the curve of each goal; the last of several lines for a seed counts.
 
-    Asynchronous workers may pass the time of an evaluation, so seeds are read at the steps of the one that has most.
+    Asynchronous workers may miss the step of an evaluation, so all seeds use the steps of the seed with the most.
     """
     lines = map(json.loads, RECORD.read_text(encoding="utf-8").splitlines())
     last = {(line["goal"], line["seed"]): line for line in lines}
@@ -82,7 +82,7 @@ def curves() -> dict[str, Curve]:
 
 
 def draw(name: str, panels: dict[str, dict[str, Curve]]) -> Path:
-    """One picture: a panel for each environment, in it a line for each algorithm."""
+    """Draw one picture: a panel for each environment with a line for each algorithm."""
     columns = min(len(panels), COLUMNS)
     rows = -(-len(panels) // columns)
     figure, axes = pyplot.subplots(
@@ -117,24 +117,24 @@ def draw(name: str, panels: dict[str, dict[str, Curve]]) -> Path:
     figure.savefig(path, metadata={"Date": None, "Creator": None})
     pyplot.close(figure)
     text = re.sub(r"(?m)^ +", "", path.read_text(encoding="utf-8"))
-    text = text.replace(FONT, "").replace("<svg ", f'<svg style="{FONT.strip()}" ', 1)  # said once
-    text = re.sub(r' transform="rotate\(-0 [^"]+"', "", text)  # of what is not turned
+    text = text.replace(FONT, "").replace("<svg ", f'<svg style="{FONT.strip()}" ', 1)  # once
+    text = re.sub(r' transform="rotate\(-0 [^"]+"', "", text)  # a rotation by zero
     text = re.sub(
         r'(<use [^>]+) style="stroke: #000000; stroke-width: 0.8"', r"\1", text
-    )  # which the mark itself has
-    text = unwrapped(re.sub(r'<g id="[^"]+"', "<g", text))  # nothing refers to a group
-    path.write_text(re.sub(r' (d|x|y)="[^"]+"', coarser, text), encoding="utf-8")
+    )  # the mark has the same style
+    text = unwrap_groups(re.sub(r'<g id="[^"]+"', "<g", text))  # nothing refers to a group
+    path.write_text(re.sub(r' (d|x|y)="[^"]+"', round_numbers, text), encoding="utf-8")
     return path
 
 
-def unwrapped(text: str) -> str:
-    """A picture without groups that are of one thing and say nothing about it: a fifth of the file."""
+def unwrap_groups(text: str) -> str:
+    """Return a picture without groups of one element, which are a fifth of the file."""
     inner = re.sub(r"<g>\n(<[^\n]*/>|<text[^\n]*</text>)\n</g>\n", r"\1\n", text)
-    return text if inner == text else unwrapped(inner)
+    return text if inner == text else unwrap_groups(inner)
 
 
-def coarser(path: re.Match[str]) -> str:
-    """An outline in tenths of a pixel, which are as fine as a screen shows, without spaces: a third of the file."""
+def round_numbers(path: re.Match[str]) -> str:
+    """Return an outline rounded to tenths of a pixel and without spaces, which saves a third of the file."""
     tenths = re.sub(
         r"\d+\.\d+", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), path[0]
     )
@@ -150,7 +150,7 @@ def main() -> None:
         path = draw(name, panels)
         shown = any(path.name in page.read_text(encoding="utf-8") for page in PAGES.glob("*.md"))
         sys.stdout.write(
-            f"{path.name} {path.stat().st_size:,} bytes{'' if shown else ', shown by no page'}\n"
+            f"{path.name} {path.stat().st_size:,} bytes{'' if shown else ', not on any page'}\n"
         )
 
 

@@ -1,12 +1,12 @@
 """Make the pictures of the documentation from a real terminal and the real MLflow UI.
 
-    python -m pip install pyte selenium         # beside rlplug; chromium and chromedriver come from the system
+    python -m pip install pyte selenium         # in addition to rlplug, chromium and chromedriver
     python docs/pictures/make.py terminal       # run-live.svg, run-end.svg
     python docs/pictures/make.py ui             # mlflow-runs.png, mlflow-charts.png, mlflow-compare.png
 
 Films of the gallery: `rlplug run ppo CartPole-v1 --name film`, then `rlplug play film --video film-ppo.webp --fps 20`.
 
-Nothing here is part of the product. Look at the pictures before you commit them.
+This script is not part of the product. Look at the pictures before you commit them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HERE = Path(__file__).parent
 COMMAND = "rlplug run a3c CartPole-v1"
 COLUMNS = 130
 LINES = 30
-#: What the UI shows: two algorithms with five seeds each.
+#: The runs in the pictures of the UI: two algorithms with five seeds each.
 SWEEP = (
     "sweep",
     "a2c,ppo",
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument(
         "--directory",
         type=Path,
-        help="where runs are made, and found again  [a temporary directory]",
+        help="directory of the runs, used again by a later call  [a temporary directory]",
     )
     arguments = parser.parse_args()
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -78,13 +78,13 @@ def photograph_terminal(directory: Path) -> None:
     """Type the command into a shell on a pseudo-terminal; draw the screen at two thirds of the run and at its end."""
     import pyte
 
-    # The first run of a directory creates the MLflow store as well, which every later one has.
+    # The first run in a directory also creates the MLflow store, which later runs only open.
     first = ["rlplug", "run", "a2c", "CartPole-v1", "--total-timesteps", "500"]
     subprocess.run(first, cwd=directory, check=True, stdout=subprocess.DEVNULL)
     screen = pyte.Screen(COLUMNS, LINES)
     stream = pyte.ByteStream(screen)
     live = ""
-    for output in typed(COMMAND, directory):
+    for output in type_command(COMMAND, directory):
         stream.feed(output)
         shown = "\n".join(screen.display)
         steps = re.search(r"([\d,]+) / ([\d,]+) steps", shown)
@@ -92,31 +92,31 @@ def photograph_terminal(directory: Path) -> None:
             (int(number.replace(",", "")) for number in steps.groups()) if steps else (0, 1)
         )
         if not live and re.search(r"^training   \d", shown, re.M) and done > 0.6 * total:
-            live = drawn(screen)
-    assert live, "the run ended before two thirds of it were seen"
+            live = to_svg(screen)
+    assert live, "the run ended before the picture at two thirds"
     (HERE / "run-live.svg").write_text(live, encoding="utf-8")
-    (HERE / "run-end.svg").write_text(drawn(screen), encoding="utf-8")
+    (HERE / "run-end.svg").write_text(to_svg(screen), encoding="utf-8")
 
 
-def typed(command: str, directory: Path) -> Iterator[bytes]:
-    """What a shell writes to its terminal when `command` is typed, until the prompt is back."""
+def type_command(command: str, directory: Path) -> Iterator[bytes]:
+    """Type `command` into a shell; yield the output of its terminal until the next prompt."""
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(directory)
         os.environ.update(PS1="$ ", TERM="xterm-256color")
         os.execvp("bash", ["bash", "--norc", "--noprofile"])
     ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    said = b""
-    while not said.endswith(b"$ "):
-        said += os.read(terminal, 4096)
+    output_end = b""
+    while not output_end.endswith(b"$ "):
+        output_end += os.read(terminal, 4096)
     yield b"$ "
     os.write(terminal, f"{command}\n".encode())
-    said = b""
-    while not (b"rlplug ui" in said and said.endswith(b"$ ")):
+    output_end = b""
+    while not (b"rlplug ui" in output_end and output_end.endswith(b"$ ")):
         if not select.select([terminal], [], [], 600)[0]:
             raise TimeoutError(command)
         output = os.read(terminal, 4096)
-        said = (said + output)[-4096:]
+        output_end = (output_end + output)[-4096:]
         yield output
     os.write(terminal, b"exit\n")
     os.waitpid(process, 0)
@@ -141,8 +141,8 @@ COLORS = {
 }
 
 
-def drawn(screen: Any) -> str:
-    """A screen as SVG, as high as what is on it."""
+def to_svg(screen: Any) -> str:
+    """Return a screen as SVG, without the empty lines at its end."""
     rows = max(y for y, line in enumerate(screen.display) if line.strip()) + 1
     width = 2 * MARGIN + COLUMNS * WIDTH
     height = 2 * MARGIN + TITLE + rows * HEIGHT
@@ -167,7 +167,7 @@ def drawn(screen: Any) -> str:
 
 
 def words(line: Any, y: int) -> Iterator[str]:
-    """A line's words of one color, each at its column and of its width, so that any monospaced font keeps the grid."""
+    """Yield the words of a line by color, with column and width, so that any monospaced font keeps the grid."""
     for (color, bold), run in groupby(range(COLUMNS), key=lambda x: (line[x].fg, line[x].bold)):
         columns = list(run)
         for word in re.finditer(r"\S+(?: \S+)*", "".join(line[x].data for x in columns)):
@@ -184,7 +184,7 @@ def words(line: Any, y: int) -> Iterator[str]:
 
 
 def photograph_ui(directory: Path) -> None:
-    """Train what is missing of `SWEEP`, open `rlplug ui` in Chromium, keep the list of runs and the charts."""
+    """Train the sweep unless it exists, open `rlplug ui` in Chromium, and save the list of runs and the charts."""
     if not (directory / "runs" / "both").exists():
         subprocess.run(["rlplug", *SWEEP], cwd=directory, check=True)
     words = ["rlplug", "ui", "--port", str(PORT)]
@@ -199,7 +199,8 @@ def photograph_ui(directory: Path) -> None:
                 for line in iter(server.stdout.readline, "")
                 if "newest" in line
             )
-            if not (link := next(links, "")):
+            link = next(links, "")
+            if not link:
                 raise RuntimeError("the MLflow UI did not start")
             with chromium() as page:
                 page.driver.get(link)
@@ -213,7 +214,7 @@ def photograph_ui(directory: Path) -> None:
 
 @contextmanager
 def chromium() -> Iterator[Page]:
-    """A fresh headless Chromium."""
+    """Start a headless Chromium with an empty profile."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
@@ -241,18 +242,18 @@ def chromium() -> Iterator[Page]:
 
 
 class Page:
-    """The page of the experiment, as `rlplug ui` links to it and one would use it by hand."""
+    """The page of the experiment that `rlplug ui` links to, used like by hand."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
     def runs(self) -> None:
-        """The list as the link opens it."""
+        """Save the list of runs."""
         self.find("//*[normalize-space(text())='a2c']")
         self.keep("mlflow-runs.png")
 
     def charts(self) -> None:
-        """Mean and deviation of each algorithm's seeds over env steps."""
+        """Save the charts with mean and deviation of each algorithm's seeds over env steps."""
         self.driver.get(f"{self.driver.current_url}&compareRunsMode=CHART")
         self.click("//button[normalize-space(.)='Group by']")
         self.find("//input[@placeholder='Search']").send_keys("algorithm")
@@ -262,7 +263,7 @@ class Page:
         self.keep("mlflow-charts.png")
 
     def compare(self) -> None:
-        """All of them in the view that compares, side by side; the box for all is drawn by another element."""
+        """Save the comparison of all runs; another element covers the box that selects them."""
         self.find("//*[normalize-space(text())='a2c']")
         box = self.driver.find_element("xpath", "//input[@aria-label='Select all runs']")
         self.driver.execute_script("arguments[0].click()", box)
@@ -281,7 +282,7 @@ class Page:
         self.find(path).click()
 
     def keep(self, name: str) -> None:
-        """A picture once the page has stopped to change; without the tools that charts show under a mouse."""
+        """Save a picture as soon as the page stays the same for three seconds, without the toolbars of charts."""
         self.driver.execute_script(
             "const style = document.createElement('style'); style.textContent = '.modebar {display: none}';"
             "document.head.append(style)"

@@ -31,7 +31,7 @@ AUTHORED = (
 )
 #: Protocols of methods that learners and agents may have.
 ABILITIES = ("SupportsFinish", "SupportsEvaluationRank", "SupportsExport")
-#: The number of characters from which a default is shown as `…`.
+#: The most characters of a default; longer ones are shown as `…`.
 LONGEST_DEFAULT = 24
 #: Methods that runners and checkpoints call.
 OF_RUNNERS = {
@@ -153,7 +153,8 @@ def argument(parameter: inspect.Parameter) -> str:
 def remark(module: str, name: str) -> str:
     """Return the comment above a type or a constant."""
     for source in sources(module):
-        if found := re.search(rf"((?:^#:.*\n)+){name}\b.*=", source, re.MULTILINE):
+        found = re.search(rf"((?:^#:.*\n)+){name}\b.*=", source, re.MULTILINE)
+        if found:
             return found[1].replace("#:", "")
     raise LookupError(f"{module}.{name} has no comment above it")
 
@@ -187,12 +188,12 @@ def class_named(module: str, name: str) -> ast.ClassDef:
 
 
 def class_object(module: str, name: str) -> type:
-    """Return the class that `class_named` finds the definition of."""
+    """Return a class of rlplug_core."""
     found: type = getattr(importlib.import_module(f"rlplug_core.{module}"), name)
     return found
 
 
-def written(module: str, name: str) -> list[str]:
+def rows_to_write(module: str, name: str) -> list[str]:
     """Return rows of the members to write in a class: commented class attributes, then methods without a default."""
     found = class_named(module, name)
     (text,) = [one for one in sources(module) if f"class {name}(" in one]
@@ -206,7 +207,7 @@ def written(module: str, name: str) -> list[str]:
     return rows + [method(owner, node) for node in methods(found) if lacks_default(node)]
 
 
-def called(module: str, name: str) -> list[str]:
+def rows_to_call(module: str, name: str) -> list[str]:
     """Return rows of the methods that an author calls."""
     owner = class_object(module, name)
     return [
@@ -216,7 +217,7 @@ def called(module: str, name: str) -> list[str]:
     ]
 
 
-def given(module: str, name: str) -> list[str]:
+def rows_to_read(module: str, name: str) -> list[str]:
     """Return rows of the attributes that a class describes in its docstring."""
     about = ast.get_docstring(class_named(module, name)) or ""
     described = about.partition("Attributes:\n")[2].partition("\n\n")[0]
@@ -259,9 +260,9 @@ def api() -> str:
         own = [
             table(title, rows)
             for title, rows in (
-                ("Write these", written(module, name)),
-                ("Call these", called(module, name)),
-                ("Read these", given(module, name)),
+                ("Write these", rows_to_write(module, name)),
+                ("Call these", rows_to_call(module, name)),
+                ("Read these", rows_to_read(module, name)),
             )
             if rows
         ]
@@ -274,7 +275,7 @@ def api() -> str:
     sections.insert(
         1, f"## Methods that you may add\n\n{table('Write these if you need them', abilities)}"
     )
-    data = [(name, given("batches", name)) for name in ("Rollout", "Transitions")]
+    data = [(name, rows_to_read("batches", name)) for name in ("Rollout", "Transitions")]
     sections.append("## Batches\n\n" + "\n".join(table(f"`{name}`", rows) for name, rows in data))
     return "\n".join(sections)
 

@@ -48,7 +48,7 @@ def release() -> ModuleType:
 def tree(tmp_path: Path, release: ModuleType) -> Path:
     """A copy of the files that releases change."""
     for package in (*release.PACKAGES, "rlplug-cem"):
-        for path in release.changed(ROOT, package, "99.0.0", "2026-01-31"):
+        for path in release.changes(ROOT, package, "99.0.0", "2026-01-31"):
             copy = tmp_path / path.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, copy)
@@ -69,25 +69,25 @@ def test_all_files_name_the_same_version(release: ModuleType) -> None:
 
 def test_release_changes_one_package(release: ModuleType, tree: Path) -> None:
     for package, folder in (("rlplug-algos", "rlplug-algos"), ("rlplug-cem", "examples/rlplug-cem")):
-        texts = release.changed(tree, package, "0.1.1", "2026-01-31")
+        texts = release.changes(tree, package, "0.1.1", "2026-01-31")
         assert {path.relative_to(tree).parts[: folder.count("/") + 1] for path in texts} == {tuple(folder.split("/"))}
         write(texts)
         assert project(tree, folder)["version"] == "0.1.1"
         assert "## 0.1.1 (2026-01-31)" in (tree / folder / "CHANGELOG.md").read_text(encoding="utf-8")
-    write(release.changed(tree, "rlplug-core", "0.2.0", "2026-01-31"))
+    write(release.changes(tree, "rlplug-core", "0.2.0", "2026-01-31"))
     assert '\n__version__ = "0.2.0"\n' in (tree / "rlplug-core/src/rlplug_core/__init__.py").read_text(encoding="utf-8")
-    write(release.changed(tree, "rlplug", "0.2.0", "2026-01-31"))
+    write(release.changes(tree, "rlplug", "0.2.0", "2026-01-31"))
     cited = read(tree / "CITATION.cff")
     assert (cited["version"], str(cited["date-released"])) == ("0.2.0", "2026-01-31")
-    with pytest.raises(ValueError, match="no package 'rlplug-nothing'"):
-        release.changed(tree, "rlplug-nothing", "0.2.0", "2026-01-31")
+    with pytest.raises(ValueError, match="package 'rlplug-nothing' does not exist"):
+        release.changes(tree, "rlplug-nothing", "0.2.0", "2026-01-31")
 
 
 def test_release_dates_the_unreleased_changes(release: ModuleType) -> None:
     log = "# Change log\n\n## Unreleased\n\n- This.\n"
-    first = release.released(log, "0.2.0", "2026-01-31")
+    first = release.with_release(log, "0.2.0", "2026-01-31")
     assert first == "# Change log\n\n## Unreleased\n\n## 0.2.0 (2026-01-31)\n\n- This.\n"
-    second = release.released(first, "0.3.0", "2026-02-28")
+    second = release.with_release(first, "0.3.0", "2026-02-28")
     assert second == (
         "# Change log\n\n## Unreleased\n\n## 0.3.0 (2026-02-28)\n\n- No change but the version.\n"
         "\n## 0.2.0 (2026-01-31)\n\n- This.\n"
@@ -95,15 +95,15 @@ def test_release_dates_the_unreleased_changes(release: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "why"), [("0.0.9", "not above"), ("next", "no version"), ("0.2.0rc1", "no version")]
+    ("version", "why"), [("0.0.9", "not above"), ("next", "not a version"), ("0.2.0rc1", "not a version")]
 )
 def test_version_must_be_higher(release: ModuleType, version: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        release.changed(ROOT, "rlplug-core", version, "2026-01-31")
+        release.changes(ROOT, "rlplug-core", version, "2026-01-31")
 
 
 def test_tag_needs_a_version_with_a_change_log(release: ModuleType, tree: Path) -> None:
-    write(release.changed(tree, "rlplug-envs", "0.2.0", "2026-01-31"))
+    write(release.changes(tree, "rlplug-envs", "0.2.0", "2026-01-31"))
     with pytest.raises(ValueError, match=r"names rlplug\.example"):
         release.check_tag(tree, "rlplug-envs-v0.2.0")
     path = tree / "rlplug-envs" / "pyproject.toml"

@@ -28,8 +28,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 def test_page_missing_in_the_navigation_is_named(site: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     places = set(site.targets(site.tomllib.loads(site.CONFIG.read_text(encoding="utf-8"))["project"]["nav"]))
-    assert site.checked(places) == 0
-    assert site.checked({*places, "new.md"} - {"index.md"}) == 1
+    assert site.compare_navigation(places) == 0
+    assert site.compare_navigation({*places, "new.md"} - {"index.md"}) == 1
     errors = capsys.readouterr().err
     assert "no place in the navigation for new.md" in errors
     assert "names index.md, which does not exist" in errors

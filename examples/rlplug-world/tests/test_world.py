@@ -149,7 +149,7 @@ def test_losses_stop_at_the_end_of_an_episode(atoms: int) -> None:
     discount = [[live, live, 0.0], [live, 0.0, live], [live, live, 0.0], [live, live, live]]
     batch = batch_of(first, valid, discount)
     noise = torch.randn(12, 1)
-    weighted = learner.weighted(batch, learner.config)
+    weighted = learner.with_weights(batch, learner.config)
     loss, metrics, latent = learner.model_loss(weighted, noise)
     with torch.no_grad():
         expected = slow_losses(learner, batch, noise)
@@ -211,7 +211,7 @@ def test_exact_model_has_zero_loss() -> None:
     batch.obs[:] = torch.cat([torch.stack([x / 2**t, y], 1) for t in range(3)])
     batch.next_obs[:] = batch.obs / torch.tensor([2.0, 1.0])
     batch.reward[:] = batch.obs[:, 0] - (batch.action[:, 0] - batch.obs[:, 1]).square()
-    weighted = learner.weighted(batch, learner.config)
+    weighted = learner.with_weights(batch, learner.config)
     loss, _, _ = learner.model_loss(weighted, torch.zeros(12, 1))
     assert float(loss.detach()) == pytest.approx(0, abs=1e-6)
     batch.obs[0, 0] += 1

@@ -17,7 +17,7 @@ class GoalCurriculumConfig(Config):
     attribute: str = "goal"  # attribute of the environment with the distance of the goal
     begin: Positive = 2.0  # its initial value
     end: Positive = 20.0  # its final value
-    step: Positive = 1.0  # how far the goal moves at once
+    step: Positive = 1.0  # distance that the goal moves each time
     success: Fraction = 0.6  # share of successful episodes that moves the goal
     episodes: Count = 20  # number of recent episodes that are counted, all at the current distance
 

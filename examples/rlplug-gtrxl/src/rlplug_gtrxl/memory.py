@@ -171,7 +171,7 @@ class GTrXL(rl.Memory):
             streams.append(seen.transpose(0, 1))
             now = layer(now, seen, distance, allowed)
         past = torch.stack(streams, 2)[1:]
-        if steps == 1:  # as exported programs have it
+        if steps == 1:  # always so in exported programs
             windows = past.permute(1, 2, 3, 0)
         else:
             windows = past.unfold(0, self.window, 1).flatten(0, 1)

@@ -72,7 +72,7 @@ class BC(rl.Algorithm[rl.Transitions]):
 
 
 class DAgger(BC):
-    """Also imitates the expert's action in every observation of its own: `--wrap expert:run=RUN` gives them.
+    """Also imitates the expert's actions for its own observations; `--wrap expert:run=RUN` provides these actions.
 
     The demonstrations of `--dataset`, if any, stay in every update.
     """

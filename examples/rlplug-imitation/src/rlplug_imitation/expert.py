@@ -33,7 +33,7 @@ class Expert(rl.Transform):
 
     @staticmethod
     def in_evaluation(config: object) -> None:
-        """Leave it out, because evaluations do not learn."""
+        """Omit the wrapper, because evaluations do not learn."""
 
     def reset(self, seed: int) -> rl.Timestep:
         return self.remember(self.env.reset(seed))

@@ -81,10 +81,10 @@ class GAIL(PPO):
         obs = rl.tree_map(
             lambda a, b: torch.lerp(a, b, share.view(-1, *[1] * (a.ndim - 1))), own.obs, shown.obs
         )
-        (slope,) = torch.autograd.grad(
+        (gradient,) = torch.autograd.grad(
             self.discriminator(obs, between).sum(), between, create_graph=True
         )
-        penalty = (slope.norm(dim=1) - 1).clamp(min=0).square()
+        penalty = (gradient.norm(dim=1) - 1).clamp(min=0).square()
         loss = shown.mean(softplus(-real)) + own.mean(
             softplus(fake) + now.gradient_penalty * penalty
         )

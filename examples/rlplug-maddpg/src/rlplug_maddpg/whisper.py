@@ -1,4 +1,4 @@
-"""A world in which one agent must tell the other a number; it has PettingZoo's parallel interface."""
+"""A world with PettingZoo's parallel interface: one agent must tell the other a number."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Whisper:
     """The speaker sees a number from -1 to 1 in the first step; the listener must say it in the second one.
 
     The speaker's action in the first step is the listener's observation in the second one, and both get minus the
-    squared error. Only the state of the world has the number and the message together: an agent that learns alone
-    cannot see what its message is worth. The best return is 0; without a message it is -1/3.
+    squared error. Only the state of the world has the number and the message together: an agent that learns
+    independently cannot see the effect of its message. The best return is 0; without a message it is -1/3.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "whisper"}

@@ -1,4 +1,4 @@
-"""Two worlds in which agents must act together, with PettingZoo's parallel interface."""
+"""Two worlds for agents that must act together, with PettingZoo's parallel interface."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 
 class Team:
-    """Two agents, who see the one-hot number of a place and get the same reward."""
+    """Two agents that see the one-hot number of a place and get the same reward."""
 
     metadata = {"name": "team"}
     render_mode = None
@@ -67,7 +67,7 @@ class TwoStep(Team):
 
 
 class Climb(Team):
-    """Climb three ledges together: the top gives 10, to rest together 4, and to leave the other one 0.
+    """Climb three ledges together: reaching the top gives 10, resting together 4, and separating 0.
 
     If only one agent climbs, the episode ends, so an independent learner prefers to rest.
     """

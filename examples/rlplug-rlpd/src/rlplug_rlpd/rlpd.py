@@ -23,7 +23,7 @@ class RLPDConfig(SACConfig):
     # target entropy in nats; default: minus half the number of action dimensions
     target_entropy: rl.Scheduled[float] | None = None
     n_critics: rl.Count = 5  # number of critics
-    n_targets: rl.Count = 2  # number of critics, drawn for each update, whose lowest value counts
+    n_targets: rl.Count = 2  # number of critics, drawn for each update; the lowest value counts
     # LayerNorm bounds the values of actions that the data set does not have
     critic_net: rl.CriticNet = rl.CriticNet(layer_norm=True)
 
@@ -40,7 +40,7 @@ class RLPDConfig(SACConfig):
 class RLPD(SAC):
     """Soft actor-critic with an ensemble of normalized critics; half of each batch comes from a data set.
 
-    The preset sets `--dataset-share 0.5`: the runner mixes the batches, so nothing here knows of a data set.
+    The preset sets `--dataset-share 0.5`: the runner mixes the batches, so this class does not handle the data set.
     """
 
     Config = RLPDConfig

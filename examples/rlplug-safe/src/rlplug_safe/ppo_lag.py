@@ -84,7 +84,7 @@ class PPOLag(rl.Algorithm[rl.Rollout]):
         return rl.Result({**metrics, **own})
 
     def evaluation_rank(self, evaluation: rl.Evaluated) -> tuple[float, ...]:
-        """Rank what keeps the limit first, then by the return; of the others the lowest cost is best."""
+        """Rank evaluations within the limit above all others, and by their return; rank the others by their cost."""
         cost = float(np.mean(evaluation.signals["cost"]))
         if cost > self.config.cost_limit:
             return 0.0, -cost

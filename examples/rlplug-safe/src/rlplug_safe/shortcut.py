@@ -1,4 +1,4 @@
-"""A small world in which the shortest path costs something."""
+"""A small world with a cost on its shortest path."""
 
 from __future__ import annotations
 

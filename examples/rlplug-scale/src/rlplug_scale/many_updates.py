@@ -23,7 +23,7 @@ class REDQConfig(SACConfig):
     gradient_steps: rl.Count = 20  # gradient steps of the critics per update
     policy_delay: rl.Count = 20  # gradient steps of the critics per step of the policy
     n_critics: rl.Count = 10  # number of critics
-    n_targets: rl.Count = 2  # number of critics, drawn for each update, whose lowest value counts
+    n_targets: rl.Count = 2  # number of critics, drawn for each update; the lowest value counts
     dropout: rl.Fraction = 0.0  # probability that an update leaves out a hidden unit of a critic
 
     def __post_init__(self) -> None:

@@ -82,7 +82,7 @@ class TDMPC2(rl.Algorithm[rl.Transitions]):
         return rl.SequenceReplay(shape, c.buffer_size, pace, 1, self.schedule("gamma"), *rest)
 
     def learn(self, batch: rl.Transitions, now: TDMPC2Config, clock: rl.Clock) -> rl.Result:
-        batch = self.weighted(batch, now)
+        batch = self.with_weights(batch, now)
         drawn = batch.standard_normal(self.generator, (2, len(batch.weight), self.head.dims))
         loss, metrics, latent = self.model_loss(batch, drawn[0])
         metrics["loss/model_gradient_norm"] = self.model_optimizer.minimize(loss, clock)
@@ -92,7 +92,7 @@ class TDMPC2(rl.Algorithm[rl.Transitions]):
         self.target.move(now.tau)
         return rl.Result({**metrics, **policy_metrics})
 
-    def weighted(self, batch: rl.Transitions, now: TDMPC2Config) -> rl.Transitions:
+    def with_weights(self, batch: rl.Transitions, now: TDMPC2Config) -> rl.Transitions:
         """Return sequences with the weight rho^t of step t, and 0 after the end of an episode or a gap."""
         shape = (now.horizon, -1)
         valid = batch.extras["valid"].view(shape)
