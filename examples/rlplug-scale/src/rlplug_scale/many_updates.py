@@ -56,7 +56,7 @@ class SimbaSACConfig(REDQConfig):
     n_critics: rl.Count = 2  # number of critics
     net: rl.Net = rl.Net(hidden=(), activation="relu", factory="simba", normalize_obs=True)
     critic_net: rl.CriticNet = rl.CriticNet(factory="simba:width=512,blocks=2")
-    # learning rate of the policy and the entropy weight
+    # learning rate of the policy and the entropy coefficient
     learning_rate: rl.Scheduled[rl.Positive] = 1e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-4  # learning rate of the critics
     optimizer: rl.OptimizerName = "adamw"  # optimizer of policy and critics

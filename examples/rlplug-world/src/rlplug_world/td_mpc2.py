@@ -32,7 +32,7 @@ class TDMPC2Config(rl.Config):
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     horizon: rl.Count = 3  # steps that the model predicts in a row, in training and in plans
     rho: rl.UnitInterval = 0.5  # weight of each predicted step relative to the step before it
-    ent_coef: rl.Positive = 1.0  # initial weight of the entropy, which is learned
+    ent_coef: rl.Positive = 1.0  # initial entropy coefficient, which is learned
     tau: rl.Scheduled[rl.UnitInterval] = 0.01  # Polyak averaging of the target critics; 1: copy
     planning_samples: rl.Natural = 0  # plans that are compared per action; 0: act by the policy
     latent_groups: rl.Count = 8  # groups of 8 numbers in a latent; each sums to 1
@@ -140,7 +140,7 @@ class TDMPC2(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def policy_loss(self, batch: rl.Transitions, latent: Tensor, noise: Tensor) -> Loss:
-        """Return alpha * log pi(a | z) - Q(z, a), plus the loss of the temperature alpha; and metrics."""
+        """Return alpha * log pi(a | z) - Q(z, a), plus the loss of the entropy coefficient alpha; and metrics."""
         action, log_prob = self.head.draw(self.world.policy(latent), noise)
         q = self.world.numbers(self.world.critics(latent, action)).mean(0)
         target_entropy = -float(self.head.dims)

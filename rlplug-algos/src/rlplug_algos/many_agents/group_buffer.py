@@ -15,7 +15,7 @@ from rlplug_core.protocols import SupportsRestart
 
 
 class GroupsBuffer:
-    """Passes each group's buffer the rows of its agents; a batch is a pair of a group's name and its batch."""
+    """Gives each group's buffer the rows of its agents; a batch is a group's name and a batch of its buffer."""
 
     def __init__(
         self,
@@ -29,10 +29,10 @@ class GroupsBuffer:
 
     def add(self, step: rl.Step, source: int = 0) -> None:
         for group in self.groups:
-            own = part_of(step, group)
+            group_step = part_of(step, group)
             for name, default in self.signals[group.name].items():
-                own.extras[name] = signal_of(step, group, name, default)
-            self.buffers[group.name].add(own, source)
+                group_step.extras[name] = signal_of(step, group, name, default)
+            self.buffers[group.name].add(group_step, source)
 
     def batches(self, clock: rl.Clock) -> Iterator[tuple[str, Any]]:
         for name, buffer in self.buffers.items():
@@ -40,8 +40,8 @@ class GroupsBuffer:
                 yield name, batch
 
     def feedback(self, batch: tuple[str, Any], result: rl.Result) -> None:
-        name, own = batch
-        self.buffers[name].feedback(own, result)
+        name, group_batch = batch
+        self.buffers[name].feedback(group_batch, result)
 
     def restart(self) -> None:
         for buffer in self.buffers.values():
@@ -57,20 +57,20 @@ class GroupsBuffer:
 
 
 def part_of(step: rl.Step, group: Group) -> rl.Step:
-    """Return the rows of a group's agents with their own spaces."""
-    own = take_step_rows(step, group.rows(len(step.valid)))
+    """Return a step of a group's agents only, in their spaces."""
+    rows = take_step_rows(step, group.rows(len(step.valid)))
     prefix = f"{group.name}/"
     return replace(
-        own,
-        obs=group.part(own.obs),
-        action=group.own(own.action),
-        next_obs=group.part(own.next_obs),
+        rows,
+        obs=group.observations_of(rows.obs),
+        action=group.actions_of(rows.action),
+        next_obs=group.observations_of(rows.next_obs),
         extras={
-            key.removeprefix(prefix): one
-            for key, one in own.extras.items()
+            key.removeprefix(prefix): value
+            for key, value in rows.extras.items()
             if key.startswith(prefix)
         },
-        recurrent_state=own.recurrent_state and own.recurrent_state[group.name],
+        recurrent_state=rows.recurrent_state and rows.recurrent_state[group.name],
     )
 
 
@@ -80,19 +80,19 @@ def signal_of(
     name: str,
     default: ArrayLike | None,
 ) -> rl.Array:
-    """Return the signal `name` of a group's agents, NaN replaced by the default.
+    """Return the signal `name` of a group's agents; NaN, which marks a missing signal, becomes the default.
 
     Raises:
         UsageError: an agent lacks the signal, and it has no default.
     """
     rows = group.rows(len(step.valid))
-    own = step.extras[name][rows]
-    lacking = np.isnan(own).reshape(len(own), -1).any(1)
-    if default is None and (lacking & step.valid[rows]).any():
+    values = step.extras[name][rows]
+    missing = np.isnan(values).reshape(len(values), -1).any(1)
+    if default is None and (missing & step.valid[rows]).any():
         raise rl.UsageError(
             f"{group.algorithm} learns from info['{name}'], and the info of an agent of the group {group.name} "
             "lacks it; give this agent another algorithm"
         )
-    if lacking.any():
-        own[lacking] = 0.0 if default is None else default
-    return own
+    if missing.any():
+        values[missing] = 0.0 if default is None else default
+    return values

@@ -1,4 +1,4 @@
-"""Groups of agents: their rows in a world, and their part of observations and actions."""
+"""Groups of agents: their rows in a world, and their parts of observations and actions."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Group:
         """Return the numbers of its rows among `num_envs` rows, one world after another."""
         return _rows(self.places, self.agents, num_envs)
 
-    def part(self, obs: rl.Obs) -> rl.Obs:
+    def observations_of(self, obs: rl.Obs) -> rl.Obs:
         """Return its agents' part of observations."""
         return obs[self.kind] if self.kind else obs
 
-    def own(self, action: rl.Array) -> rl.Array:
+    def actions_of(self, action: rl.Array) -> rl.Array:
         """Return its agents' part of actions [B, ...]."""
         if not self.kind:
             return action
@@ -54,12 +54,17 @@ class Group:
             action[:, self._columns].reshape(len(action), *shape_of(space)).astype(dtype_of(space))
         )
 
-    def put(self, action: rl.Array, rows: rl.Array, own: rl.Array) -> None:
-        """Write the actions `own` of its rows into `action`, the array of all rows."""
+    def write_actions(
+        self,
+        action: rl.Array,
+        rows: rl.Array,
+        group_action: rl.Array,
+    ) -> None:
+        """Write the actions `group_action` of its rows into `action`, the array of all rows."""
         if self.kind:
-            action[rows, self._columns] = own.reshape(len(rows), -1)
+            action[rows, self._columns] = group_action.reshape(len(rows), -1)
         else:
-            action[rows] = own
+            action[rows] = group_action
 
     @cached_property
     def _columns(self) -> slice:
@@ -92,15 +97,15 @@ def groups(
     rules = list(_rules(words, names))
     members: dict[tuple[str, ...], list[str]] = {}
     for name in names:
-        found = next((rule for rule in rules if _name_matches(name, rule[0])), None)
-        if found is None:
+        rule = next((rule for rule in rules if _name_matches(name, rule[0])), None)
+        if rule is None:
             raise rl.UsageError(
                 f"agent '{name}' of {spec.id} has no algorithm; add --agent '{name}=ppo'"
             )
-        members.setdefault((*found, kinds.get(name, ""), name if separate else ""), []).append(name)
+        members.setdefault((*rule, kinds.get(name, ""), name if separate else ""), []).append(name)
     return tuple(
-        _group(spec, names, algorithm, kind, own)
-        for (_, algorithm, kind, _), own in members.items()
+        _group(spec, names, algorithm, kind, agents)
+        for (_, algorithm, kind, _), agents in members.items()
     )
 
 
@@ -109,16 +114,16 @@ def _group(
     names: tuple[str, ...],
     algorithm: str,
     kind: str,
-    own: list[str],
+    agents: list[str],
 ) -> Group:
     inner = replace(spec, obs=spec.obs[kind], action=spec.action[kind], kinds=()) if kind else spec  # type: ignore[index]
     worlds = spec.num_envs // len(names)
     inner = replace(
-        inner, num_envs=worlds * len(own), agents=tuple(own) * worlds if spec.agents else ()
+        inner, num_envs=worlds * len(agents), agents=tuple(agents) * worlds if spec.agents else ()
     )
-    places = tuple(names.index(name) for name in own)
+    places = tuple(names.index(name) for name in agents)
     return Group(
-        name=_group_name(own, names),
+        name=_group_name(agents, names),
         algorithm=algorithm,
         spec=inner,
         places=places,
@@ -128,34 +133,37 @@ def _group(
     )
 
 
-def _group_name(own: list[str], names: tuple[str, ...]) -> str:
-    """Return the name of the only agent, `all`, the common prefix of several names, or these names."""
-    if len(own) == 1 or len(own) == len(names):
-        return own[0] if len(own) == 1 else "all"
-    common = takewhile(lambda letters: len(set(letters)) == 1, zip(*own, strict=False))
+def _group_name(agents: list[str], names: tuple[str, ...]) -> str:
+    """Return the name of the only agent, `all` for all agents, the common prefix of their names, or all their names."""
+    if len(agents) == 1 or len(agents) == len(names):
+        return agents[0] if len(agents) == 1 else "all"
+    common = takewhile(lambda letters: len(set(letters)) == 1, zip(*agents, strict=False))
     prefix = "".join(letters[0] for letters in common).rstrip("_")
-    theirs = [name for name in names if name.startswith(prefix)]
-    return prefix if prefix and theirs == own else "-".join(own)
+    with_prefix = [name for name in names if name.startswith(prefix)]
+    return prefix if prefix and with_prefix == agents else "-".join(agents)
 
 
 def _rules(
     words: Iterable[str],
     names: tuple[str, ...],
 ) -> Iterator[tuple[str, str]]:
-    """Return pairs of the name of an agent, perhaps with `*`, and its algorithm."""
-    found: list[list[str]] = []
+    """Return pairs of the name of an agent, perhaps with `*`, and its algorithm.
+
+    A piece without a known name belongs to the options of the algorithm before it, which contain commas, too.
+    """
+    rules: list[list[str]] = []
     for piece in ",".join(words).split(","):
         name, equals, algorithm = piece.partition("=")
-        options = bool(found) and ":" in found[-1][1]
+        options = bool(rules) and ":" in rules[-1][1]
         if equals and any(_name_matches(agent, name.strip()) for agent in names):
-            found.append([name.strip(), algorithm.strip()])
-        elif options or (found and not equals):
-            found[-1][1] += f",{piece}"
+            rules.append([name.strip(), algorithm.strip()])
+        elif options or (rules and not equals):
+            rules[-1][1] += f",{piece}"
         else:
             raise rl.UsageError(
                 f"--agent '{piece}' matches no agent; agents are {', '.join(names)}"
             )
-    return ((name, algorithm) for name, algorithm in found)
+    return ((name, algorithm) for name, algorithm in rules)
 
 
 def _name_matches(agent: str, name: str) -> bool:

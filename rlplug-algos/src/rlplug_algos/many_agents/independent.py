@@ -53,26 +53,31 @@ class Independent:
             )
             for group in self.groups
         }
-        #: The signals of each learner, and those of all; rows of the other learners may lack them.
-        self.own_signals = {name: signals_of(learner) for name, learner in self.learners.items()}
-        self.signals = {name: np.nan for own in self.own_signals.values() for name in own}
+        #: The signals of each learner, with their defaults.
+        self.learner_signals = {
+            name: signals_of(learner) for name, learner in self.learners.items()
+        }
+        #: The signals of all learners. Rows of other learners may lack them, so the default is NaN.
+        self.signals = {
+            name: np.nan for signals in self.learner_signals.values() for name in signals
+        }
         #: The fraction of all rows that each learner sees.
         self.shares = {group.name: group.spec.num_envs / spec.num_envs for group in self.groups}
         #: Number of updates of each learner, for its intervals such as `target_update_interval`.
         self.updates = dict.fromkeys(self.learners, 0)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> GroupsAgent:
-        agents = {name: one.agent(rank, ranks) for name, one in self.learners.items()}
+        agents = {name: learner.agent(rank, ranks) for name, learner in self.learners.items()}
         return GroupsAgent(self.groups, agents, self.shares)
 
     def buffer(self) -> GroupsBuffer:
-        buffers = {name: one.buffer() for name, one in self.learners.items()}
-        return GroupsBuffer(self.groups, buffers, self.own_signals)
+        buffers = {name: learner.buffer() for name, learner in self.learners.items()}
+        return GroupsBuffer(self.groups, buffers, self.learner_signals)
 
     def update(self, batch: tuple[str, Any], clock: rl.Clock) -> rl.Result:
         """Update a group's learner with its batch; the names of metrics end with the group's name."""
-        name, own = batch
-        result = self.learners[name].update(own, self._clock(name, clock))
+        name, group_batch = batch
+        result = self.learners[name].update(group_batch, self._clock(name, clock))
         self.updates[name] += 1
         return rl.Result(
             {f"{metric}/{name}": value for metric, value in result.metrics.items()},
@@ -101,7 +106,7 @@ class Independent:
 
 
 class GroupsAgent:
-    """Acts with the agent of each group in its rows."""
+    """Acts in the rows of each group with the agent of the group."""
 
     def __init__(
         self,
@@ -111,7 +116,7 @@ class GroupsAgent:
     ) -> None:
         self.groups = groups
         self.agents = agents
-        #: The agents of the groups; their states are dictionaries of arrays.
+        #: The agents of the groups, wrapped if necessary so that their recurrent states are dictionaries of arrays.
         self.acting = dict(agents)
         self.shares = shares
 
@@ -119,7 +124,7 @@ class GroupsAgent:
         return {name: agent.weights() for name, agent in self.agents.items()}
 
     def initial(self, num_envs: int) -> rl.RecurrentState:
-        # A loaded policy starts with one row, so some groups have no row yet; their agents start with one too.
+        # A loaded policy starts with one row. Then groups without a row start with one, too.
         rows = {group.name: max(1, len(group.rows(num_envs))) for group in self.groups}
         memories = dict[str, Any]()
         for name, count in rows.items():
@@ -137,17 +142,21 @@ class GroupsAgent:
         num_envs = rows_of(obs)
         memories = dict[str, Any]()
         extras = dict[str, rl.Array]()
-        first = np.broadcast_to(is_first, num_envs)  # a loaded policy has one flag for all rows
+        first = np.broadcast_to(is_first, num_envs)  # a loaded policy passes one flag for all rows
         space = self.groups[0].action
         action = np.zeros((num_envs, *shape_of(space)), dtype_of(space))
         for group in self.groups:
             rows = group.rows(num_envs)
             before = recurrent_state and take_rows(recurrent_state[group.name], rows)
-            own = clock.of_part(self.shares[group.name])
+            group_clock = clock.of_part(self.shares[group.name])
             group_act = self.acting[group.name].act(
-                take_rows(group.part(obs), rows), first[rows], before, own, explore
+                take_rows(group.observations_of(obs), rows),
+                first[rows],
+                before,
+                group_clock,
+                explore,
             )
-            group.put(action, rows, group_act.action)
+            group.write_actions(action, rows, group_act.action)
             memories[group.name] = group_act.recurrent_state
             extras |= {
                 f"{group.name}/{key}": _scatter(value, rows, num_envs)

@@ -18,6 +18,11 @@ LARGEST_CHANGE = 16.0
 class League:
     """The last `window` snapshots of a player's weights, each with its rating at that time.
 
+    Args:
+        window: the largest number of snapshots.
+        past: the probability that a snapshot is the opponent instead of the player itself.
+        generator: for the choice of opponents.
+
     Attributes:
         rating: the player's current rating.
         opponent: the index of the opponent's snapshot; None if the player plays against itself.
@@ -51,7 +56,7 @@ class League:
             self.opponent = None if not self.opponent else self.opponent - 1
 
     def choose(self, weights: rl.State, steps: int, every: int) -> None:
-        """Choose an opponent every `every` steps, and copy its weights into `weights` of the opponent's network."""
+        """Choose an opponent every `every` steps, and copy its weights into `weights`, those of its network."""
         if steps < self.next_choice:
             return
         self.next_choice = steps + every
@@ -60,11 +65,11 @@ class League:
         self.seat(weights)
 
     def seat(self, weights: rl.State) -> None:
-        """Copy the weights of the current opponent into `weights`, those of its network."""
+        """Copy the weights of the current opponent into `weights`, those of the opponent's network."""
         if self.opponent is not None:
             with torch.no_grad():
                 rl.tree_map(
-                    lambda own, kept: own.copy_(kept),
+                    lambda weight, saved: weight.copy_(saved),
                     dict(weights),
                     self.snapshots[self.opponent]["weights"],
                 )
@@ -75,10 +80,15 @@ class League:
         return math.nan if self.opponent is None else float(self.snapshots[self.opponent]["rating"])
 
     def record_result(self, score: float, theirs: float) -> None:
-        """Update the rating with one result: 1 for a win, 0.5 for a draw (Elo, 1978). A rating of NaN is ignored."""
+        """Update the rating with the result of one game (Elo, 1978).
+
+        Args:
+            score: 1 for a win, 0.5 for a draw, 0 for a loss.
+            theirs: the opponent's rating; NaN changes nothing.
+        """
         if not math.isnan(theirs):
-            ahead = theirs - self.rating
-            self.rating += LARGEST_CHANGE * (float(score) - 1 / (1 + 10 ** (ahead / 400)))
+            difference = theirs - self.rating
+            self.rating += LARGEST_CHANGE * (float(score) - 1 / (1 + 10 ** (difference / 400)))
 
     def state_dict(self) -> rl.State:
         return {

@@ -118,7 +118,8 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
     def advantages(self, rollout: rl.Rollout, now: MAPPOConfig) -> rl.Samples:
         """Return samples with GAE advantages, value targets, and the world's state [T * N, S] in `extras["state"]`."""
         states, successors = world_state(rollout, self.spec.obs, self.agents, self.critic_keys)
-        shape, flat = rollout.reward.shape, states.reshape(-1, states.shape[-1])
+        shape = rollout.reward.shape
+        flat = states.reshape(-1, states.shape[-1])
         value = self.predict_value(flat).reshape(shape)
         next_value = self.predict_value(successors.reshape(flat.shape)).reshape(shape)
         estimates = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)

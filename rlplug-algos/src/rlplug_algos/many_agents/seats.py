@@ -1,4 +1,4 @@
-"""Seats of a player that plays against itself: the learner's rows, and the results of games."""
+"""Seats of a learner that plays against itself: its rows, and the results of its games."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlplug_core.protocols import SupportsRestart
 
 
 class Seats:
-    """The learner's rows: agent n in world n; all rows if worlds have one agent, as in evaluation."""
+    """The learner's rows: agent n (modulo the number of agents) of world n; all rows if worlds have one agent."""
 
     def __init__(self, spec: rl.Spec) -> None:
         agents = spec.agents_per_world
@@ -26,8 +26,9 @@ class Seats:
         self.worlds = len(worlds)
         self.agents = agents
         self.rows = worlds * agents + worlds % agents
-        self.mine = np.zeros(spec.num_envs, np.bool_)
-        self.mine[self.rows] = True
+        #: [num_envs] whether a row is the learner's.
+        self.mask = np.zeros(spec.num_envs, np.bool_)
+        self.mask[self.rows] = True
 
 
 class SeatBuffer:
@@ -42,9 +43,11 @@ class SeatBuffer:
         self.seats = seats
         self.buffer = buffer
         self.league = league
-        self.totals = np.zeros(len(seats.mine))
+        #: The sum of each row's rewards in the current game.
+        self.totals = np.zeros(len(seats.mask))
+        #: Whether each world has an unfinished game.
         self.playing = np.zeros(seats.worlds, np.bool_)
-        # The opponent's rating at the start of each world's game.
+        #: The opponent's rating at the start of each world's game.
         self.theirs = np.full(seats.worlds, np.nan)
         league.open = seats.agents > 1
 
@@ -59,10 +62,10 @@ class SeatBuffer:
         totals = self.totals.reshape(shape)
         opens = step.is_first.reshape(shape).all(1)
         for world in np.flatnonzero(opens & self.playing):
-            own = totals[world, self.seats.rows[world] % self.seats.agents]
-            others = (totals[world].sum() - own) / (self.seats.agents - 1)
+            total = totals[world, self.seats.rows[world] % self.seats.agents]
+            others = (totals[world].sum() - total) / (self.seats.agents - 1)
             # 1 for more than the average of the others, 0 for less, else 0.5.
-            score = float(np.sign(own - others) + 1) / 2
+            score = float(np.sign(total - others) + 1) / 2
             self.league.record_result(score, float(self.theirs[world]))
         totals[opens], self.theirs[opens] = 0.0, self.league.opponent_rating
         totals += step.reward.reshape(shape)
@@ -81,12 +84,12 @@ class SeatBuffer:
         self.buffer.feedback(batch, result)
 
     def state_dict(self) -> rl.State:
-        own = {
+        return {
+            "buffer": self.buffer.state_dict(),
             "totals": self.totals.copy(),
             "playing": self.playing.copy(),
             "theirs": self.theirs.copy(),
         }
-        return {"buffer": self.buffer.state_dict(), **own}
 
     def load_state_dict(self, state: rl.State) -> None:
         self.buffer.load_state_dict(state["buffer"])

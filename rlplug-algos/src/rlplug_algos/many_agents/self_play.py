@@ -24,17 +24,16 @@ class SelfPlayConfig(rl.Config):
     snapshot_every: rl.Count = 20_000
     swap_every: rl.Count = 4_000  # env steps between choices of an opponent
     window: rl.Count = 10  # number of snapshots to keep
-    past: rl.UnitInterval = (
-        0.5  # probability that the opponent is a past version instead of the current weights
-    )
+    # probability that the opponent is a past version instead of the current weights
+    past: rl.UnitInterval = 0.5
 
 
 class SelfPlay:
     """One learner in one seat of each world; an opponent acts in all other seats and does not learn.
 
-    The learner has seat n in world n, so it learns every seat if there are enough worlds. The opponent is the learner
-    itself or one of its past versions. Each game updates the learner's rating by Elo's rule; a past version keeps its
-    rating.
+    A seat is an agent's place in a world, such as the first or the second player. The learner has seat n in world n
+    (modulo the number of seats), so it learns every seat if there are enough worlds. The opponent is the learner itself
+    or one of its past versions. Each game updates the learner's rating by Elo's rule; a past version keeps its rating.
     """
 
     Config = SelfPlayConfig
@@ -48,13 +47,13 @@ class SelfPlay:
         context: rl.Context,
     ) -> None:
         self.seats = Seats(spec)
-        own = replace(spec, num_envs=len(self.seats.rows), agents=())
+        learner_spec = replace(spec, num_envs=len(self.seats.rows), agents=())
         #: The fraction of all rows that belong to the learner.
-        self.share = own.num_envs / spec.num_envs
-        self.learner = learner_of(config.player, own, context)
+        self.share = learner_spec.num_envs / spec.num_envs
+        self.learner = learner_of(config.player, learner_spec, context)
         self.signals = signals_of(self.learner)
         self.opponent = learner_of(
-            config.player, own, replace(context, seeds=context.seeds.child("opponent"))
+            config.player, learner_spec, replace(context, seeds=context.seeds.child("opponent"))
         )
         self.league = League(config.window, config.past, context.seeds.child("league").generator())
         self.config = config
@@ -85,7 +84,7 @@ class SelfPlay:
 
 
 class SelfPlayAgent:
-    """Acts for the learner in its seats and for the opponent in the others; in evaluation for the learner in all."""
+    """Acts as the learner in its seats and as the opponent in the others; in evaluation as the learner in all seats."""
 
     def __init__(
         self,
@@ -96,9 +95,10 @@ class SelfPlayAgent:
         self.league = learner.league
         self.config = learner.config
         self.seats = learner.seats
+        #: The learner's agent.
         self.own = own
         self.opponent = opponent
-        #: Both with states that are dictionaries of arrays.
+        #: Both agents, wrapped if necessary so that their recurrent states are dictionaries of arrays.
         self.own_acting = own
         self.opponent_acting = opponent
         self.share = learner.share
@@ -124,12 +124,12 @@ class SelfPlayAgent:
         self.league.keep(self.own.weights(), clock.steps, self.config.snapshot_every)
         self.league.choose(self.opponent.weights(), clock.steps, self.config.swap_every)
         clock = clock.of_part(self.share)
-        mine = self.own_acting.act(obs, is_first, recurrent_state, clock)
+        own_act = self.own_acting.act(obs, is_first, recurrent_state, clock)
         if self.league.opponent is None:
-            return mine
+            return own_act
         opponent_act = self.opponent_acting.act(obs, is_first, recurrent_state, clock)
-        chosen: Any = tree_where(self.seats.mine, _tree(mine), _tree(opponent_act))
-        return rl.Act(chosen["action"], chosen["memory"], mine.extras)
+        rows: Any = tree_where(self.seats.mask, _tree(own_act), _tree(opponent_act))
+        return rl.Act(rows["action"], rows["memory"], own_act.extras)
 
     def state_dict(self) -> rl.State:
         return {"own": self.own.state_dict(), "opponent": self.opponent.state_dict()}

@@ -27,45 +27,46 @@ def world_state(
 ) -> tuple[rl.Array, rl.Array]:
     """Return the states before and after the action of each row, [T, N, S] both.
 
-    A state consists of the observations of all agents of the row's world, with zeros for absent agents, and the
-    one-hot number of the row's agent. The state after an action has zeros for an agent that terminated. An agent that
-    was truncated is absent too, like in the next row, unless the row's own episode ends at the same step: then the
-    state is the one that all of them saw last. The buffer keeps that one, because a new episode may have started since.
+    A state consists of the observations of all agents of the row's world and the one-hot number of the row's agent. It
+    has zeros for absent agents. After an action, agents that terminated are absent. Agents that were truncated are
+    absent, too, if the row's episode continues. If it ends at the same step, they are present with their final
+    observations, which the rollout keeps in `truncations`, because a new episode may have started since.
 
-    Numbers of a Discrete space `obs` are one-hot vectors, and uint8 images are scaled to 0 to 1, as for a policy. With
-    `keys` the observations are these keys of a Dict.
+    Discrete observations become one-hot vectors, and uint8 images are scaled to between 0 and 1, as for a policy. With
+    `keys` a state contains only these keys of a Dict.
     """
     obs = select_space(obs, keys)
     state = _flat(select(rollout.obs, keys), obs, rollout.reward.ndim)
     after = state[1:].copy()
-    cuts = rollout.truncations
-    if cuts.count:
-        places = cuts.index[: cuts.count]
-        after.reshape(-1, after.shape[-1])[places] = _flat(select(cuts.obs, keys), obs, 1)[
-            : cuts.count
-        ]
-    acts = rollout.weight > 0
-    left = acts & ~rollout.terminated
-    continues = left & ~rollout.truncated
-    states = _states(state[:-1], acts, agents)
+    truncations = rollout.truncations
+    if truncations.count:
+        rows = truncations.index[: truncations.count]
+        final = _flat(select(truncations.obs, keys), obs, 1)
+        after.reshape(-1, after.shape[-1])[rows] = final[: truncations.count]
+    present = rollout.weight > 0
+    not_terminated = present & ~rollout.terminated
+    continues = not_terminated & ~rollout.truncated
+    states = _states(state[:-1], present, agents)
     successors = np.where(
-        continues[..., None], _states(after, continues, agents), _states(after, left, agents)
+        continues[..., None],
+        _states(after, continues, agents),
+        _states(after, not_terminated, agents),
     )
     return states, successors
 
 
 def _states(obs: rl.Array, present: rl.Array, agents: int) -> rl.Array:
-    """Return a state [T, N, S] for every row from the observations [T, N, F] of those `present` [T, N]."""
+    """Return a state [T, N, S] for every row from the observations [T, N, F] of agents that are `present` [T, N]."""
     steps, num_envs, size = obs.shape
     worlds = num_envs // agents
     obs = np.where(present[..., None], obs, np.float32(0))
-    every = np.repeat(obs.reshape(steps, worlds, 1, agents * size), agents, 2)
-    which = np.broadcast_to(np.eye(agents, dtype=np.float32), (steps, worlds, agents, agents))
-    return np.concatenate([every, which], 3).reshape(steps, num_envs, -1)
+    of_world = np.repeat(obs.reshape(steps, worlds, 1, agents * size), agents, 2)
+    number = np.broadcast_to(np.eye(agents, dtype=np.float32), (steps, worlds, agents, agents))
+    return np.concatenate([of_world, number], 3).reshape(steps, num_envs, -1)
 
 
 def _flat(obs: rl.Obs, space: Space, leading: int) -> rl.Array:
-    """Return observations as float32 vectors; `leading` is the number of dimensions before theirs."""
+    """Return observations as float32 vectors; `leading` is the number of dimensions before those of the space."""
     if isinstance(obs, dict):
         assert isinstance(space, spaces.Dict)
         return np.concatenate(

@@ -22,22 +22,21 @@ class CQLConfig(rl.Config):
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
-    buffer_size: rl.Count = (
-        1_000_000  # size of the replay buffer in transitions, in addition to a data set
-    )
+    # size of the replay buffer in transitions, in addition to a data set
+    buffer_size: rl.Count = 1_000_000
     # storage of the observations: memory, disk or cuda
     buffer_storage: rl.Store = "memory"
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     # weight of the term that lowers the values of actions that are not in the data
     conservative_weight: rl.Scheduled[rl.NonNegative] = 5.0
-    # number of uniform actions, and of actions of the policy, that estimate the term
+    # number of uniformly random actions, and of actions of the policy, that estimate this term
     n_action_samples: rl.Count = 10
-    # number of first updates, which train the policy to imitate the data (behavior cloning)
+    # updates at the start that train the policy to imitate the data (behavior cloning)
     bc_steps: rl.Natural = 0
     soft_q_backup: bool = False  # include the entropy in the critics' targets, as sac does
-    # weight of the entropy; with autotune its initial value
+    # entropy coefficient; with autotune its initial value
     ent_coef: rl.Scheduled[rl.Positive] = 1.0
-    # learn the weight of the entropy that keeps the policy at the target entropy
+    # learn the entropy coefficient that keeps the policy at the target entropy
     autotune: bool = True
     # target entropy in nats; default: minus the number of action dimensions
     target_entropy: rl.Scheduled[float] | None = None
@@ -46,11 +45,11 @@ class CQLConfig(rl.Config):
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     critic_net: rl.CriticNet = rl.CriticNet()
-    # learning rate of the policy and the entropy weight
+    # learning rate of the policy and the entropy coefficient
     learning_rate: rl.Scheduled[rl.Positive] = 1e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
     anneal_lr: bool = False  # decrease the learning rates to 0 over the run
-    # largest gradient norm of the critics, and of policy and entropy weight together; default: no clipping
+    # largest gradient norm of the critics, and of policy and entropy coefficient together; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -114,12 +113,12 @@ class CQL(rl.Algorithm[rl.Transitions]):
         dims = self.head.dims
         n = now.n_action_samples
         noise, next_noise = batch.standard_normal(self.generator, (2, size, dims))
-        others = batch.standard_normal(self.generator, (size, n, dims))
+        sample_noise = batch.standard_normal(self.generator, (size, n, dims))
         uniform = (
             2 * torch.from_numpy(self.generator.random((size, n, dims), "float32")).to(self.device)
             - 1
         )
-        loss, metrics = self.critic_loss(batch, next_noise, others, uniform, now)
+        loss, metrics = self.critic_loss(batch, next_noise, sample_noise, uniform, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         with self.fixed_critics:
             loss, policy_metrics = self.policy_loss(
@@ -135,14 +134,14 @@ class CQL(rl.Algorithm[rl.Transitions]):
         self,
         batch: rl.Transitions,
         noise: Tensor,
-        others: Tensor,
+        sample_noise: Tensor,
         uniform: Tensor,
         now: CQLConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return alpha * (log sum_a exp Q(s, a) - Q(s, a_data)) + half the squared error, for all critics (eq. 4)."""
+        """Return conservative_weight * (log sum_a exp Q(s, a) - Q(s, a_data)) + half the squared error (eq. 4)."""
         target = self.backup(batch, noise, now)
         q = self.critics(batch.obs, batch.action)
-        gap = self.log_sum_exp(batch, others, uniform) - q
+        gap = self.log_sum_exp(batch, sample_noise, uniform) - q
         error = 0.5 * (q - target).square().sum(0)
         loss = batch.mean(now.conservative_weight * gap.sum(0) + error)
         metrics = {
@@ -158,28 +157,29 @@ class CQL(rl.Algorithm[rl.Transitions]):
         noise: Tensor,
         now: CQLConfig,
     ) -> Tensor:
-        """Return r + discount * min Q_target(s', a') with a sampled a'; minus alpha * log pi with soft_q_backup."""
+        """Return r + discount * Q_target(s', a') [B] with a sampled a'; with soft_q_backup Q - alpha * log pi."""
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         next_q = self.target_critics.lowest(batch.next_obs, action)
-        bonus = self.temperature.times_alpha(log_prob, now.ent_coef) if now.soft_q_backup else 0.0
-        return batch.reward + batch.discount * (next_q - bonus)
+        if now.soft_q_backup:
+            next_q = next_q - self.temperature.times_alpha(log_prob, now.ent_coef)
+        return batch.reward + batch.discount * next_q
 
     def log_sum_exp(
         self,
         batch: rl.Transitions,
-        others: Tensor,
+        sample_noise: Tensor,
         uniform: Tensor,
     ) -> Tensor:
         """Return the log of the integral of exp Q(s, a) over actions [critics, B], by importance sampling (appendix F).
 
         Args:
-            others: [B, n, dims] standard normal noise for actions of the policy.
+            sample_noise: [B, n, dims] standard normal noise for actions of the policy.
             uniform: [B, n, dims] actions from -1 to 1.
         """
         size, n, dims = uniform.shape
         with torch.no_grad():
             action, log_prob = self.head.draw(
-                self.policy(batch.obs).repeat_interleave(n, 0), others.flatten(0, 1)
+                self.policy(batch.obs).repeat_interleave(n, 0), sample_noise.flatten(0, 1)
             )
         actions = torch.cat([uniform, action.reshape(uniform.shape)], 1).reshape(-1, dims)
         obs = rl.tree_map(lambda rows: rows.repeat_interleave(2 * n, 0), batch.obs)

@@ -28,20 +28,20 @@ class CrossQConfig(rl.Config):
     her: rl.Natural = 0
     n_step: rl.Count = 1  # number of rewards in an n-step return
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # weight of the entropy; with autotune its initial value
+    # entropy coefficient; with autotune its initial value
     ent_coef: rl.Scheduled[rl.Positive] = 1.0
-    # learn the weight of the entropy that keeps the policy at the target entropy
+    # learn the entropy coefficient that keeps the policy at the target entropy
     autotune: bool = True
     # target entropy in nats; default: minus the number of action dimensions
     target_entropy: rl.Scheduled[float] | None = None
     n_critics: rl.Count = 2  # number of critics; their lowest value is used
     policy_delay: rl.Count = 3  # gradient steps of the critics per step of the policy
-    # number of first gradient steps, which use plain batch normalization
+    # gradient steps at the start that use plain batch normalization
     renorm_warmup: rl.Natural = 100_000
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     # network of the critics; the paper has layers of 2048
     critic_net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
-    # learning rate of the policy and the entropy weight
+    # learning rate of the policy and the entropy coefficient
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3
     critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the critics
     anneal_lr: bool = False  # decrease the learning rates to 0 over the run
@@ -63,7 +63,7 @@ class CrossQConfig(rl.Config):
 
 
 class CrossQ(rl.Algorithm[rl.Transitions]):
-    """SAC without target networks: both observations of a transition are in one normalized batch."""
+    """SAC without target networks: critics normalize both observations of a transition in one batch."""
 
     Config = CrossQConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
@@ -88,7 +88,7 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
             "critics", [self.critics], learning_rate="critic_learning_rate", defaults=adam
         )
         self.policy_optimizer = self.optimizer("policy", [self.policy], defaults=adam)
-        # Only the temperature has Adam's usual betas, as in the authors' code.
+        # Only the entropy coefficient has Adam's usual betas, as in the authors' code.
         if c.autotune:
             self.temperature_optimizer = self.optimizer(
                 "temperature", [self.temperature], defaults={"eps": 1e-8}
@@ -133,12 +133,14 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         noise: Tensor,
         now: CrossQConfig,
     ) -> tuple[Tensor, dict[str, Tensor], rl.Moments]:
-        """Return squared errors with Q(s, a) and Q(s', a') of one forward pass (section 3.1), metrics and moments."""
+        """Return squared errors with Q(s, a) and Q(s', a') of one forward pass (section 3.1); metrics; moments."""
         with torch.no_grad():
             action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
-        obs = rl.tree_map(lambda now, then: torch.cat([now, then]), batch.obs, batch.next_obs)
+        obs = rl.tree_map(
+            lambda obs, next_obs: torch.cat([obs, next_obs]), batch.obs, batch.next_obs
+        )
         actions = torch.cat([batch.action.reshape(action.shape), action])
-        # A terminal state has no values.
+        # Terminal states have no value, so they do not count in the moments.
         weight = torch.cat([batch.weight, batch.weight * (batch.discount > 0)])
         moments: rl.Moments = []
         q, next_q = self.critics(obs, actions, weight, moments).chunk(2, 1)
@@ -159,7 +161,7 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         noise: Tensor,
         now: CrossQConfig,
     ) -> tuple[Tensor, dict[str, Tensor], rl.Moments]:
-        """Return SAC's loss with batch moments in the policy and running moments in the critics; metrics; moments."""
+        """Return SAC's loss, with batch moments in the policy and running moments in the critics; metrics; moments."""
         moments: rl.Moments = []
         action, log_prob = self.head.draw(self.policy(batch.obs, batch.weight, moments), noise)
         q = self.critics(batch.obs, action).amin(0)
@@ -175,9 +177,9 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def temperature_loss(self, entropy: Tensor, now: CrossQConfig) -> Tensor:
-        """Return the loss of log alpha (Haarnoja et al., 2018, eq. 18) at the policy's mean entropy []."""
+        """Return the loss of alpha (Haarnoja et al., 2018, eq. 18) at the policy's mean entropy []."""
         return self.temperature.loss(-entropy, self.target_entropy(now)).sum()
 
     def target_entropy(self, now: CrossQConfig) -> float:
-        """Return the option, or by default minus the number of the action's dimensions, in nats."""
+        """Return the option `target_entropy`; by default minus the number of action dimensions, in nats."""
         return -float(self.head.dims) if now.target_entropy is None else now.target_entropy

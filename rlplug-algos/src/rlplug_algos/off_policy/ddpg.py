@@ -29,7 +29,7 @@ class DDPGConfig(rl.Config):
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     # noise added to actions to explore
     action_noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"
-    # standard deviation of Gaussian noise, or of each step's increment
+    # standard deviation of Gaussian noise; for Ornstein-Uhlenbeck noise, that of each step's change
     noise_sigma: rl.Scheduled[rl.NonNegative] = 0.1
     # decay of Ornstein-Uhlenbeck noise per step; default: 0.15
     noise_theta: rl.Scheduled[rl.Fraction] | None = None
@@ -63,7 +63,7 @@ class DDPGConfig(rl.Config):
 
 
 class DDPG(rl.Algorithm[rl.Transitions]):
-    """Trains a deterministic policy to maximize its critic."""
+    """Trains a deterministic policy to maximize the critic's value of its actions."""
 
     Config = DDPGConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")

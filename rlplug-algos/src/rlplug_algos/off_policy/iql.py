@@ -11,8 +11,8 @@ from torch import Tensor
 import rlplug_core as rl
 from rlplug_core.nets.heads.gaussian import LogStd
 
-#: Bounds of the log standard deviation. It would decrease without end for an action that is the same in all data, and
-#: the gradients of other actions would grow.
+#: Bounds of the log standard deviation. Without a bound it would decrease forever if an action is the same in all data,
+#: and gradients for other actions would become huge.
 LOG_STD = (-5.0, 2.0)
 
 
@@ -25,15 +25,13 @@ class IQLConfig(rl.Config):
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
-    buffer_size: rl.Count = (
-        1_000_000  # size of the replay buffer in transitions, in addition to a data set
-    )
+    # size of the replay buffer in transitions, in addition to a data set
+    buffer_size: rl.Count = 1_000_000
     # storage of the observations: memory, disk or cuda
     buffer_storage: rl.Store = "memory"
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    expectile: rl.Scheduled[rl.UnitInterval] = (
-        0.7  # expectile of the values of the data's actions; 0.5 is their mean, 1 their maximum
-    )
+    # expectile of the values of the data's actions; 0.5 is their mean, 1 their maximum
+    expectile: rl.Scheduled[rl.UnitInterval] = 0.7
     # how strongly the policy prefers actions with a large advantage; 0 imitates all actions equally
     beta: rl.Scheduled[rl.NonNegative] = 3.0
     # the largest weight of an action in the policy's loss
@@ -99,16 +97,16 @@ class IQL(rl.Algorithm[rl.Transitions]):
         now: IQLConfig,
         clock: rl.Clock,
     ) -> rl.Result:
-        policy_loss, metrics = self.policy_loss(batch, now)
-        loss, policy_metrics = self.critic_loss(batch, now)
+        policy_loss, policy_metrics = self.policy_loss(batch, now)
+        critic_loss, critic_metrics = self.critic_loss(batch, now)
         norms = {
-            "loss/critic_gradient_norm": self.critic_optimizer.minimize(loss, clock),
+            "loss/critic_gradient_norm": self.critic_optimizer.minimize(critic_loss, clock),
             "loss/policy_gradient_norm": self.policy_optimizer.minimize(policy_loss, clock),
         }
         for log_std in self.log_stds:
             log_std.hold(*LOG_STD)
         self.target.move(now.tau)
-        return rl.Result({**metrics, **policy_metrics, **norms})
+        return rl.Result({**policy_metrics, **critic_metrics, **norms})
 
     @rl.pure
     def critic_loss(
@@ -116,21 +114,21 @@ class IQL(rl.Algorithm[rl.Transitions]):
         batch: rl.Transitions,
         now: IQLConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the expectile loss of V(s) to min Q_target(s, a) (eq. 5) plus (Q(s, a) - r - discount V(s'))² (eq. 6).
+        """Return the expectile loss of V(s) to min Q_target(s, a) (eq. 5) plus the squared error of Q (eq. 6).
 
         It evaluates only actions in the data.
         """
         value = self.value(batch.obs)
-        (target_q, target) = self.targets(batch)
-        value_loss = batch.mean(rl.expectile_loss(value, target_q, now.expectile))
+        value_target, q_target = self.targets(batch)
+        value_loss = batch.mean(rl.expectile_loss(value, value_target, now.expectile))
         q = self.critics(batch.obs, batch.action)
-        q_loss = batch.mean((q - target).square().sum(0))
+        q_loss = batch.mean((q - q_target).square().sum(0))
         metrics = {"loss/value": value_loss.detach(), "loss/q": q_loss.detach()}
         return value_loss + q_loss, {**metrics, "loss/q_mean": batch.mean(q.detach().mean(0))}
 
     @torch.no_grad()
     def targets(self, batch: rl.Transitions) -> tuple[Tensor, Tensor]:
-        """Return min Q_target(s, a) and r + discount * V(s'), both [B]."""
+        """Return the targets of V and of Q, min Q_target(s, a) and r + discount * V(s'), both [B]."""
         q = self.target_critics.lowest(batch.obs, batch.action)
         return q, batch.reward + batch.discount * self.value(batch.next_obs)
 

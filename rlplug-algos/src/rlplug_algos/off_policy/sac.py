@@ -1,4 +1,4 @@
-"""Soft actor-critic with automatic temperature (Haarnoja et al., 2018, arXiv:1812.05905)."""
+"""Soft actor-critic with a learned entropy coefficient (Haarnoja et al., 2018, arXiv:1812.05905)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class SACConfig(rl.Config):
     her: rl.Natural = 0
     n_step: rl.Count = 1  # number of rewards in an n-step return
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # weight of the entropy; with autotune its initial value
+    # entropy coefficient; with autotune its initial value
     ent_coef: rl.Scheduled[rl.Positive] = 1.0
-    # learn the weight of the entropy that keeps the policy at the target entropy
+    # learn the entropy coefficient that keeps the policy at the target entropy
     autotune: bool = True
     # target entropy in nats; default: minus the number of action dimensions
     target_entropy: rl.Scheduled[float] | None = None
@@ -53,11 +53,11 @@ class SACConfig(rl.Config):
     sequence_period: rl.Count | None = None
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     critic_net: rl.CriticNet = rl.CriticNet()
-    # learning rate of the policy and the entropy weight
+    # learning rate of the policy and the entropy coefficient
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
     anneal_lr: bool = False  # decrease the learning rates to 0 over the run
-    # largest gradient norm of the critics, and of policy and entropy weight together; default: no clipping
+    # largest gradient norm of the critics, and of policy and entropy coefficient together; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -80,6 +80,8 @@ class SACConfig(rl.Config):
 class SAC(rl.Algorithm[rl.Transitions]):
     """Trains a stochastic policy to maximize return plus entropy; the critics predict the sum of both.
 
+    In the equations alpha is the entropy coefficient, which `temperature` learns or gets from the option `ent_coef`.
+
     A subclass can override `values`, `next_value`, `policy_value` and `target_entropy`, which are parts of the losses.
     They must not draw random numbers. If they need some, override `learn`: add the numbers to `batch.extras`, then call
     `super().learn`.
@@ -95,9 +97,11 @@ class SAC(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
+        # The trunk makes the inputs of the networks: features of a memory, or without one the observations.
         trunk = rl.memory_trunk(self.spec, c.net, c.memory, c.burn_in, c.critic_net)
         norm, critic_norm = rl.observation_norms(trunk.spec.obs, trunk.net, trunk.critic_net)
         self.policy = rl.PolicyNetwork(trunk.spec, trunk.net, make=rl.squashed, norm=norm)
+        # Only a policy with a memory of its own has a trunk; others get the inputs of the critics.
         self.policy.trunk = rl.policy_trunk(self.spec, c.net, c.memory, c.burn_in, c.critic_net)
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
@@ -133,6 +137,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         now: SACConfig,
         clock: rl.Clock,
     ) -> rl.Result:
+        """Take a step of the critics, then perhaps one of the policy. `now` is the config with current values."""
         shape = (2, len(batch.action), prod(self.spec.action.shape or ()))
         noise, next_noise = batch.standard_normal(self.generator, shape)
         loss, metrics = self.critic_loss(batch, next_noise, now)
@@ -155,7 +160,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         noise: Tensor,
         now: SACConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return half the squared error of every critic, with one soft target for all (eq. 5); and metrics."""
+        """Return half the squared error to one soft target (eq. 5), summed over critics; and metrics."""
         if isinstance(self.critics, rl.CategoricalCritics):
             return self.categorical_loss(self.critics, batch, noise, now)
         q = self.values(batch, self.critics.obs(batch), batch.action)
@@ -169,7 +174,10 @@ class SAC(rl.Algorithm[rl.Transitions]):
         noise: Tensor,
         now: SACConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of critics that predict distributions; the reward includes the entropy of the next action."""
+        """Return the loss of critics that predict distributions of returns; and metrics.
+
+        Each reward includes the discounted entropy of the next action.
+        """
         with torch.no_grad():
             action, log_prob = self.head.draw(self.policy(self.next_policy_obs(batch)), noise)
             penalty = batch.discount * self.temperature.times_alpha(log_prob, now.ent_coef)
@@ -201,7 +209,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         noise: Tensor,
         now: SACConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return alpha * log pi(a | s) - min Q(s, a) (eq. 7) plus the loss of log alpha (eq. 18); and metrics."""
+        """Return alpha * log pi(a | s) - min Q(s, a) (eq. 7) plus the loss of alpha (eq. 18); and metrics."""
         obs = self.critics.obs(batch)
         policy_obs = self.policy.trunk.obs(batch) if self.policy.trunk else obs
         action, log_prob = self.head.draw(self.policy(policy_obs), noise)
@@ -217,12 +225,12 @@ class SAC(rl.Algorithm[rl.Transitions]):
         obs: rl.Obs,
         action: Tensor,
     ) -> Tensor:
-        """Return Q(s, a) of all critics [n, B]; the loss of the critics compares them with the soft target.
+        """Return Q(s, a) of all n critics [n, B]; the critics' loss compares them with the soft target.
 
         Args:
             batch: the batch, with its extras.
             obs: [B, ...] inputs of the critics: the batch's observations, or the features of a memory.
-            action: [B, ...] canonical actions.
+            action: [B, ...] actions in [-1, 1].
         """
         return self.critics(obs, action)
 
@@ -232,7 +240,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         obs: rl.Obs,
         action: Tensor,
     ) -> Tensor:
-        """Return the value [B] of next actions in the target: the lowest of all target critics."""
+        """Return the value [B] of the next actions for the soft target: the lowest of all target critics."""
         return self.target_critics.lowest(obs, action)
 
     def policy_value(
@@ -245,5 +253,5 @@ class SAC(rl.Algorithm[rl.Transitions]):
         return self.critics.lowest(obs, action)
 
     def target_entropy(self, now: SACConfig) -> float:
-        """Return the option; by default minus the number of action dimensions, in nats."""
+        """Return the option `target_entropy`; by default minus the number of action dimensions, in nats."""
         return -float(self.head.dims) if now.target_entropy is None else now.target_entropy

@@ -24,13 +24,12 @@ class SACDiscreteConfig(rl.Config):
     buffer_storage: rl.Store = "memory"
     n_step: rl.Count = 1  # number of rewards in an n-step return
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # weight of the entropy; with autotune its initial value
+    # entropy coefficient; with autotune its initial value
     ent_coef: rl.Scheduled[rl.Positive] = 1.0
-    # learn the weight of the entropy that keeps the policy at the target entropy
+    # learn the entropy coefficient that keeps the policy at the target entropy
     autotune: bool = True
-    target_entropy: rl.Scheduled[float] | None = (
-        None  # target entropy in nats; default: 0.98 of the largest possible one
-    )
+    # target entropy in nats; default: 0.98 of the largest possible one
+    target_entropy: rl.Scheduled[float] | None = None
     n_critics: rl.Count = 2  # number of critics; their lowest value is used
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
@@ -38,11 +37,11 @@ class SACDiscreteConfig(rl.Config):
     policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     critic_net: rl.CriticNet = rl.CriticNet()
-    # learning rate of the policy and the entropy weight
+    # learning rate of the policy and the entropy coefficient
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
     anneal_lr: bool = False  # decrease the learning rates to 0 over the run
-    # largest gradient norm of the critics, and of policy and entropy weight together; default: no clipping
+    # largest gradient norm of the critics, and of policy and entropy coefficient together; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -144,7 +143,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         batch: rl.Transitions,
         now: SACDiscreteConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the sum of pi (alpha * log pi - min Q) (eq. 12) plus the loss of log alpha (eq. 11); and metrics."""
+        """Return the sum of pi (alpha * log pi - min Q) (eq. 12) plus the loss of alpha (eq. 11); and metrics."""
         log_probs = rl.log_softmax(self.policy(batch.obs))
         with torch.no_grad():
             q = self.critics.lowest(batch.obs)

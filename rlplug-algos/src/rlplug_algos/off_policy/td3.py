@@ -30,17 +30,17 @@ class TD3Config(rl.Config):
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     # noise added to actions to explore
     action_noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"
-    # standard deviation of Gaussian noise, or of each step's increment
+    # standard deviation of Gaussian noise; for Ornstein-Uhlenbeck noise, that of each step's change
     noise_sigma: rl.Scheduled[rl.NonNegative] = 0.1
-    # deviation of Gaussian noise in the last environment; evenly spaced in between. Default: noise_sigma in all
+    # standard deviation of Gaussian noise in the last environment, if noise_sigma is only that of the first and the
+    # others are evenly spaced between; default: noise_sigma in all
     noise_sigma_max: rl.Scheduled[rl.NonNegative] | None = None
     # decay of Ornstein-Uhlenbeck noise per step; default: 0.15
     noise_theta: rl.Scheduled[rl.Fraction] | None = None
     # standard deviation of noise on target actions
     target_policy_noise: rl.Scheduled[rl.NonNegative] = 0.2
-    target_noise_clip: rl.Scheduled[rl.NonNegative] = (
-        0.5  # largest absolute value of the noise on target actions
-    )
+    # largest absolute value of the noise on target actions
+    target_noise_clip: rl.Scheduled[rl.NonNegative] = 0.5
     n_critics: rl.Count = 2  # number of critics; their lowest value is used
     # number of atoms, such as 101, if critics predict distributions of returns, as in c51; default: they predict means
     n_atoms: rl.Several | None = None

@@ -28,15 +28,15 @@ class TQCConfig(rl.Config):
     her: rl.Natural = 0
     n_step: rl.Count = 1  # number of rewards in an n-step return
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # weight of the entropy; with autotune its initial value
+    # entropy coefficient; with autotune its initial value
     ent_coef: rl.Scheduled[rl.Positive] = 1.0
-    # learn the weight of the entropy that keeps the policy at the target entropy
+    # learn the entropy coefficient that keeps the policy at the target entropy
     autotune: bool = True
     # target entropy in nats; default: minus the number of action dimensions
     target_entropy: rl.Scheduled[float] | None = None
     n_critics: rl.Count = 2  # number of critics; the target pools their quantiles
     n_quantiles: rl.Count = 25  # quantiles of the return that each critic estimates
-    # largest quantiles per critic that the target leaves out
+    # number of quantiles per critic, the largest ones, that the target leaves out
     top_quantiles_to_drop_per_net: rl.Natural = 2
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
@@ -44,11 +44,11 @@ class TQCConfig(rl.Config):
     policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     critic_net: rl.CriticNet = rl.CriticNet()
-    # learning rate of the policy and the entropy weight
+    # learning rate of the policy and the entropy coefficient
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
     anneal_lr: bool = False  # decrease the learning rates to 0 over the run
-    # largest gradient norm of the critics, and of policy and entropy weight together; default: no clipping
+    # largest gradient norm of the critics, and of policy and entropy coefficient together; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -157,7 +157,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
         noise: Tensor,
         now: TQCConfig,
     ) -> Tensor:
-        """Return r + discount * (z - alpha * log pi(a' | s')) [B, k] for the k smallest quantiles z (eq. 11)."""
+        """Return r + discount * (z - alpha * log pi(a' | s')) [B, k] for the k smallest pooled quantiles z (eq. 11)."""
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         ordered = self.target_critics.pooled(batch.next_obs, action).sort(1).values
         kept = ordered[:, : now.n_critics * (now.n_quantiles - now.top_quantiles_to_drop_per_net)]
@@ -171,7 +171,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
         noise: Tensor,
         now: TQCConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return alpha * log pi(a | s) - mean Z(s, a) (eq. 14) plus the loss of log alpha (eq. 18); and metrics."""
+        """Return alpha * log pi(a | s) - mean Z(s, a) (eq. 14) plus the loss of alpha (eq. 18); and metrics."""
         action, log_prob = self.head.draw(self.policy(batch.obs), noise)
         q = self.critics.pooled(batch.obs, action).mean(1)
         target_entropy = (

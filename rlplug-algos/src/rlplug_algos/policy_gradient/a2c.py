@@ -15,22 +15,20 @@ class A2CConfig(rl.Config):
     """Options of A2C."""
 
     n_steps: rl.Count = 5  # rollout length per environment
-    # replayed rollouts per new one, on average (Poisson)
+    # average number of replayed rollouts per new one; the number is drawn from a Poisson distribution
     replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0
     # replay rollouts in proportion to (gradient norm)^replay_alpha; 0 replays all of them equally often
     replay_alpha: rl.Fraction = 0.0
-    # learn only from replayed rollouts, not from each new rollout once
+    # learn only from replayed rollouts; without it, each new rollout is used once, too
     replay_only: bool = False
-    buffer_size: rl.Count = (
-        10_000  # env steps in the replay buffer of each worker, in whole rollouts
-    )
+    # size of the replay buffer of each worker in env steps, in whole rollouts
+    buffer_size: rl.Count = 10_000
     # divide rewards by the running standard deviation of the discounted return
     normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     gae_lambda: rl.Scheduled[rl.Fraction] = 1.0  # GAE lambda; 1 gives n-step returns
-    normalize_advantage: bool = (
-        False  # scale the advantages of a batch to mean 0 and standard deviation 1
-    )
+    # scale the advantages of a batch to mean 0 and standard deviation 1
+    normalize_advantage: bool = False
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
     # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
@@ -108,7 +106,7 @@ class A2C(rl.Algorithm[rl.Rollout]):
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
         seeds = self.agent_seeds(rank)
         backend = self.inference_backend
-        hold = self.config.n_steps
+        hold = self.config.n_steps  # noisy layers keep their noise for a rollout
         return rl.policy_agent(self.networks, seeds, backend, log_prob=self.replay.on, hold=hold)
 
     def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:

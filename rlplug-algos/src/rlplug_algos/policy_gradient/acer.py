@@ -21,13 +21,15 @@ class ACERConfig(rl.Config):
     n_steps: rl.Count = 20  # rollout length per environment
     buffer_size: rl.Count = 50_000  # size of the replay buffer in env steps, in whole rollouts
     learning_starts: rl.Natural = 1_000  # env steps before the first rollout is replayed
-    replay_ratio: rl.Scheduled[rl.NonNegative] = 4.0  # replayed rollouts per new one, on average
+    replay_ratio: rl.Scheduled[rl.NonNegative] = (
+        4.0  # average number of replayed rollouts per new one
+    )
     # replay rollouts in proportion to (gradient norm)^replay_alpha; 0 replays all of them equally often
     replay_alpha: rl.Fraction = 0.0
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # truncation of importance weights; a bias correction follows
+    # largest importance weight of the policy gradient; a correction term removes the bias of larger weights
     max_importance_weight: rl.Scheduled[rl.Positive] = 10.0
-    # largest gradient of the KL divergence from the average policy
+    # size of the trust region: largest KL divergence from the average policy, by a linear model
     trust_region_delta: rl.Scheduled[rl.Positive] = 1.0
     # decay of the average policy per update
     average_policy_decay: rl.Scheduled[rl.Fraction] = 0.99
@@ -76,7 +78,7 @@ class ACER(rl.Algorithm[rl.Rollout]):
         self.predict_q = rl.fast_forward(self.q_network, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.BehaviorAgent:
-        hold = self.config.n_steps
+        hold = self.config.n_steps  # noisy layers keep their noise for a rollout
         return rl.BehaviorAgent(
             self.policy, self.agent_seeds(rank), self.inference_backend, hold=hold
         )
@@ -160,17 +162,17 @@ class ACER(rl.Algorithm[rl.Rollout]):
         safe = probs.clamp(min=TINY)
         ratio = probs / batch.extras["outputs"].softmax(-1).clamp(min=TINY)
         one_hot = nn.functional.one_hot(batch.action, probs.shape[1])
-        gain = (
+        gradient = (
             ratio.clamp(max=now.max_importance_weight)
             * one_hot
             * batch.advantage.unsqueeze(1)
             / safe
         )
         excess = (1 - now.max_importance_weight / ratio.clamp(min=TINY)).clamp(min=0)
-        gain += excess * (q - (probs * q).sum(-1, keepdim=True)) * probs / safe
+        gradient += excess * (q - (probs * q).sum(-1, keepdim=True)) * probs / safe
         with torch.no_grad():
             kl_gradient = -self.average_policy(*batch.inputs).softmax(-1) / safe
-        return rl.inside_trust_region(gain, kl_gradient, now.trust_region_delta)
+        return rl.inside_trust_region(gradient, kl_gradient, now.trust_region_delta)
 
 
 def softmax(logits: rl.Array) -> rl.Array:

@@ -19,14 +19,18 @@ class ContinuousACERConfig(rl.Config):
     n_steps: rl.Count = 20  # rollout length per environment
     buffer_size: rl.Count = 50_000  # size of the replay buffer in env steps, in whole rollouts
     learning_starts: rl.Natural = 1_000  # env steps before the first rollout is replayed
-    replay_ratio: rl.Scheduled[rl.NonNegative] = 4.0  # replayed rollouts per new one, on average
+    replay_ratio: rl.Scheduled[rl.NonNegative] = (
+        4.0  # average number of replayed rollouts per new one
+    )
     # replay rollouts in proportion to (gradient norm)^replay_alpha; 0 replays all of them equally often
     replay_alpha: rl.Fraction = 0.0
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # truncation of importance weights; a bias correction follows
+    # largest importance weight of the policy gradient; a correction term removes the bias of larger weights
     max_importance_weight: rl.Scheduled[rl.Positive] = 5.0
-    n_action_samples: rl.Count = 5  # number of sampled actions that center the advantages
-    # largest gradient of the KL divergence from the average policy
+    n_action_samples: rl.Count = (
+        5  # sampled actions whose mean advantage is subtracted from advantages
+    )
+    # size of the trust region: largest KL divergence from the average policy, by a linear model
     trust_region_delta: rl.Scheduled[rl.Positive] = 1.0
     # decay of the average policy per update
     average_policy_decay: rl.Scheduled[rl.Fraction] = 0.99
@@ -55,7 +59,7 @@ class ContinuousACERConfig(rl.Config):
 
 
 class ContinuousACER(rl.Algorithm[rl.Rollout]):
-    """ACER with a bias correction at one sampled action in place of the sum over all actions."""
+    """ACER with a bias correction at one sampled action instead of a sum over all actions."""
 
     Config = ContinuousACERConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async", "decoupled")
@@ -110,18 +114,18 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         batch: rl.Rollout,
         now: ContinuousACERConfig,
     ) -> rl.Samples:
-        """Return samples with Retrace targets; advantages are of returns without truncated weights (section 5.2)."""
+        """Return samples with Retrace targets; advantages use returns with all weights 1 (section 5.2)."""
         head = self.head
         count = batch.size
         value, next_value = batch.values(self.predict_value)
         obs = batch.flat_obs
         action = batch.action.reshape(count, -1)
         outputs = self.predict_outputs(obs)
-        then = batch.extras["outputs"].reshape(count, -1)
+        old_outputs = batch.extras["outputs"].reshape(count, -1)
         drawn = self.draw_actions(outputs, now.n_action_samples + 1)
         inputs = {"obs": obs, "action": action, "others": np.ascontiguousarray(drawn[:, 1:])}
         q = value + self.predict_advantage(inputs).reshape(value.shape)
-        log_ratio = head.host_log_prob(outputs, action) - head.host_log_prob(then, action)
+        log_ratio = head.host_log_prob(outputs, action) - head.host_log_prob(old_outputs, action)
         ratio = np.exp(log_ratio).reshape(value.shape)
         target = rl.retrace(
             batch, value, next_value, chosen=q, ratio=ratio ** (1 / head.dims), gamma=now.gamma
@@ -180,14 +184,16 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
     ) -> Tensor:
         """Return the gradient of means and log deviations [B, 2 d], projected into the trust region (eq. 12)."""
         drawn = batch.extras["drawn"]
-        cut = now.max_importance_weight
-        then = self.head.log_prob(batch.extras["outputs"], drawn)
-        excess = (1 - cut * (then - self.head.log_prob(outputs, drawn)).exp()).clamp(min=0)
+        limit = now.max_importance_weight
+        old_log_prob = self.head.log_prob(batch.extras["outputs"], drawn)
+        excess = (1 - limit * (old_log_prob - self.head.log_prob(outputs, drawn)).exp()).clamp(
+            min=0
+        )
         action = batch.action.reshape(drawn.shape)
-        gain = (weight.clamp(max=cut) * batch.advantage).unsqueeze(1) * rl.gaussian_score(
+        gradient = (weight.clamp(max=limit) * batch.advantage).unsqueeze(1) * rl.gaussian_score(
             outputs, action
         )
-        gain += (excess * centered).unsqueeze(1) * rl.gaussian_score(outputs, drawn)
+        gradient += (excess * centered).unsqueeze(1) * rl.gaussian_score(outputs, drawn)
         with torch.no_grad():
-            away = rl.gaussian_kl_slope(self.average_policy(batch.obs), outputs)
-            return rl.inside_trust_region(gain, away, now.trust_region_delta)
+            kl_gradient = rl.gaussian_kl_slope(self.average_policy(batch.obs), outputs)
+            return rl.inside_trust_region(gradient, kl_gradient, now.trust_region_delta)

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 import rlplug_core as rl
 
-#: How often a step of the policy is shortened before it is undone, and a safety factor of each new
-#: length.
+#: The number of times that a step of the policy is shortened before it is undone, and a safety factor of each length.
 TRIES = 5
 MARGIN = 0.98
 
@@ -26,9 +25,8 @@ class ACKTRConfig(rl.Config):
     normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     gae_lambda: rl.Scheduled[rl.Fraction] = 1.0  # GAE lambda; 1 gives n-step returns
-    normalize_advantage: bool = (
-        False  # scale the advantages of a batch to mean 0 and standard deviation 1
-    )
+    # scale the advantages of a batch to mean 0 and standard deviation 1
+    normalize_advantage: bool = False
     # largest mean KL divergence of the policy per update, over the states of the rollout
     kfac_clip: rl.Scheduled[rl.Positive] = 2e-3
     # largest KL divergence of the critic, as the mean of a Gaussian, by K-FAC's quadratic model
@@ -82,6 +80,7 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
             rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
         )
         regions = [(self.policy, c.kfac_clip), (self.critic, c.critic_kfac_clip)]
+        # The policy is region 0 of the optimizer, the critic region 1.
         self.kfac = rl.KFAC(regions, c.kfac_damping, c.momentum)
         self.actor_critic_optimizer = self.optimizer(
             "actor_critic", [self.policy, self.critic], rule=self.kfac
@@ -128,9 +127,9 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
     ) -> Tensor:
         """Shorten the policy's step until its mean KL divergence is at most `limit`; return the divergence [].
 
-        The divergence grows like the square of a short step, so one division is usually enough. K-FAC's model, which
-        chose the step, often underestimates it several times. A step that is still
-        too long after `TRIES` divisions is undone.
+        K-FAC chose the step by a quadratic model, which often underestimates the divergence by a factor of several. The
+        divergence grows like the square of a short step, so shortening it once is usually enough. A step that is still
+        too long after `TRIES` times is undone.
 
         Args:
             samples: the rollout.
@@ -142,10 +141,10 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         velocity = self.kfac.part(self.kfac.state["velocity"], 0)
         for _ in range(TRIES):
             divergence = samples.mean(self.policy.head.kl(before, self.policy(samples.obs)))
-            found = rl.to_float(divergence)
-            if found <= limit:
+            kl = rl.to_float(divergence)
+            if kl <= limit:
                 return divergence
-            share = MARGIN * (limit / found) ** 0.5
+            share = MARGIN * (limit / kl) ** 0.5
             parameters.copy_(torch.lerp(start, parameters, share))
             velocity *= share
         parameters.copy_(start)
@@ -159,8 +158,9 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         clock: rl.Clock,
     ) -> None:
         """Update the Fisher factors with this batch, and decompose them every `kfac_update_interval` updates."""
-        smaller = clock.scale**2  # a plateau controller also shrinks the trust regions
-        radii = now.kfac_clip * smaller, now.critic_kfac_clip * smaller
+        # A controller that reduces learning rates reduces the trust regions, too.
+        factor = clock.scale**2
+        radii = now.kfac_clip * factor, now.critic_kfac_clip * factor
         self.kfac.tune(radii, now.kfac_damping, now.momentum)
         self.observe(samples)
         if clock.updates == 0 or rl.due(clock.updates, clock.updates + 1, now.kfac_update_interval):
@@ -172,13 +172,13 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         The score of a Gaussian has the same second moments as the gradient of its mean, so no sample is needed. The
         variance is the mean squared error, so that the critic's trust region does not depend on the scale of rewards.
         """
-        with self.kfac.capture() as seen:
+        with self.kfac.capture() as layers:
             log_prob = self.policy.head.log_prob(self.policy(batch.obs), batch.action)
             mean = self.critic.normalized(batch.obs)
-        self.kfac.observe(seen, log_prob + mean, batch.weight)
-        used = batch.weight > 0
-        error = (mean.detach() - batch.target).square() * used
-        self.kfac.widen(1, error.sum() / used.sum().clamp(min=1))
+        self.kfac.observe(layers, log_prob + mean, batch.weight)
+        valid = batch.weight > 0
+        error = (mean.detach() - batch.target).square() * valid
+        self.kfac.widen(1, error.sum() / valid.sum().clamp(min=1))
 
     @rl.pure
     def loss(

@@ -83,7 +83,7 @@ class APPO(rl.Algorithm[rl.Rollout]):
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
         backend = self.inference_backend
-        hold = self.config.n_steps
+        hold = self.config.n_steps  # noisy layers keep their noise for a rollout
         return rl.policy_agent(
             self.networks, self.agent_seeds(rank), backend, log_prob=True, hold=hold
         )

@@ -15,11 +15,11 @@ class IMPALAConfig(rl.Config):
     """Options of IMPALA."""
 
     n_steps: rl.Count = 20  # rollout length per environment
-    # replayed rollouts per new one, on average (Poisson)
+    # average number of replayed rollouts per new one; the number is drawn from a Poisson distribution
     replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0
     # replay rollouts in proportion to (gradient norm)^replay_alpha; 0 replays all of them equally often
     replay_alpha: rl.Fraction = 0.0
-    # learn only from replayed rollouts, not from each new rollout once
+    # learn only from replayed rollouts; without it, each new rollout is used once, too
     replay_only: bool = False
     buffer_size: rl.Count = 10_000  # size of the replay buffer in env steps, in whole rollouts
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
@@ -28,9 +28,8 @@ class IMPALAConfig(rl.Config):
     # largest weight of TD errors and of the policy gradient
     vtrace_clip_rho: rl.Scheduled[rl.Positive] = 1.0
     vtrace_clip_c: rl.Scheduled[rl.Positive] = 1.0  # largest weight of traces
-    normalize_advantage: bool = (
-        False  # scale the advantages of a batch to mean 0 and standard deviation 1
-    )
+    # scale the advantages of a batch to mean 0 and standard deviation 1
+    normalize_advantage: bool = False
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
     # memory of policy and critic: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
@@ -78,7 +77,7 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
         backend = self.inference_backend
-        hold = self.config.n_steps
+        hold = self.config.n_steps  # noisy layers keep their noise for a rollout
         return rl.policy_agent(
             self.networks, self.agent_seeds(rank), backend, log_prob=True, hold=hold
         )

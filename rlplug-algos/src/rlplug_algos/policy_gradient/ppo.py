@@ -77,9 +77,9 @@ class PPO(rl.Algorithm[rl.Rollout]):
         )
         self._check_kl_steps()
         memory = rl.memory_words(c.memory, c.recurrent_cell, c.recurrent_hidden_size)
-        if memory:
+        if memory:  # its name and options, such as "gru:units=64"
             rl.check_whole_sequences(c.n_steps, c.batch_size)
-        self.augment = rl.symmetry(c.symmetry, memory)
+        self.add_mirrored = rl.symmetry(c.symmetry, memory)
         self.networks = rl.policy_and_critic(
             self.spec,
             c.net,
@@ -98,7 +98,10 @@ class PPO(rl.Algorithm[rl.Rollout]):
         self.predict_values = rl.value_predictor(self.networks, self.inference_backend)
 
     def _check_kl_steps(self) -> None:
-        """Raise UsageError if `desired_kl` is set and a rollout has one gradient step: its KL divergence is 0."""
+        """Raise UsageError if `desired_kl` is set and a rollout has only one gradient step.
+
+        The KL divergence is computed before the step, so it would always be 0.
+        """
         c = self.config
         rows = c.n_steps * self.spec.num_envs
         if c.desired_kl is not None and c.n_epochs == 1 and 2 * c.batch_size > rows:
@@ -122,13 +125,14 @@ class PPO(rl.Algorithm[rl.Rollout]):
         now: PPOConfig,
         clock: rl.Clock,
     ) -> rl.Result:
+        """Take up to `n_epochs` passes over a rollout. `now` is the config with the current values of schedules."""
         samples, explained_variance = self.advantages(self.scale_reward(batch), now)
         # Without PopArt these are the same samples.
         normalized = self.critic.normalize(samples)
         rows = batch.size
         for _ in range(now.n_epochs):
             for minibatch in normalized.minibatches(now.batch_size, self.generator):
-                minibatch = self.augment(minibatch)
+                minibatch = self.add_mirrored(minibatch)
                 loss, terms = self.loss(minibatch, now)
                 # Every minibatch of a rollout uses the learning rate at the start of the rollout.
                 norm = self.actor_critic_optimizer.minimize(loss, clock, steps_ago=rows)
@@ -149,9 +153,9 @@ class PPO(rl.Algorithm[rl.Rollout]):
         rollout: rl.Rollout,
         now: PPOConfig,
     ) -> tuple[rl.Samples, float | Tensor]:
-        """Return samples with GAE advantages and value targets, and the explained variance.
+        """Return samples with GAE advantages and value targets, and the explained variance of the values.
 
-        With a memory the samples are whole sequences.
+        With a memory each sample is a whole sequence.
         """
         value, next_value = self.predict_values(rollout)
         advantage, target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
@@ -165,9 +169,9 @@ class PPO(rl.Algorithm[rl.Rollout]):
         batch: rl.Samples,
         now: PPOConfig,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of eq. 9: clipped surrogate (eq. 7), value error, entropy bonus; and terms for `metrics`.
+        """Return the loss of eq. 9: clipped surrogate (eq. 7), value error and entropy bonus; and its terms.
 
-        The terms [B] are not averaged: `metrics` averages those of the last minibatch only.
+        The terms have a value for each sample [B], because only those of the last minibatch are averaged, by `metrics`.
         """
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
@@ -179,7 +183,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
             else batch.advantage
         )
         policy_loss = -rl.clipped_surrogate(ratio, advantage, now.clip_range)
-        old_value = batch.target - batch.advantage
+        old_value = batch.target - batch.advantage  # GAE's value target is their sum
         value_loss = rl.value_error(value, batch.target, old_value, now.clip_range_vf)
         loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
         terms = {
@@ -203,10 +207,10 @@ class PPO(rl.Algorithm[rl.Rollout]):
         now: PPOConfig,
     ) -> dict[str, Tensor | float]:
         """Return metrics of a minibatch from the terms of its loss."""
-        parts = ("loss/policy", "loss/value", "loss/entropy")
+        names = ("loss/policy", "loss/value", "loss/entropy")
         clipped = (terms["log_ratio"].exp() - 1).abs() > now.clip_range
         return {
-            **{name: batch.mean(terms[name]) for name in parts},
+            **{name: batch.mean(terms[name]) for name in names},
             "loss/kl": self.kl(batch, terms),
             "loss/clip_fraction": batch.mean(clipped.float()),
         }

@@ -24,7 +24,7 @@ class TRPOConfig(rl.Config):
     target_kl: rl.Scheduled[rl.Positive] = 0.01
     cg_damping: rl.Scheduled[rl.Positive] = 0.1  # damping of the Fisher matrix
     cg_max_steps: rl.Count = 10  # conjugate gradient steps
-    # step sizes that the line search tries, each 0.8 times the previous one
+    # number of step sizes that the line search tries, each 0.8 times the previous one
     line_search_max_iter: rl.Count = 10
     sub_sampling_factor: rl.Count = 1  # Fisher-vector products use every n-th sample
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
@@ -33,7 +33,7 @@ class TRPOConfig(rl.Config):
     batch_size: rl.Count = 128  # samples per minibatch of the critic
     # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = False
-    # memory of the policy: gru, lstm, a plugin's id, or ./mine.py:Mine; the critic reads it and does not train it
+    # memory of the policy: gru, lstm, a plugin's id, or ./mine.py:Mine; the critic uses it and does not train it
     memory: rl.Importable | None = None
     net: rl.Net = rl.Net()
     critic_net: rl.CriticNet = rl.CriticNet()
@@ -90,7 +90,7 @@ class TRPO(rl.Algorithm[rl.Rollout]):
         advantage, value_target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
         samples = self.networks.samples(rollout, advantage, value_target, self.device)
         metrics = self.improve(samples, now)
-        # Before the critic's steps: their gradient is not clipped, and Adam would remember the first large ones.
+        # Before the critic's steps, because targets on an old scale would give large gradients, which nothing clips.
         self.critic.update_stats(samples)
         critic_samples = self.networks.critic_samples(self.critic.normalize(samples))
         for _ in range(now.n_critic_updates):

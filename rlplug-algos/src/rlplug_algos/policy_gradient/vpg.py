@@ -20,9 +20,8 @@ class VPGConfig(rl.Config):
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     # GAE lambda; 1 bootstraps only truncated episodes
     gae_lambda: rl.Scheduled[rl.Fraction] = 1.0
-    normalize_advantage: bool = (
-        True  # scale the advantages of a batch to mean 0 and standard deviation 1
-    )
+    # scale the advantages of a batch to mean 0 and standard deviation 1
+    normalize_advantage: bool = True
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
     # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)

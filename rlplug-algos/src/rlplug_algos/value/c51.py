@@ -120,6 +120,7 @@ class C51(rl.Algorithm[rl.Transitions]):
         now: C51Config,
         clock: rl.Clock,
     ) -> rl.Result:
+        # Noise of noisy layers for each forward pass: online, target, and with double online again.
         noise = self.q_network.noise(self.generator, 2 + now.double)
         loss, metrics, td_error = self.loss(batch, noise, now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)

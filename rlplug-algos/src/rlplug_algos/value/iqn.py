@@ -45,9 +45,8 @@ class IQNConfig(rl.Config):
     tau: rl.Scheduled[rl.UnitInterval] = 1.0
     n_quantiles: rl.Count = 8  # sampled quantiles per transition (N)
     n_target_quantiles: rl.Count = 8  # sampled quantiles per target (N')
-    n_acting_quantiles: rl.Count = (
-        32  # evenly spaced quantiles; their mean is an action's value (K)
-    )
+    # evenly spaced quantiles; their mean is an action's value (K)
+    n_acting_quantiles: rl.Count = 32
     # the quantile loss is squared for errors below this, linear above
     kappa: rl.Scheduled[rl.Positive] = 1.0
     dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)
@@ -88,7 +87,7 @@ class IQNConfig(rl.Config):
 
 
 class IQN(rl.Algorithm[rl.Transitions]):
-    """Q-learning on the quantile function of returns at sampled fractions; acts by the mean of evenly spaced ones."""
+    """Q-learning on quantiles of the return at sampled fractions; acts by the mean of evenly spaced quantiles."""
 
     Config = IQNConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
@@ -124,6 +123,7 @@ class IQN(rl.Algorithm[rl.Transitions]):
         now: IQNConfig,
         clock: rl.Clock,
     ) -> rl.Result:
+        # Noise of noisy layers for each forward pass: online, target, and with double online again.
         noise = self.q_network.noise(self.generator, 2 + now.double)
         count = now.n_quantiles + now.n_target_quantiles
         fractions = torch.from_numpy(
@@ -163,7 +163,7 @@ class IQN(rl.Algorithm[rl.Transitions]):
         fractions: Tensor,
         now: IQNConfig,
     ) -> Tensor:
-        """Return the target network's quantiles [B, N'] of the best next actions by evenly spaced quantiles."""
+        """Return the target network's quantiles [B, N'] of the next actions with the best mean of even quantiles."""
         if now.double:
             drawn = self.target_network.after_steps(batch, noise[1], fractions)
             values = self.q_network.expected(self.q_network.after_steps(batch, noise[2]))

@@ -17,15 +17,14 @@ class NStepQConfig(rl.Config):
 
     # rollout length per environment, the largest number of rewards in a return
     n_steps: rl.Count = 5
-    # replayed rollouts per new one, on average (Poisson)
+    # average number of replayed rollouts per new one; the number is drawn from a Poisson distribution
     replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0
     # replay rollouts in proportion to (gradient norm)^replay_alpha; 0 replays all of them equally often
     replay_alpha: rl.Fraction = 0.0
-    # learn only from replayed rollouts, not from each new rollout once
+    # learn only from replayed rollouts; without it, each new rollout is used once, too
     replay_only: bool = False
-    buffer_size: rl.Count = (
-        10_000  # env steps in the replay buffer of each worker, in whole rollouts
-    )
+    # size of the replay buffer of each worker in env steps, in whole rollouts
+    buffer_size: rl.Count = 10_000
     random_steps: rl.Natural = 0  # env steps at the start with random actions
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
@@ -112,9 +111,11 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
         now: NStepQConfig,
         clock: rl.Clock,
     ) -> rl.Result:
+        # Noise of noisy layers for each forward pass: online, target, and with double online again.
         noise = self.q_network.host_noise(self.generator, 2 + now.double)
         target = self.td_target(batch, noise, now)
-        samples = batch.samples(target, target, self.device)  # values have no advantages
+        # Samples have advantages, too; Q-learning does not use them.
+        samples = batch.samples(target, target, self.device)
         loss, metrics = self.loss(samples, self.q_network.on_device(noise[0]), now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if self.context.rank == 0 and rl.due(

@@ -86,7 +86,8 @@ class PQN(rl.Algorithm[rl.Rollout]):
         clock: rl.Clock,
     ) -> rl.Result:
         target = self.lambda_return(batch, now)
-        samples = batch.samples(target, target, self.device)  # values have no advantages
+        # Samples have advantages, too; Q-learning does not use them.
+        samples = batch.samples(target, target, self.device)
         metrics = dict[str, Tensor]()
         for _ in range(now.n_epochs):
             for minibatch in samples.minibatches(now.batch_size, self.generator):

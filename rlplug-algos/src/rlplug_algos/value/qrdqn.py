@@ -117,6 +117,7 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
         now: QRDQNConfig,
         clock: rl.Clock,
     ) -> rl.Result:
+        # Noise of noisy layers for each forward pass: online, target, and with double online again.
         noise = self.q_network.noise(self.generator, 2 + now.double)
         loss, metrics, td_error = self.loss(batch, noise, now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)

@@ -111,7 +111,7 @@ class R2D2(rl.Algorithm[rl.Transitions]):
     def buffer(self) -> rl.SequenceReplay:
         c = self.config
         shape = rl.SequenceShape(
-            c.sequence_length, c.burn_in, c.sequence_period or -(-c.sequence_length // 2)
+            c.sequence_length, c.burn_in, c.sequence_period or (c.sequence_length + 1) // 2
         )
         beta = c.schedules.get("priority.beta") or rl.linear(c.priority.beta, 1.0)
         return rl.SequenceReplay(
@@ -140,12 +140,12 @@ class R2D2(rl.Algorithm[rl.Transitions]):
 
     @torch.no_grad()
     def td_target(self, batch: rl.Transitions, now: R2D2Config) -> Tensor:
-        """Return h(r + discount * h^-1(Q_target(s', a'))) [T * B] for the online network's best action a'."""
-        values = [
+        """Return h(r + discount * h^-1(Q_target(s', a'))) [T * B]; with double the online network chooses a'."""
+        online_q, target_q = (
             network.after(batch, network.along(batch, 0))
             for network in (self.q_network, self.target_network)
-        ]
-        next_q = rl.of_action(values[1], values[0 if now.double else 1].argmax(1))
+        )
+        next_q = rl.of_action(target_q, (online_q if now.double else target_q).argmax(1))
         if not now.rescale_values:
             return batch.reward + batch.discount * next_q
         return rl.rescaled(batch.reward + batch.discount * rl.unscaled(next_q))
@@ -157,7 +157,7 @@ class R2D2(rl.Algorithm[rl.Transitions]):
         target: Tensor,
         now: R2D2Config,
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """Return half the squared error of Q(s, a), metrics and TD errors; the burn-in has no gradient."""
+        """Return half the squared error of Q(s, a), metrics and TD errors [T * B]; the burn-in has no gradient."""
         q = self.q_network.on(self.q_network.along(batch, now.burn_in), batch.obs)
         error = target - rl.of_action(q, batch.action)
         loss = batch.mean(0.5 * error.square())

@@ -48,7 +48,7 @@ class VQNConfig(rl.Config):
 
 
 class VQN(rl.Algorithm[rl.Rollout]):
-    """Takes one gradient step per vector step; many environments replace replay."""
+    """Takes one gradient step per vector step; many parallel environments replace the replay buffer."""
 
     Config = VQNConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async")
@@ -75,9 +75,11 @@ class VQN(rl.Algorithm[rl.Rollout]):
         now: VQNConfig,
         clock: rl.Clock,
     ) -> rl.Result:
+        # Noise of noisy layers for each forward pass: of the loss, and of the target.
         noise = self.q_network.host_noise(self.generator, 2)
         target = self.td_target(batch, noise, now)
-        samples = batch.samples(target, target, self.device)  # values have no advantages
+        # Samples have advantages, too; Q-learning does not use them.
+        samples = batch.samples(target, target, self.device)
         loss, metrics = self.loss(samples, self.q_network.on_device(noise[0]), now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         return rl.Result(metrics)

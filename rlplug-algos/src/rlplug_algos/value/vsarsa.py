@@ -49,7 +49,7 @@ class VSarsaConfig(rl.Config):
 
 
 class VSarsa(rl.Algorithm[rl.Rollout]):
-    """Learns the values of the exploring policy, so they depend on epsilon."""
+    """Learns the action values of the policy that explores, so they depend on epsilon."""
 
     Config = VSarsaConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async")
@@ -77,9 +77,11 @@ class VSarsa(rl.Algorithm[rl.Rollout]):
         now: VSarsaConfig,
         clock: rl.Clock,
     ) -> rl.Result:
+        # Noise of noisy layers for each forward pass: of the loss, of the target, and of the choice of actions.
         noise = self.q_network.host_noise(self.generator, 3)
         target = self.td_target(batch, noise, now, clock)
-        samples = batch.samples(target, target, self.device)  # values have no advantages
+        # Samples have advantages, too; Q-learning does not use them.
+        samples = batch.samples(target, target, self.device)
         loss, metrics = self.loss(samples, self.q_network.on_device(noise[0]), now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         return rl.Result(metrics)

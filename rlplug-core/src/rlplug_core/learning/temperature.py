@@ -1,4 +1,4 @@
-"""The weight of the entropy in soft actor-critic, learned or constant, and the policy's loss with it."""
+"""The entropy coefficient of soft actor-critic, learned or constant, and the policy's loss with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlplug_core.errors import UsageError
 
 
 class Temperature(nn.Module):
-    """The entropy coefficient alpha of SAC (Haarnoja et al., 2018, arXiv:1812.05905, section 5).
+    """The entropy coefficient alpha, or temperature, of SAC (Haarnoja et al., 2018, arXiv:1812.05905, section 5).
 
     Args:
         ent_coef: its initial value, or its constant value if it is not learned.
@@ -74,7 +74,7 @@ class Temperature(nn.Module):
 
     @overridable
     def loss(self, log_prob: Tensor, target_entropy: float | Tensor) -> Tensor:
-        """Compute the temperature's own loss (eq. 18, on the logarithm), which keeps the entropy at a target.
+        """Compute the loss of alpha (eq. 18, on its logarithm), which keeps the entropy at a target.
 
         Args:
             log_prob: [B] of drawn actions, or its means over all; no gradient goes there.
@@ -108,7 +108,7 @@ def soft_policy_loss(
     ent_coef: float,
     target_entropy: float | Tensor,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute alpha * log pi(a | s) - Q(s, a) (eq. 7), the loss of alpha's logarithm (eq. 18), and metrics of both.
+    """Compute alpha * log pi(a | s) - Q(s, a) (eq. 7) plus the loss of alpha (eq. 18), and metrics of both.
 
     Args:
         log_prob: [B] of actions that the policy drew, with its gradient; or the result of `expected_of`.
@@ -130,6 +130,6 @@ def soft_policy_loss(
 
 
 def learnable_temperatures(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
-    """Return the logarithms of learned temperatures in modules, each once."""
+    """Return the logarithms of the learned entropy coefficients in modules, each once."""
     parts = dict.fromkeys(part for module in modules for part in module.modules())
     return [part.log for part in parts if isinstance(part, Temperature) and part.autotune]

@@ -241,7 +241,7 @@ def make_memory(words: str, features: int) -> Memory:
 
 
 def with_units(words: str, units: int | None) -> str:
-    """Return the words of a memory with `units`, if they are given."""
+    """Return a memory's name and options with `units`, if they are given."""
     return words if units is None else f"{words}:units={units}"
 
 
@@ -250,7 +250,11 @@ def memory_words(
     recurrent_cell: str | None,
     recurrent_hidden_size: int | None,
 ) -> str:
-    """Return the words of a memory, "" for none; `recurrent_cell` and its size are the former options.
+    """Return a memory's name and options as the user types them, such as `gru:units=128`; "" without a memory.
+
+    Args:
+        memory: the option `memory`.
+        recurrent_cell, recurrent_hidden_size: the former options; they still give a cell and its units.
 
     Raises:
         UsageError: a former option is combined with a memory that is not a cell.
