@@ -214,9 +214,9 @@ class SAC(rl.Algorithm[rl.Transitions]):
         policy_obs = self.policy.trunk.obs(batch) if self.policy.trunk else obs
         action, log_prob = self.head.draw(self.policy(policy_obs), noise)
         q = self.policy_value(batch, obs, action)
-        entropy = self.target_entropy(now)
+        target_entropy = self.target_entropy(now)
         return rl.soft_policy_loss(
-            batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=entropy
+            batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy
         )
 
     def values(

@@ -44,11 +44,11 @@ class Dataset:
     @cached_property
     def sha256(self) -> str:
         """Return the hash of names, types, shapes and content of all arrays; compression does not change it."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for name, array in sorted(flat(self.arrays).items()):
-            found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-            found.update(np.ascontiguousarray(array).data)
-        return found.hexdigest()
+            digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
     @property
     def description(self) -> dict[str, object]:
@@ -118,11 +118,11 @@ class Dataset:
                 f"'{name}' holds numbers that are not whole, and it is {space}"
             )
         if (
-            found := outlier(space, cast)
+            outside := outlier(space, cast)
             if isinstance(space, Counted)
             else first_altered(space, array)
         ):
-            raise self._mismatch_error(f"'{name}' of transition {found[0]:,} {found[1]}")
+            raise self._mismatch_error(f"'{name}' of transition {outside[0]:,} {outside[1]}")
         return cast
 
     def _mismatch_error(self, why: str) -> UsageError:
@@ -175,23 +175,23 @@ class Fitted:
 
     def _is_continued(self) -> Array:
         """Return for each transition [M] whether the next one starts from its successor."""
-        found = np.ones(len(self), bool)
-        found[-1] = False
-        now = flat({"": self.obs})
+        continued = np.ones(len(self), bool)
+        continued[-1] = False
+        before = flat({"": self.obs})
         after = flat({"": self.next_obs})
-        for name, obs in now.items():
+        for name, obs in before.items():
             same = obs[1:] == after[name][:-1]
-            found[:-1] &= same.all(axis=tuple(range(1, same.ndim)))
-        return found
+            continued[:-1] &= same.all(axis=tuple(range(1, same.ndim)))
+        return continued
 
 
 def flat(tree: Mapping[str, object], above: str = "") -> dict[str, Array]:
     """Return nested dictionaries of arrays as one dictionary with keys `outer/inner`."""
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for name, value in tree.items():
         key = f"{above}/{name}" if above else name
-        found |= flat(value, key) if isinstance(value, Mapping) else {key: np.asarray(value)}
-    return found
+        arrays |= flat(value, key) if isinstance(value, Mapping) else {key: np.asarray(value)}
+    return arrays
 
 
 def nest(arrays: Mapping[str, Array]) -> dict[str, object]:
@@ -200,16 +200,16 @@ def nest(arrays: Mapping[str, Array]) -> dict[str, object]:
     Raises:
         ValueError: a name is that of an array and of a dictionary.
     """
-    found: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for name, array in arrays.items():
         *outer, last = name.split("/")
-        inside = found
+        inside = tree
         for key in outer:
             inside = inside.setdefault(key, {})
             if not isinstance(inside, dict):
                 raise ValueError(f"'{name}' is inside an array")
         inside[last] = array
-    return found
+    return tree
 
 
 def _leaves(space: Space, name: str) -> dict[str, Space]:
@@ -264,10 +264,10 @@ def canonical_actions(actions: Array, space: Space) -> Array:
     Raises:
         UsageError: some are outside the space, or the space has several parts.
     """
-    found = _canonical(actions, space)
-    if found is None:
+    canonical = _canonical(actions, space)
+    if canonical is None:
         raise UsageError(f"there are actions outside {space}")
-    return found.astype(np.float32) if found.dtype.kind == "f" else found
+    return canonical.astype(np.float32) if canonical.dtype.kind == "f" else canonical
 
 
 def _canonical(actions: Array, space: Space) -> Array | None:
@@ -279,11 +279,11 @@ def _canonical(actions: Array, space: Space) -> Array | None:
     if isinstance(space, Counted) and (actions != actions.astype(np.int64)).any():
         return None
     if isinstance(space, spaces.Discrete):
-        found = actions.astype(np.int64) - int(space.start)
-        return found if ((found >= 0) & (found < space.n)).all() else None
+        numbers = actions.astype(np.int64) - int(space.start)
+        return numbers if ((numbers >= 0) & (numbers < space.n)).all() else None
     if isinstance(space, spaces.MultiDiscrete):
-        found = actions.astype(np.int64) - space.start
-        return found if ((found >= 0) & (found < space.nvec)).all() else None
+        numbers = actions.astype(np.int64) - space.start
+        return numbers if ((numbers >= 0) & (numbers < space.nvec)).all() else None
     if isinstance(space, spaces.MultiBinary):
         return actions if np.isin(actions, (0, 1)).all() else None
     if not isinstance(space, spaces.Box):
@@ -303,9 +303,9 @@ def _unscale(actions: Array, space: spaces.Box) -> Array | None:
     low = space.low.astype(np.float64)
     high = space.high.astype(np.float64)
     bounded, scale, shift = scale_and_shift(space)
-    found = (actions - shift) / np.where(scale == 0, 1.0, scale)
+    unscaled = (actions - shift) / np.where(scale == 0, 1.0, scale)
     outside = (actions < low - OUTSIDE) | (actions > high + OUTSIDE)  # only one side has a bound
-    if np.where(bounded, np.abs(found) > 1 + OUTSIDE, outside).any():
+    if np.where(bounded, np.abs(unscaled) > 1 + OUTSIDE, outside).any():
         return None
-    clipped: Array = np.where(bounded, found.clip(-1, 1), actions.clip(low, high))
+    clipped: Array = np.where(bounded, unscaled.clip(-1, 1), actions.clip(low, high))
     return clipped

@@ -46,14 +46,14 @@ def read(place: str) -> Dataset:
     path = Path(place).absolute()
     try:
         with open_regular(path, follow=True) as file:
-            arrays, about = _unpack(path, file)
+            arrays, description = _unpack(path, file)
     except FileNotFoundError as error:
         raise UsageError(
             f"there is no data set {place}; `rlplug record RUN -o FILE.npz` makes one"
         ) from error
     except _UNREADABLE as error:
         raise BadFile(path, f"it is not a data set: {plain(str(error), 100)}") from error
-    return Dataset(str(path), arrays, _env(about))
+    return Dataset(str(path), arrays, _env(description))
 
 
 def _unpack(path: Path, file: Any) -> tuple[dict[str, object], str]:
@@ -64,19 +64,20 @@ def _unpack(path: Path, file: Any) -> tuple[dict[str, object], str]:
         )
     # Only these are unpacked: another array of the archive may be a thousand times its size in the file.
     needed = [name for name in archive.files if name.partition("/")[0] in (*FIELDS, ABOUT)]
-    found = nest({name: archive[name] for name in needed})
-    if lacking := [name for name in FIELDS if name not in found]:
-        raise BadFile(path, f"it lacks '{lacking[0]}'; a data set has {', '.join(FIELDS)}")
-    arrays = {name: found[name] for name in FIELDS}
+    tree = nest({name: archive[name] for name in needed})
+    if missing := [name for name in FIELDS if name not in tree]:
+        raise BadFile(path, f"it lacks '{missing[0]}'; a data set has {', '.join(FIELDS)}")
+    arrays = {name: tree[name] for name in FIELDS}
     leaves = flat(arrays)
     if any(array.ndim == 0 for array in leaves.values()) or not len(leaves.get("rewards", ())):
         raise BadFile(path, "it has no transitions")
-    return arrays, str(found.get(ABOUT, "{}"))
+    return arrays, str(tree.get(ABOUT, "{}"))
 
 
-def _env(about: str) -> str:
+def _env(text: str) -> str:
+    """Return the id of the environment in a file's description, "" if there is none."""
     try:
-        description = json.loads(about)
+        description = json.loads(text)
     except (ValueError, RecursionError):
         return ""
     env = description.get("env", "") if isinstance(description, dict) else ""

@@ -201,8 +201,8 @@ class DeviceReplay(ReplayBuffer):
         extras: Mapping[str, Tensor | Array],
     ) -> None:
         assert self.data is not None
-        own = self.learner_extras or LearnerExtras({})
-        own.check(extras, len(batch.weight))
+        learner_extras = self.learner_extras or LearnerExtras({})
+        learner_extras.check(extras, len(batch.weight))
         place = batch.index.to(self.data.flat["reward"].device) % self.data.total
         for name, value in extras.items():
             store = self.data.flat["extras"][name]

@@ -130,42 +130,42 @@ class Stacked:
     def take(self, index: Array) -> Either:
         return self._out(self._take(index))
 
-    def _out(self, found: Either) -> Either:
+    def _out(self, stacks: Either) -> Either:
         if not self.last:
-            return found
-        return found.movedim(1, -1) if isinstance(found, Tensor) else np.moveaxis(found, 1, -1)
+            return stacks
+        return stacks.movedim(1, -1) if isinstance(stacks, Tensor) else np.moveaxis(stacks, 1, -1)
 
     def _take(self, index: Array) -> Either:
         position = index % len(self.flat)
         age = self.age.reshape(-1)[position].astype(np.int64)
         back = np.minimum(self.lags, age[:, None]) * self.num_envs
-        found = take(self.flat, (position[:, None] - back) % len(self.flat))
-        found = found.reshape(len(index), *self.now.shape[1:])
+        stacks = take(self.flat, (position[:, None] - back) % len(self.flat))
+        stacks = stacks.reshape(len(index), *self.now.shape[1:])
         if self.starts:
             for place in np.flatnonzero(age < self.stack - 1).tolist():
                 older = self.starts.get(int(index[place] - age[place] * self.num_envs))
                 if older is not None:
                     kept = older[age[place] * self.channels :]
-                    put(found, (place, slice(0, len(kept))), kept)
-        return found
+                    put(stacks, (place, slice(0, len(kept))), kept)
+        return stacks
 
     def after(self, index: Array, ended: Array) -> Either:
-        found = self._take(index + self.num_envs)
+        stacks = self._take(index + self.num_envs)
         positions = np.flatnonzero(ended)
         if len(positions):
-            put(found, positions, self._finals(index[positions]))
-        return self._out(found)
+            put(stacks, positions, self._finals(index[positions]))
+        return self._out(stacks)
 
     def _finals(self, index: Array) -> Array:
         """Return the true successors [B, k * C, H, W] of steps that ended an episode."""
-        found = host(self._take(index))
-        found[:, : -self.channels] = found[:, self.channels :].copy()
+        stacks = host(self._take(index))
+        stacks[:, : -self.channels] = stacks[:, self.channels :].copy()
         for place, number in enumerate(index.tolist()):
             if number in self.apart:
-                found[place] = self.apart[number]
+                stacks[place] = self.apart[number]
             else:
-                found[place, -self.channels :] = self.finals[number]
-        return found
+                stacks[place, -self.channels :] = self.finals[number]
+        return stacks
 
     def finish(self, number: int, successor: Array) -> None:
         stack = host(self._take(np.array([number])))[0]

@@ -76,18 +76,18 @@ class HindsightReplay(ReplayBuffer):
         self.begins[row] = last + num_envs
 
     def look_up(self, index: Array) -> State:
-        found = super().look_up(index)
+        columns = super().look_up(index)
         rows = np.flatnonzero(self.generator.random(len(index)) < self.share)
         goal = self._draw_achieved_goals(index[rows])
-        achieved = host(found["next_obs"]["achieved_goal"])[rows]
-        for obs in (found["obs"], found["next_obs"]):
+        achieved = host(columns["next_obs"]["achieved_goal"])[rows]
+        for obs in (columns["obs"], columns["next_obs"]):
             put(obs["desired_goal"], rows, goal)
-        found["rest"]["reward"][rows] = self.goals.reward(achieved, goal)
+        columns["rest"]["reward"][rows] = self.goals.reward(achieved, goal)
         if self.goals.terminated is not None:
             # Other terminations, such as a fall, remain: the last step of an episode can only get its own achieved
             # goal. Stable-Baselines3 keeps terminations, too, and does not add one if a goal is reached.
-            found["rest"]["discount"][rows[self.goals.terminated(achieved, goal)]] = 0
-        return found
+            columns["rest"]["discount"][rows[self.goals.terminated(achieved, goal)]] = 0
+        return columns
 
     def _draw_achieved_goals(self, index: Array) -> Array:
         """Sample for each of the steps [B] an achieved goal [B, ...] of this or a later step of its episode."""

@@ -55,10 +55,10 @@ class Joint:
         self.given = []
         self.weighed = weights is not None
         begin = 0
-        for each, index, _ in drawn:
-            own = None if weights is None else weights[begin : begin + len(index)]
-            each.gamma = each.discount(clock.progress)
-            self.given.append((each, each.gather(index, own)))
+        for replay, index, _ in drawn:
+            part_weights = None if weights is None else weights[begin : begin + len(index)]
+            replay.gamma = replay.discount(clock.progress)
+            self.given.append((replay, replay.gather(index, part_weights)))
             begin += len(index)
         return drawn[0][0].join([part for _, part in self.given])
 
@@ -120,16 +120,16 @@ class Joint:
             return
         rows = sum(len(part.index) for _, part in self.given)
         begin = 0
-        for each, part in self.given:
-            own = slice(begin, begin + len(part.index))
-            priority = None if result.priority is None else result.priority[own]
+        for replay, part in self.given:
+            rows_of_part = slice(begin, begin + len(part.index))
+            priority = None if result.priority is None else result.priority[rows_of_part]
             extras = {}
             for name, value in (result.extras or {}).items():
                 # The steps [T * B, ...] of a batch are ordered by time first.
-                steps = value.reshape(-1, rows, *value.shape[1:])[:, own]
+                steps = value.reshape(-1, rows, *value.shape[1:])[:, rows_of_part]
                 extras[name] = steps.reshape(-1, *value.shape[1:])
-            each.feedback(part, replace(result, priority=priority, extras=extras))
-            begin = own.stop
-        largest = max(each.largest for each in self.replays)
-        for each in self.replays:
-            each.largest = largest
+            replay.feedback(part, replace(result, priority=priority, extras=extras))
+            begin = rows_of_part.stop
+        largest = max(replay.largest for replay in self.replays)
+        for replay in self.replays:
+            replay.largest = largest

@@ -62,8 +62,8 @@ def joint_rows(tree: object, agents: int) -> Obs:
 
 
 def _joint_obs(obs: Obs, present: Array) -> dict[str, Obs]:
-    own = _without_absent(joint_rows(obs, present.shape[1]), present)
-    return {AGENTS: own, PRESENT: present.astype(np.float32)}
+    agents_obs = _without_absent(joint_rows(obs, present.shape[1]), present)
+    return {AGENTS: agents_obs, PRESENT: present.astype(np.float32)}
 
 
 def _without_absent(tree: Obs, present: Array) -> Obs:

@@ -51,8 +51,8 @@ class LearnerExtras:
                 "another name"
             )
         rows = rows_of(step.obs)
-        own = {name: _repeat_rows(value, rows, step.reward) for name, value in self.values.items()}
-        return replace(step, extras={**step.extras, **own})
+        new = {name: _repeat_rows(value, rows, step.reward) for name, value in self.values.items()}
+        return replace(step, extras={**step.extras, **new})
 
     def check(self, extras: Mapping[str, Either], rows: int) -> None:
         """Raise PluginError unless `extras` are some of these, with `rows` rows."""

@@ -21,7 +21,7 @@ def from_minari(place: str) -> Dataset:
     try:
         import minari
 
-        found = minari.load_dataset(name)
+        dataset = minari.load_dataset(name)
     except ImportError as error:
         raise MissingPackage(
             f"{place} needs minari; install it with: python -m pip install 'rlplug-core[minari]'"
@@ -31,10 +31,10 @@ def from_minari(place: str) -> Dataset:
         raise UsageError(
             f"there is no data set {place} here: {plain(str(error), 100)}; `minari download {name}` fetches it"
         ) from error
-    episodes = [_transitions(episode) for episode in found.iterate_episodes()]
+    episodes = [_transitions(episode) for episode in dataset.iterate_episodes()]
     if not episodes:
         raise UsageError(f"the data set {place} has no transitions")
-    env = found.env_spec.id if found.env_spec is not None else ""
+    env = dataset.env_spec.id if dataset.env_spec is not None else ""
     arrays = {
         name: tree_map(lambda *parts: np.concatenate(parts), *(one[name] for one in episodes))
         for name in FIELDS

@@ -62,9 +62,9 @@ class RecordedReplay:
 
     def state_dict(self) -> State:
         """Return the hash of the data set and the state without transitions; extras of the learner are included."""
-        own = self._learner_extras()
-        written = {"extras": own} if own else {}
-        return {**self.replay.state_dict(), "data": self.sha256, **written}
+        extras = self._learner_extras()
+        state = {**self.replay.state_dict(), "data": self.sha256}
+        return {**state, "extras": extras} if extras else state
 
     def load_state_dict(self, state: State) -> None:
         if state["data"] != self.sha256:
@@ -79,16 +79,15 @@ class RecordedReplay:
     def _learner_extras(self) -> dict[str, Array]:
         """Return the stored extras [T * N, ...] that the learner writes, by name."""
         assert self.replay.data is not None
-        own = self.replay.learner_extras
-        names = () if own is None else own.values
+        learner_extras = self.replay.learner_extras
+        names = () if learner_extras is None else learner_extras.values
         return {name: self.replay.data.flat["extras"][name] for name in names}
 
 
 class WarmReplay:
     """A run's own replay together with a data set that is never evicted.
 
-    The data set does not change the number of due batches. Rows come from both, in proportion to their sizes, or to
-    their
+    The data set does not change the number of due batches. Rows come from both, in proportion to their sizes or
     priorities: a transition of the data set is as likely as one of the run, and has the same weight.
 
     Args:

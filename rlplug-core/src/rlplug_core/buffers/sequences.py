@@ -90,12 +90,12 @@ class SequenceReplay(PrioritizedReplay):
     @property
     def settings(self) -> dict[str, float]:
         shape = self.shape
-        own = {
+        settings = {
             "sequence_length": shape.length,
             "burn_in": shape.burn_in,
             "sequence_period": shape.period,
         }
-        return {**super().settings, **own}
+        return {**super().settings, **settings}
 
     @property
     def span(self) -> int:

@@ -196,15 +196,15 @@ class Whole:
 
     def after(self, index: Array, ended: Array) -> Either:
         """Return the successors of the steps numbered `index`; `ended` [B] says which of them ended an episode."""
-        found = self.take(index + self.num_envs)
+        successors = self.take(index + self.num_envs)
         positions = np.flatnonzero(ended)
         if len(positions):
             put(
-                found,
+                successors,
                 positions,
                 np.stack([self.finals[number] for number in index[positions].tolist()]),
             )
-        return found
+        return successors
 
     def finish(self, number: int, successor: Array) -> None:
         """Store the true successor of a step that ended an episode."""

@@ -91,12 +91,12 @@ def write(
     directory: Path,
     agent: Agent | SupportsExport,
     env: Env,
-    about: Mapping[str, object],
+    description: Mapping[str, object],
     card: str = "",
     onnx: bool = False,
     torchscript: bool = False,
 ) -> Path:
-    """Write the policy of `agent` in `env` into a new or empty directory; `about` goes into the JSON.
+    """Write the policy of `agent` in `env` into a new or empty directory; `description` goes into the JSON.
 
     Args:
         card: text of `README.md`; without it the file is not written.
@@ -109,7 +109,7 @@ def write(
     """
     with new_directory(directory) as folder:
         folder.mkdir()
-        _write_into(folder, agent, env, about, onnx=onnx, torchscript=torchscript)
+        _write_into(folder, agent, env, description, onnx=onnx, torchscript=torchscript)
         if card:
             (folder / "README.md").write_bytes(card.encode(errors="surrogateescape"))
     return directory
@@ -119,7 +119,7 @@ def _write_into(
     directory: Path,
     agent: Agent | SupportsExport,
     env: Env,
-    about: Mapping[str, object],
+    description: Mapping[str, object],
     onnx: bool,
     torchscript: bool,
 ) -> None:
@@ -131,7 +131,7 @@ def _write_into(
     data = save(tensors)
     record = {
         "format": FORMAT,
-        **about,
+        **description,
         "env_id": spec.id,
         "observation_space": space_to_json(flat.space),
         "env_observation_space": space_to_json(
@@ -270,21 +270,21 @@ def read(directory: Path) -> ExportedPolicy:
         RlplugError: the files are damaged or have another format.
     """
     try:
-        about = from_json(directory / JSON, MOST_JSON, follow=True)
+        description = from_json(directory / JSON, MOST_JSON, follow=True)
         data = content(directory / TENSORS, STATE, follow=True)
-        if about["format"] != FORMAT:
+        if description["format"] != FORMAT:
             raise RlplugError(
-                f"{directory} has format {about['format']}; this version of rlplug reads format {FORMAT}"
+                f"{directory} has format {description['format']}; this version of rlplug reads format {FORMAT}"
             )
-        if hashlib.sha256(data).hexdigest() != about["sha256"][TENSORS]:
+        if hashlib.sha256(data).hexdigest() != description["sha256"][TENSORS]:
             raise RlplugError(
                 f"{directory / TENSORS} has changed since it was written; export the policy again"
             )
-        as_type(about, About, directory / JSON)
-        policy = ExportedPolicy(about, Program(about["program"], load(data)))
+        as_type(description, About, directory / JSON)
+        policy = ExportedPolicy(description, Program(description["program"], load(data)))
         policy.env.close()  # builds the spaces, and the next line the inputs, so that wrong spaces are found here
         example_inputs(policy)
-        if len(policy.program.outputs) != 1 + len(about["memory"]):
+        if len(policy.program.outputs) != 1 + len(description["memory"]):
             raise ValueError("its program must give the action and the memory")
         return policy
     except UNREADABLE as error:
@@ -295,12 +295,12 @@ def read(directory: Path) -> ExportedPolicy:
 
 def example_inputs(policy: ExportedPolicy) -> dict[str, Tensor]:
     """Return two example rows of each input of an exported policy, or the rows of two worlds."""
-    about = policy.about
-    observations = leaves(valid_rows(space_from_json(about["observation_space"])))
+    description = policy.about
+    observations = leaves(valid_rows(space_from_json(description["observation_space"])))
     memory = {
         f"memory.{part}": torch.zeros(2, *shape_of(width))
-        for part, width in about["memory"].items()
+        for part, width in description["memory"].items()
     }
     first = {"first": torch.zeros(2, dtype=torch.bool)} if memory else {}
     rows = {name: torch.from_numpy(leaf) for name, leaf in observations.items()} | first | memory
-    return {name: torch.cat([each] * about.get("agents", 1)) for name, each in rows.items()}
+    return {name: torch.cat([each] * description.get("agents", 1)) for name, each in rows.items()}

@@ -79,14 +79,14 @@ class Sb3Model:
     def algorithm(self) -> str:
         """Return the algorithm, as far as the file names it: `ppo`, `a2c`, `dqn`, `sac` or `td3`."""
         module = str(_options(self.data, "policy_class").get("__module__", ""))
-        found = re.fullmatch(r"stable_baselines3\.(dqn|sac|td3|common)\.policies", module)
-        if found is None:
+        match = re.fullmatch(r"stable_baselines3\.(dqn|sac|td3|common)\.policies", module)
+        if match is None:
             raise UsageError(
                 f"its policy class is from {plain(module) or 'an unknown module'}; only the policies of "
                 "Stable-Baselines3 itself can be imported"
             )
-        if found[1] != "common":
-            return found[1]
+        if match[1] != "common":
+            return match[1]
         return "ppo" if "n_epochs" in self.data else "a2c"
 
     @property
@@ -125,10 +125,10 @@ def read_sb3(path: Path) -> Sb3Model:
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     with archive.open(name) as file:
-        found = file.read(LIMITS[name] + 1)
-    if len(found) > LIMITS[name]:
+        data = file.read(LIMITS[name] + 1)
+    if len(data) > LIMITS[name]:
         raise ValueError(f"{name} has more than {LIMITS[name]:,} bytes")
-    return found
+    return data
 
 
 class LayeredPolicy(nn.Module):
@@ -239,8 +239,8 @@ def _activation(
 
 
 def _options(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = data.get(name)
-    return found if isinstance(found, dict) else {}
+    options = data.get(name)
+    return options if isinstance(options, dict) else {}
 
 
 def _outputs(action: Space) -> int:

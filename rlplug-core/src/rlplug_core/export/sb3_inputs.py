@@ -43,12 +43,12 @@ def read_statistics(data: bytes) -> Statistics:
     Raises:
         ValueError: it is not such a file.
     """
-    found = read_pickle(data)
-    if not isinstance(found, Record) or not found.name.endswith(".VecNormalize"):
+    record = read_pickle(data)
+    if not isinstance(record, Record) or not record.name.endswith(".VecNormalize"):
         raise ValueError("it has no VecNormalize")
-    if not isinstance(found.state, dict):
+    if not isinstance(record.state, dict):
         raise ValueError("its VecNormalize has no state")
-    state = found.state
+    state = record.state
     clip, epsilon = state.get("clip_obs"), state.get("epsilon")
     if not isinstance(clip, float | int) or not isinstance(epsilon, float | int):
         raise ValueError("clip_obs or epsilon is missing")
@@ -165,20 +165,21 @@ def inputs_of(
         UsageError: the extractor has another form, or does not fit the space.
     """
     named = space.spaces if isinstance(space, spaces.Dict) else {"": space}
-    own = {name for name in weights if name.startswith(prefix)}
+    unread = {name for name in weights if name.startswith(prefix)}
     divide = bool(options.get("normalize_images", True))
     parts = {}
     for key, part in named.items():
         if not isinstance(part, spaces.Box | spaces.Discrete):
             raise UsageError(f"observations such as {plain(str(part), 100)} cannot be imported")
         start = f"{prefix}extractors.{key}." if key else prefix
-        cnn = _nature_cnn(weights, start) if f"{start}cnn.0.weight" in own else None
+        cnn = _nature_cnn(weights, start) if f"{start}cnn.0.weight" in unread else None
         if cnn is not None:
-            own -= {name for name in own if name.startswith((f"{start}cnn.", f"{start}linear.0."))}
+            used = (f"{start}cnn.", f"{start}linear.0.")
+            unread -= {name for name in unread if name.startswith(used)}
         parts[key] = Part(part, _scaling(key, part, statistics), cnn, divide)
-    if own:
+    if unread:
         raise UsageError(
-            f"its features extractor has {plain(min(own), 100)}; only MlpPolicy, CnnPolicy and MultiInputPolicy "
+            f"its features extractor has {plain(min(unread), 100)}; only MlpPolicy, CnnPolicy and MultiInputPolicy "
             "can be imported"
         )
     if statistics is not None and not statistics.moments.keys() <= named.keys():
@@ -201,12 +202,12 @@ def _scaling(
 
 def _nature_cnn(weights: Mapping[str, Tensor], prefix: str) -> nn.Sequential:
     """Return the convolutions of `NatureCNN` and the layer after them."""
-    found = {
+    numbers = {
         int(match[1])
         for name in weights
         if (match := re.match(rf"{re.escape(prefix)}cnn\.(\d+)\.", name))
     }
-    if found != set(STRIDES):
+    if numbers != set(STRIDES):
         raise UsageError(
             "its convolutions are not those of a CnnPolicy; only these can be imported"
         )

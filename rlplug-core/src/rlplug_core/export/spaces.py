@@ -42,42 +42,42 @@ def space_to_json(space: Space) -> dict[str, object]:
     )
 
 
-def space_from_json(about: dict[str, Any]) -> Space:
+def space_from_json(record: dict[str, Any]) -> Space:
     """Return the space for its JSON; the inverse of `space_to_json`.
 
     Raises:
         ValueError: it has more than `LARGEST` numbers, which a stranger's file may ask for.
     """
-    if _count(about) > LARGEST:
+    if _count(record) > LARGEST:
         raise ValueError(f"a space has more than {LARGEST:,} numbers")
-    kind = about["kind"]
+    kind = record["kind"]
     if kind == "Box":
-        shape = tuple(about["shape"])
-        dtype = np.dtype(about["dtype"])
+        shape = tuple(record["shape"])
+        dtype = np.dtype(record["dtype"])
         low, high = (
-            np.broadcast_to(np.asarray(about[end], dtype), shape).copy() for end in ("low", "high")
+            np.broadcast_to(np.asarray(record[end], dtype), shape).copy() for end in ("low", "high")
         )
         return spaces.Box(low, high, dtype=dtype.type)
     if kind == "Discrete":
-        return spaces.Discrete(about["n"], start=about["start"])
+        return spaces.Discrete(record["n"], start=record["start"])
     if kind == "MultiDiscrete":
-        dtype = np.dtype(about["dtype"])
+        dtype = np.dtype(record["dtype"])
         return spaces.MultiDiscrete(
-            np.array(about["nvec"], dtype), dtype.type, start=np.array(about["start"], dtype)
+            np.array(record["nvec"], dtype), dtype.type, start=np.array(record["start"], dtype)
         )
     if kind == "MultiBinary":
-        shape = about["shape"]
+        shape = record["shape"]
         return spaces.MultiBinary(shape if len(shape) > 1 else shape[0])
     if kind == "Tuple":
-        return spaces.Tuple([space_from_json(part) for part in about["parts"]])
-    return spaces.Dict([(name, space_from_json(part)) for name, part in about["parts"]])
+        return spaces.Tuple([space_from_json(part) for part in record["parts"]])
+    return spaces.Dict([(name, space_from_json(part)) for name, part in record["parts"]])
 
 
-def _count(about: dict[str, Any]) -> int:
+def _count(record: dict[str, Any]) -> int:
     """Return how many numbers a value of a space has, before the space is made."""
-    parts = about.get("parts")
+    parts = record.get("parts")
     if parts is None:
-        return prod(about.get("shape", ()))
+        return prod(record.get("shape", ()))
     return sum(_count(part if isinstance(part, dict) else part[1]) for part in parts)
 
 

@@ -42,8 +42,8 @@ def find(function: Function, kind: type) -> Function:
         method = partial(FUNCTIONS[network_call], function)
     elif getattr(Tensor, name, None) is function or getattr(torch, name, None) is function:
         name = ALIASES.get(name, name)
-        own = any(name in vars(base) for base in kind.__mro__[:-1])
-        method = REFLECTED.get(name) or (getattr(kind, name) if own else None)
+        defined = any(name in vars(base) for base in kind.__mro__[:-1])
+        method = REFLECTED.get(name) or (getattr(kind, name) if defined else None)
     if not callable(method):
         raise NoFastPath(name_of(function))
     FUNCTIONS[function] = method

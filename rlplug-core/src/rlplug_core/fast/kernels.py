@@ -161,15 +161,19 @@ def _rmsprop(
 
 def _lerp(
     target: Target,
-    own: list[Tensor],
-    followed: list[Tensor],
+    weights: list[Tensor],
+    online_weights: list[Tensor],
     tau: float,
 ) -> Result:
     """Move by a loop: torch's first call after many of numpy's takes longer."""
-    loops = loop_module("learning") if tau < 1 and len(own) == 1 and on_host(own[0], tau) else None
+    loops = (
+        loop_module("learning")
+        if tau < 1 and len(weights) == 1 and on_host(weights[0], tau)
+        else None
+    )
     if loops is None:
         return NotImplemented
-    loops.polyak(*arrays_of(target, own[0], followed[0]), tau)
+    loops.polyak(*arrays_of(target, weights[0], online_weights[0]), tau)
     return None
 
 

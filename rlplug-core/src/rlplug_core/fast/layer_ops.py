@@ -57,9 +57,9 @@ class Op(Protocol):
         gradient: Array,
         saved: Any,
         inputs: bool,
-        own: ParamGrads | None,
+        param_grads: ParamGrads | None,
     ) -> Array | None:
-        """Return the gradient at the inputs if it is wanted; add that at the parameters to `own`, if there is one."""
+        """Return the gradient at the inputs if it is wanted; add that at the parameters to `param_grads` if given."""
         ...
 
 
@@ -99,19 +99,19 @@ class LinearOp:
         gradient: Array,
         saved: tuple[Array, Array],
         inputs: bool,
-        own: ParamGrads | None,
+        param_grads: ParamGrads | None,
     ) -> Array | None:
         values, outputs = saved
         if self.then is not None:
-            gradient = self.before_function(gradient, outputs, own)
-        elif own is not None and self.bias:
-            bias = own.arrays[1]
+            gradient = self.before_function(gradient, outputs, param_grads)
+        elif param_grads is not None and self.bias:
+            bias = param_grads.arrays[1]
             bias += column_sums(gradient)
         few = len(values) <= self.few
-        if own is not None:
-            weight = own.arrays[0]
+        if param_grads is not None:
+            weight = param_grads.arrays[0]
             across = gradient.T
-            if not (own.fresh and gradient.dtype == values.dtype == weight.dtype):
+            if not (param_grads.fresh and gradient.dtype == values.dtype == weight.dtype):
                 weight += matmul(across, values)
             elif few:
                 across.dot(values, weight)
@@ -125,18 +125,22 @@ class LinearOp:
         self,
         gradient: Array,
         outputs: Array,
-        own: ParamGrads | None,
+        param_grads: ParamGrads | None,
     ) -> Array:
         """Return the gradient at x Wᵀ + b, and add it at b too; `outputs` is from `forward`."""
         assert self.then is not None
         if self.loops is not None:
-            total = np.zeros(outputs.shape[1], outputs.dtype) if own is None else own.arrays[1]
+            total = (
+                np.zeros(outputs.shape[1], outputs.dtype)
+                if param_grads is None
+                else param_grads.arrays[1]
+            )
             below = np.empty(outputs.shape, outputs.dtype)
             self.loops[1](np.ascontiguousarray(gradient), outputs, below, total)
             return below
         gradient = self.then.gradient(gradient, outputs)
-        if own is not None and self.bias:
-            own.arrays[1][...] += column_sums(gradient)
+        if param_grads is not None and self.bias:
+            param_grads.arrays[1][...] += column_sums(gradient)
         return gradient
 
 
@@ -169,11 +173,11 @@ class LayerNormOp:
         gradient: Array,
         saved: tuple[Array, Array],
         inputs: bool,
-        own: ParamGrads | None,
+        param_grads: ParamGrads | None,
     ) -> Array | None:
         scaled, scale = saved
-        if own is not None:
-            own.add(column_sums(gradient * scaled), column_sums(gradient))
+        if param_grads is not None:
+            param_grads.add(column_sums(gradient * scaled), column_sums(gradient))
         if not inputs:
             return None
         gradient = gradient * self.affine[0] if self.affine else gradient
@@ -208,11 +212,11 @@ class LogStdOp:
         gradient: Array,
         saved: None,
         inputs: bool,
-        own: ParamGrads | None,
+        param_grads: ParamGrads | None,
     ) -> Array | None:
         dims = len(self.log_std)
-        if own is not None:
-            own.add(column_sums(gradient[:, dims:]))
+        if param_grads is not None:
+            param_grads.add(column_sums(gradient[:, dims:]))
         return gradient[:, :dims] if inputs else None
 
 
@@ -239,7 +243,7 @@ class ScaleOp:
         gradient: Array,
         saved: tuple[Array, Array],
         inputs: bool,
-        own: ParamGrads | None,
+        param_grads: ParamGrads | None,
     ) -> Array | None:
         inside, scale = saved
         return gradient * inside * scale if inputs else None
@@ -264,7 +268,7 @@ class VectorsOp:
         gradient: Array,
         saved: None,
         inputs: bool,
-        own: ParamGrads | None,
+        param_grads: ParamGrads | None,
     ) -> None:
         return None
 
@@ -316,12 +320,14 @@ class NoisyLinearOp:
         gradient: Array,
         saved: Noisy,
         inputs: bool,
-        own: ParamGrads | None,
+        param_grads: ParamGrads | None,
     ) -> Array | None:
         values, weight, noise = saved
-        if own is not None:
+        if param_grads is not None:
             means = matmul(gradient.T, values), column_sums(gradient)
-            own.add(*means, *(mean * part for mean, part in zip(means, noise or (), strict=False)))
+            param_grads.add(
+                *means, *(mean * part for mean, part in zip(means, noise or (), strict=False))
+            )
         return matmul(gradient, weight) if inputs else None
 
     def spread(self, noise: Array) -> tuple[Array, Array]:
@@ -380,7 +386,7 @@ class ElementwiseOp:
         gradient: Array,
         saved: Array,
         inputs: bool,
-        own: ParamGrads | None,
+        param_grads: ParamGrads | None,
     ) -> Array | None:
         return self.gradient(gradient, saved) if inputs else None
 

@@ -133,13 +133,21 @@ class ParallelDense:
 
         def backward(gradient: Array, into: Gradients) -> list[Array]:
             flat = form.gradient(into)
-            own = np.empty((count * blocks, form.weights if flat.trained else 0), np.float32)
+            block_gradients = np.empty(
+                (count * blocks, form.weights if flat.trained else 0), np.float32
+            )
             below = np.empty((count, *array.shape) if sources else (count, 0, 0), np.float32)
-            arguments = networks, (array, saved), blocks, _writable(gradient), (own, below)
+            arguments = (
+                networks,
+                (array, saved),
+                blocks,
+                _writable(gradient),
+                (block_gradients, below),
+            )
             call_on_threads(loops.backward, threads, *arguments)
             if flat.trained:
                 into.zero -= flat.trained
-                parts = own.reshape(count, blocks, -1)
+                parts = block_gradients.reshape(count, blocks, -1)
                 call_on_threads(loops.add, threads, networks, parts, *flat[:2])
             return [np.add.reduce(below, 0)] if sources else []
 

@@ -46,10 +46,10 @@ class Chain:
         gradient: Array,
         saved: list[Any],
         inputs: bool,
-        own: ParamGrads | None,
+        param_grads: ParamGrads | None,
     ) -> Array | None:
-        arrays = [None] * len(self.parameters) if own is None else own.arrays
-        fresh = own is not None and own.fresh
+        arrays = [None] * len(self.parameters) if param_grads is None else param_grads.arrays
+        fresh = param_grads is not None and param_grads.fresh
         return self.along(self.steps(inputs, arrays), gradient, saved, inputs, fresh)
 
     def steps(
@@ -68,11 +68,11 @@ class Chain:
         below = inputs
         for number, op in enumerate(self.ops):
             end = start + len(op.parameters)
-            own = _param_grads(op, arrays[start:end])
-            if below or own[0] is not None:
-                steps.append((number, op, below, own))
+            param_grads = _param_grads(op, arrays[start:end])
+            if below or param_grads[0] is not None:
+                steps.append((number, op, below, param_grads))
             start = end
-            below = below or own[0] is not None
+            below = below or param_grads[0] is not None
         return steps[::-1]
 
     def along(
@@ -85,9 +85,9 @@ class Chain:
     ) -> Array | None:
         """Take a gradient back by known steps; `fresh` says whether all arrays are zero."""
         passed: Array | None = gradient
-        for number, op, below, own in steps:
+        for number, op, below, param_grads in steps:
             assert passed is not None
-            passed = op.backward(passed, saved[number], below, own[fresh])
+            passed = op.backward(passed, saved[number], below, param_grads[fresh])
         return passed if inputs else None
 
 
@@ -150,11 +150,11 @@ class DuelingOp:
         gradient: Array,
         saved: tuple[list[Any], list[Any]],
         inputs: bool,
-        own: ParamGrads | None,
+        param_grads: ParamGrads | None,
     ) -> Array | None:
         apart = gradient.reshape(len(gradient), self.actions, -1)
         centered = (apart - apart.mean(1, keepdims=True)).reshape(gradient.shape)
-        of_advantage, of_value = _split(own, [self.advantage, self.value])
+        of_advantage, of_value = _split(param_grads, [self.advantage, self.value])
         by_advantage = self.advantage.backward(centered, saved[0], inputs, of_advantage)
         by_value = self.value.backward(apart.sum(1), saved[1], inputs, of_value)
         if not inputs:
@@ -183,17 +183,20 @@ class ConcatOp:
         gradient: Array,
         saved: None,
         inputs: bool,
-        own: ParamGrads | None,
+        param_grads: ParamGrads | None,
     ) -> None:
         raise NotImplementedError("losses do not replay several layers next to each other")
 
 
 def _split(
-    own: ParamGrads | None,
+    param_grads: ParamGrads | None,
     chains: Sequence[Chain],
 ) -> list[ParamGrads | None]:
     """Split arrays among chains with parameters that follow one another."""
-    if own is None:
+    if param_grads is None:
         return [None] * len(chains)
     ends = list(accumulate(len(chain.parameters) for chain in chains))
-    return [ParamGrads(own.arrays[start:end], own.fresh) for start, end in pairwise([0, *ends])]
+    return [
+        ParamGrads(param_grads.arrays[start:end], param_grads.fresh)
+        for start, end in pairwise([0, *ends])
+    ]

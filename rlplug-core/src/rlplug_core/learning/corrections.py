@@ -42,13 +42,13 @@ def log_probs(
         policy_outputs = outputs(rollout.flat_obs, policy.noise_of(rollout.extras))
     head = policy.head
     action: Either = rollout.action.reshape(rows, *rollout.action.shape[2:])
-    found = (
+    log_prob = (
         head.log_prob(policy_outputs, action)
         if is_on_device(policy_outputs)
         else head.host_log_prob(policy_outputs, action)
     )
-    xp = namespace(found)
-    return xp.where(rollout.weight > 0, found.reshape(rollout.reward.shape), np.float32(0))
+    xp = namespace(log_prob)
+    return xp.where(rollout.weight > 0, log_prob.reshape(rollout.reward.shape), np.float32(0))
 
 
 def importance_ratio(rollout: Rollout, log_prob: Array) -> Array:

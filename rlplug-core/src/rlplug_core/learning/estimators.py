@@ -49,7 +49,7 @@ def gae(
         xp = namespace(value)
         delta = xp.where(valid, delta, 0)
         decay = xp.where(valid, decay, 1)
-    advantage = _backwards(delta, decay, found=0 * rollout.reward)
+    advantage = _backwards(delta, decay, advantage=0 * rollout.reward)
     if not rollout.whole:
         advantage *= valid
     if value.dtype != advantage.dtype:
@@ -57,8 +57,8 @@ def gae(
     return advantage, advantage + value
 
 
-def _backwards(delta: Array, decay: Array, found: Array) -> Array:
-    """Write a[t] = delta[t] + decay[t] a[t + 1], [T, N], into `found`.
+def _backwards(delta: Array, decay: Array, advantage: Array) -> Array:
+    """Write a[t] = delta[t] + decay[t] a[t + 1], [T, N], into `advantage`.
 
     A few long columns are computed as lists, which have less overhead per number; the result is the same.
     """
@@ -72,13 +72,13 @@ def _backwards(delta: Array, decay: Array, found: Array) -> Array:
             ):
                 running = error + share * running
                 backwards.append(running)
-            found[::-1, column] = backwards
-        return found
+            advantage[::-1, column] = backwards
+        return advantage
     total: Array | float = 0.0
     for t in range(len(delta) - 1, -1, -1):
         total = delta[t] + decay[t] * total
-        found[t] = total
-    return found
+        advantage[t] = total
+    return advantage
 
 
 def next_valid(

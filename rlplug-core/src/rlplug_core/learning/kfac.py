@@ -166,12 +166,12 @@ class KFAC:
         used = (weight > 0).to(log_likelihood.dtype)
         count = used.sum().clamp(min=1)
         outputs = [output for _, _, output in capture.seen]
-        slopes = torch.autograd.grad(log_likelihood @ used, outputs) if outputs else ()
+        gradients = torch.autograd.grad(log_likelihood @ used, outputs) if outputs else ()
         self.state["observed"] += 1
         keep = (1 - 1 / self.state["observed"]).clamp(max=self.decay)
-        for (number, inputs, _), slope in zip(capture.seen, slopes, strict=True):
+        for (number, inputs, _), gradient in zip(capture.seen, gradients, strict=True):
             layer = self.layers[number]
-            places = slope.flatten(2).transpose(1, 2) if layer.weight.ndim == 4 else slope
+            places = gradient.flatten(2).transpose(1, 2) if layer.weight.ndim == 4 else gradient
             # A row has several if a layer is used several times.
             places = places.reshape(len(used), -1, layer.outputs)
             patches = inputs.reshape(len(used), -1, layer.inputs)
@@ -283,7 +283,7 @@ def _layers(
     offsets: dict[int, int],
 ) -> list[Layer]:
     """Return the trained linear and convolutional layers of the modules, except those that `unfold` cannot do."""
-    found = [
+    trained = [
         module
         for module in modules
         if isinstance(module, nn.Linear)
@@ -296,11 +296,11 @@ def _layers(
     ]
     return [
         Layer(
-            one.weight,
-            offsets[id(one.weight)],
-            len(one.weight),
-            one.weight[0].numel(),
-            id(one.bias) in offsets,
+            layer.weight,
+            offsets[id(layer.weight)],
+            len(layer.weight),
+            layer.weight[0].numel(),
+            id(layer.bias) in offsets,
         )
-        for one in found
+        for layer in trained
     ]

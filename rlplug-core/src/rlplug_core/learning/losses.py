@@ -254,17 +254,17 @@ def _quantile_huber(
         for terms in (ordered, ordered.square())
     )
     size = ends.diff()
-    own = quantiles.unsqueeze(2)
-    error = sums - own * size  # the sum of u in each group
-    square = squares - 2 * own * sums + own.square() * size  # and of its square
+    quantile = quantiles.unsqueeze(2)
+    error = sums - quantile * size  # the sum of u in each group
+    square = squares - 2 * quantile * sums + quantile.square() * size  # and of its square
     far_below, _, _, far_above = size.unbind(2)
     below = kappa * (-error[..., 0] - 0.5 * kappa * far_below) + 0.5 * square[..., 1]
     above = kappa * (error[..., 3] - 0.5 * kappa * far_above) + 0.5 * square[..., 2]
     loss = ((1 - shares) * below + shares * above).sum(1)
-    slope = (1 - shares) * (kappa * far_below - error[..., 1]) - shares * (
+    derivative = (1 - shares) * (kappa * far_below - error[..., 1]) - shares * (
         kappa * far_above + error[..., 2]
     )
-    return loss / (kappa * total), slope / (kappa * total)
+    return loss / (kappa * total), derivative / (kappa * total)
 
 
 def log_softmax(outputs: Tensor) -> Tensor:

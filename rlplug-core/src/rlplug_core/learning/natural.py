@@ -104,10 +104,10 @@ class TrustRegion:
         damping: float,
     ) -> Callable[[Tensor], Tensor]:
         """Return the function v -> F v for the damped Fisher matrix F at the current parameters, by double backward."""
-        slope = self.gradient(divergence(), create_graph=True)
+        gradient = self.gradient(divergence(), create_graph=True)
 
         def product(vector: Tensor) -> Tensor:
-            return self.gradient(slope @ vector, retain_graph=True) + damping * vector
+            return self.gradient(gradient @ vector, retain_graph=True) + damping * vector
 
         return product
 

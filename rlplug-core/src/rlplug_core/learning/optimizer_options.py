@@ -67,9 +67,9 @@ def _torch(
     base = torch.optim.Optimizer
     short = name.removeprefix("torch.optim.")
     known = {
-        one: found
-        for one, found in vars(torch.optim).items()
-        if isinstance(found, type) and issubclass(found, base) and found is not base
+        class_name: cls
+        for class_name, cls in vars(torch.optim).items()
+        if isinstance(cls, type) and issubclass(cls, base) and cls is not base
     }
     if short not in known:
         if short.lower().replace("-", "") == "kfac":

@@ -51,28 +51,28 @@ class Target:
     @kernel
     def lerp(
         self,
-        own: list[Tensor],
-        followed: list[Tensor],
+        weights: list[Tensor],
+        online_weights: list[Tensor],
         tau: float,
     ) -> None:
-        """Move tensors in place towards others.
+        """Move weights in place towards others.
 
         Args:
-            own: tensors [...].
-            followed: tensors [...] of the same shapes.
+            weights: tensors [...] of the target network.
+            online_weights: tensors [...] of the same shapes, of the network that it follows.
             tau: the share of the way.
         """
         with torch.no_grad():
-            torch._foreach_lerp_(own, followed, tau)
+            torch._foreach_lerp_(weights, online_weights, tau)
 
     def _flat_views(self) -> tuple[list[Tensor], list[Tensor]]:
-        own = list(self.network.parameters())
-        followed = list(self.online.parameters())
+        weights = list(self.network.parameters())
+        online_weights = list(self.online.parameters())
         pair = (
-            flat_view([one.detach() for one in own]),
-            flat_view([one.detach() for one in followed]),
+            flat_view([one.detach() for one in weights]),
+            flat_view([one.detach() for one in online_weights]),
         )
-        return pair if len(pair[0]) == len(pair[1]) else ([*own], [*followed])
+        return pair if len(pair[0]) == len(pair[1]) else ([*weights], [*online_weights])
 
 
 class NoGradient:

@@ -51,13 +51,13 @@ def scale_and_shift(space: spaces.Box) -> tuple[Array, Array, Array]:
 
 def parts(space: Space) -> list[Part]:
     """Return the parts of a Dict that are not Dicts, in the order of their columns."""
-    found: list[Part] = []
+    result: list[Part] = []
     end = 0
     for keys, leaf in _leaves(space, ()):
         start = end
         end = end + prod(leaf.shape or ())
-        found.append(Part(keys, leaf, slice(start, end)))
-    return found
+        result.append(Part(keys, leaf, slice(start, end)))
+    return result
 
 
 def shape_of(space: Space) -> tuple[int, ...]:
@@ -76,14 +76,14 @@ def split(space: Space, action: Array) -> Any:
     """Return actions [N, ...] as nested dictionaries of arrays [N, ...] with the shapes and types of the spaces."""
     if not isinstance(space, spaces.Dict):
         return action
-    found: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for part in parts(space):
-        inside = found
+        inside = tree
         for key in part.keys[:-1]:
             inside = inside.setdefault(key, {})
         columns = action[:, part.columns].reshape(len(action), *(part.space.shape or ()))
         inside[part.keys[-1]] = columns.astype(part.space.dtype)
-    return found
+    return tree
 
 
 def join(space: Space, tree: Any) -> Array:
@@ -107,14 +107,14 @@ def sample(space: Space, num_envs: int) -> Array:
 
 def sample_legal(space: Space, mask: Array) -> Array:
     """Draw random actions [rows, ...], uniformly from the choices that `mask` [rows, C] allows, or from all."""
-    found = sample(space, len(mask))
+    actions = sample(space, len(mask))
     for column, allowed in _columns(space, mask):
         many = allowed.sum(1)
         rank = (space.np_random.random(len(mask)) * many).astype(np.int64)
         drawn = (allowed.cumsum(1) > rank[:, None]).argmax(1)
-        numbers = found.reshape(len(found), -1)[:, column]  # a view
+        numbers = actions.reshape(len(actions), -1)[:, column]  # a view
         numbers[many > 0] = drawn[many > 0]
-    return found
+    return actions
 
 
 def legal(space: Space, action: Array, mask: Array) -> Array:
@@ -122,21 +122,21 @@ def legal(space: Space, action: Array, mask: Array) -> Array:
 
     A mask has one entry for each of the `choices`. If it allows none, the choice does not change.
     """
-    found = action.reshape(len(action), -1).copy()
+    columns = action.reshape(len(action), -1).copy()
     for column, allowed in _columns(space, mask):
         size = allowed.shape[1]
-        following = (found[:, [column]].astype(np.int64) + np.arange(size)) % size
+        following = (columns[:, [column]].astype(np.int64) + np.arange(size)) % size
         nearest = np.take_along_axis(allowed, following, 1).argmax(1)
-        found[:, column] = following[np.arange(len(found)), nearest]
-    return found.reshape(action.shape)
+        columns[:, column] = following[np.arange(len(columns)), nearest]
+    return columns.reshape(action.shape)
 
 
 def rows_without_choice(space: Space, mask: Array) -> Array:
     """Return the rows [N] of a mask [N, ...] with a choice that has no allowed value."""
-    found = np.zeros(len(mask), np.bool_)
+    stuck = np.zeros(len(mask), np.bool_)
     for _, allowed in _columns(space, mask):
-        found |= ~allowed.any(1)
-    return found
+        stuck |= ~allowed.any(1)
+    return stuck
 
 
 def _columns(space: Space, mask: Array) -> Iterator[tuple[int, Array]]:

@@ -65,14 +65,14 @@ def _check_forward(
 ) -> None:
     with torch.no_grad():
         example = zeros(space, 2) if norm is None else norm(zeros(space, 2))
-        found = _call(what, f"cannot take observations in {space}", module, example)
-    if not isinstance(found, Tensor):
+        output = _call(what, f"cannot take observations in {space}", module, example)
+    if not isinstance(output, Tensor):
         raise PluginError(
-            f"{what} gives {describe_kind(found)} instead of a tensor of features [B, {features}]"
+            f"{what} gives {describe_kind(output)} instead of a tensor of features [B, {features}]"
         )
-    if found.shape != (2, features) or found.dtype != torch.float32:
+    if output.shape != (2, features) or output.dtype != torch.float32:
         raise PluginError(
-            f"{what} turns 2 observations into {list(found.shape)} of {found.dtype}, where the {features} features "
+            f"{what} turns 2 observations into {list(output.shape)} of {output.dtype}, where the {features} features "
             f"that its factory names would be [2, {features}] of torch.float32; return the right number, or flatten"
         )
 

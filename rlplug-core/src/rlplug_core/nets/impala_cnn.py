@@ -24,8 +24,8 @@ class Residual(nn.Module):
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, image: Tensor) -> Tensor:
-        found: Tensor = self.second(self.first(image.relu()).relu())
-        return image + found
+        residual: Tensor = self.second(self.first(image.relu()).relu())
+        return image + residual
 
 
 class ImpalaCNN(nn.Module):

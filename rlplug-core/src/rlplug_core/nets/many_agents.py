@@ -114,8 +114,8 @@ def agent_spec(spec: Spec) -> Spec:
     if not _has_state(spec):
         return spec
     assert isinstance(spec.obs, spaces.Dict)
-    own = {name: part for name, part in spec.obs.spaces.items() if name != STATE}
-    return replace(spec, obs=spaces.Dict(own))
+    agent_obs = {name: part for name, part in spec.obs.spaces.items() if name != STATE}
+    return replace(spec, obs=spaces.Dict(agent_obs))
 
 
 def agent_rows(obs: dict[str, Obs]) -> Obs:

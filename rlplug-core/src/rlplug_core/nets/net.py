@@ -143,18 +143,18 @@ class CriticNet:
         Raises:
             UsageError: they do not go together, or the critic has no separate network because of `net.shared`.
         """
-        own = self.differences()
-        if not own:
+        options = self.differences()
+        if not options:
             return replace(net, shared=False)
         if net.shared:
             raise UsageError(
-                f"net.shared puts policy and critic on one trunk, and critic_net.{min(own)} needs a separate network "
-                "for the critic; leave one of them out"
+                f"net.shared puts policy and critic on one trunk, and critic_net.{min(options)} needs a separate "
+                "network for the critic; leave one of them out"
             )
         if self.obs:
             net = net.default_encoder()
         try:
-            return replace(net, **own)  # type: ignore[arg-type]  # fields of the same types
+            return replace(net, **options)  # type: ignore[arg-type]  # fields of the same types
         except ValueError as error:
             raise UsageError(f"critic_net: {error}") from error
 

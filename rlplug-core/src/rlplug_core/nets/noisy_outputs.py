@@ -52,11 +52,11 @@ class NoisyOutputs(nn.Module):
     def draw(self, numbers: Array) -> Array:
         """Return the noise [..., size] of each of `numbers` [...], int64: a function of the number only."""
         each, places = np.unique(numbers, return_inverse=True)
-        found = []
+        noises = []
         for generator in map(np.random.default_rng, each):
             parts = [_first(layer).draw(generator) for layer in self.layers]
-            found.append(np.concatenate(parts))
-        return np.stack(found)[places.reshape(numbers.shape)]
+            noises.append(np.concatenate(parts))
+        return np.stack(noises)[places.reshape(numbers.shape)]
 
 
 def check_no_output_gain(net: Net) -> None:
@@ -77,9 +77,9 @@ def _noisy(plain: nn.Module, kind: Noise, sigma: float | None) -> nn.Module:
 
 
 def _first(layer: nn.Module) -> NoisyLinear:
-    found = layer[0] if isinstance(layer, nn.Sequential) else layer
-    assert isinstance(found, NoisyLinear)
-    return found
+    first = layer[0] if isinstance(layer, nn.Sequential) else layer
+    assert isinstance(first, NoisyLinear)
+    return first
 
 
 def _layer_outputs(

@@ -71,8 +71,8 @@ def manifest_of(
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for name, data in files.items()
     }
-    about = {"format": FORMAT, "algorithm": algorithm, "env": env, "reproduce": reproduce}
-    return (json.dumps({**about, "files": listed}, indent=1) + "\n").encode()
+    record = {"format": FORMAT, "algorithm": algorithm, "env": env, "reproduce": reproduce}
+    return (json.dumps({**record, "files": listed}, indent=1) + "\n").encode()
 
 
 def read_manifest(data: bytes, place: str) -> Manifest:
@@ -85,20 +85,20 @@ def read_manifest(data: bytes, place: str) -> Manifest:
         RlplugError: it is not one, has another format, or lists a file that an agent does not have.
     """
     try:
-        found = as_type(json.loads(data), Manifest, Path(MANIFEST))
+        manifest = as_type(json.loads(data), Manifest, Path(MANIFEST))
     except BadFile as error:
         raise RlplugError(f"{place} has no valid {MANIFEST}: {error.reason}") from error
     except (ValueError, RecursionError) as error:
         raise RlplugError(f"{place} has no valid {MANIFEST}: {plain(str(error), 100)}") from error
-    if found.format != FORMAT:
+    if manifest.format != FORMAT:
         raise RlplugError(
-            f"{place} has format {found.format} of shared agents; this version of rlplug reads format {FORMAT}"
+            f"{place} has format {manifest.format} of shared agents; this version of rlplug reads format {FORMAT}"
         )
-    if missing := [name for name in REQUIRED if name not in found.files]:
+    if missing := [name for name in REQUIRED if name not in manifest.files]:
         raise RlplugError(
             f"{place} is not a whole agent: its {MANIFEST} does not list {missing[0]}"
         )
-    for name, listed in found.files.items():
+    for name, listed in manifest.files.items():
         if name not in LIMITS:
             raise RlplugError(
                 f"{place} lists the file {plain(repr(name), 60)}, which a shared agent does not have; do not use it"
@@ -107,7 +107,7 @@ def read_manifest(data: bytes, place: str) -> Manifest:
             raise RlplugError(
                 f"{name} of {place} has {listed.bytes:,} bytes, more than the limit of {LIMITS[name]:,}; do not use it"
             )
-    return found
+    return manifest
 
 
 def check_content(
@@ -151,9 +151,9 @@ def check_card(text: str, shows_film: bool = False) -> None:
     """Raise RlplugError if a card has HTML, links, control characters, or pictures other than the film."""
     if shows_film:
         text = text.replace(f"\n{SHOWN}\n", "\n", 1)
-    if found := _MARKUP.search(text):
+    if markup := _MARKUP.search(text):
         raise RlplugError(
-            f"README.md has markup ({plain(found[0])}), which a card of rlplug never has; do not use this agent"
+            f"README.md has markup ({plain(markup[0])}), which a card of rlplug never has; do not use this agent"
         )
     if not all(char.isprintable() or char == "\n" for char in text):
         raise RlplugError(

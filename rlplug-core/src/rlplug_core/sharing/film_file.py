@@ -43,7 +43,7 @@ def _chunks(
     known: set[bytes],
 ) -> list[tuple[bytes, bytes]]:
     """Return the chunks from `start` to the end of the data by name."""
-    found = []
+    chunks = []
     while start < len(data):
         name = data[start : start + 4]
         size = int.from_bytes(data[start + 4 : start + 8], "little")
@@ -53,9 +53,9 @@ def _chunks(
             raise RlplugError(
                 f"{FILM} has the part '{chunk_name}', which is damaged or not a picture; do not use this agent"
             )
-        found.append((name, body))
+        chunks.append((name, body))
         start += 8 + size + size % 2
-    return found
+    return chunks
 
 
 def _check_size(body: bytes) -> None:

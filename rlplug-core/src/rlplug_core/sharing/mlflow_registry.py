@@ -42,8 +42,10 @@ class RegisteredModel:
         uri = tracking_uri()
         try:
             root = self._root(mlflow.MlflowClient(uri, uri))
-            found = mlflow.artifacts.list_artifacts(artifact_uri=root, tracking_uri=uri)
-            sizes = {Path(one.path).name: int(one.file_size or 0) for one in found}
+            artifacts = mlflow.artifacts.list_artifacts(artifact_uri=root, tracking_uri=uri)
+            sizes = {
+                Path(artifact.path).name: int(artifact.file_size or 0) for artifact in artifacts
+            }
             if file not in sizes:
                 raise RlplugError(f"{self.name} is not a shared agent: it has no {file}")
             if sizes[file] > max_bytes:
@@ -72,19 +74,19 @@ class RegisteredModel:
             if not client.search_registered_models(f"name = '{self.model}'"):
                 client.create_registered_model(self.model)
             source = f"{run.info.artifact_uri}/{ARTIFACTS}"
-            made = client.create_model_version(self.model, source, run.info.run_id)
+            created = client.create_model_version(self.model, source, run.info.run_id)
         except (mlflow.MlflowException, OSError) as error:
             raise UsageError(f"{self.name} cannot be written ({plain(str(error))})") from error
-        return f"mlflow:{self.model}/{made.version}"
+        return f"mlflow:{self.model}/{created.version}"
 
     def _root(self, client: Any) -> str:
         """Return the URI of the version's artifacts."""
         version = self.version
         if not version:
-            found = client.search_model_versions(f"name = '{self.model}'")
-            if not found:
+            versions = client.search_model_versions(f"name = '{self.model}'")
+            if not versions:
                 raise UsageError(f"MLflow has no registered model '{self.model}'")
-            version = str(max(int(one.version) for one in found))
+            version = str(max(int(version.version) for version in versions))
         return str(client.get_model_version_download_uri(self.model, version))
 
 
@@ -111,9 +113,9 @@ def _library() -> Any:
 
 def _experiment(client: Any, uri: str) -> str:
     """Return the id of the experiment of shared agents; files of a SQLite store are next to it."""
-    found = client.get_experiment_by_name(EXPERIMENT)
-    if found:
-        return str(found.experiment_id)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    if experiment:
+        return str(experiment.experiment_id)
     local = uri.startswith(SQLITE)
     files = Path(uri.removeprefix(SQLITE)).parent / "mlartifacts"
     return str(client.create_experiment(EXPERIMENT, files.as_uri() if local else None))

@@ -166,9 +166,9 @@ def zoo_agents() -> list[str]:
 
 
 def _zoo() -> Path:
-    found = find_spec("rlplug_zoo")
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec("rlplug_zoo")
+    if spec is None or not spec.submodule_search_locations:
         raise MissingPackage(
             "sources that start with zoo: need the package rlplug-zoo: python -m pip install rlplug-zoo"
         )
-    return Path(found.submodule_search_locations[0], "agents")
+    return Path(spec.submodule_search_locations[0], "agents")

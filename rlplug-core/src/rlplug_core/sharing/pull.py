@@ -72,9 +72,9 @@ def _copy(place: Place, folder: Path, pin: str) -> Manifest:
         raise RlplugError(
             f"the {MANIFEST} of {place.name} does not have #sha256={pin}; ask the person who gave you the address"
         )
-    found = read_manifest(data, place.name)
+    manifest = read_manifest(data, place.name)
     (folder / MANIFEST).write_bytes(data)
-    for name, listed in found.files.items():
+    for name, listed in manifest.files.items():
         part = place.read(name, listed.bytes)
         check_content(name, part, listed, place.name)
         (folder / name).write_bytes(part)
@@ -87,4 +87,4 @@ def _copy(place: Place, folder: Path, pin: str) -> Manifest:
         raise RlplugError(
             message if place.name in message else f"{place.name}: {message}"
         ) from error
-    return found
+    return manifest

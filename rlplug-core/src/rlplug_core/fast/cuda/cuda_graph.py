@@ -33,11 +33,11 @@ def on_recording_stream(device: torch.device) -> Iterator[None]:
         yield
         return
     usual = torch.cuda.current_stream(device)
-    own = stream(device)
-    own.wait_stream(usual)
-    with torch.cuda.stream(own):
+    recording = stream(device)
+    recording.wait_stream(usual)
+    with torch.cuda.stream(recording):
         yield
-    usual.wait_stream(own)
+    usual.wait_stream(recording)
 
 
 class Recorded(Generic[T]):

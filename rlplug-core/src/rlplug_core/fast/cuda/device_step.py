@@ -98,9 +98,9 @@ class DeviceStep:
         """Return the optimizer's name if a sum is not finite, or nothing; it waits for the device."""
         return "" if torch.isfinite(self.sums).all() else self.optimizer.name
 
-    def _check(self, norm: Tensor, loss: Tensor, about: str) -> None:
+    def _check(self, norm: Tensor, loss: Tensor, where: str) -> None:
         """Raise `NonFinite` if a sum is not finite; the cause may be the step of another optimizer."""
         if not torch.isfinite(norm + loss):
-            when, _, name = about.rpartition(", ")
+            when, _, name = where.rpartition(", ")
             names = " and ".join(filter(None, (said() for said in self.graphs.unsound))) or name
             raise NonFinite(f"{when}, {names} met a loss or a gradient that is not finite")

@@ -61,11 +61,11 @@ def rmsprop(
 
 
 @loop
-def polyak(own: Array, followed: Array, share: float) -> None:
+def polyak(weights: Array, online_weights: Array, share: float) -> None:
     """Move numbers by a share of the way to others."""
     part = np.float32(share)
-    for i in range(own.size):
-        own[i] += part * (followed[i] - own[i])
+    for i in range(weights.size):
+        weights[i] += part * (online_weights[i] - weights[i])
 
 
 @loop
@@ -139,13 +139,13 @@ def quantile_huber(
         total = ZERO
         row = targets[b]
         for i in range(quantiles.shape[1]):
-            own = quantiles[b, i]
+            quantile = quantiles[b, i]
             above = shares[b, i]
             below = ONE - shares[b, i]
             terms = ZERO
             derivatives = ZERO
             for j in range(targets.shape[1]):
-                error = row[j] - own
+                error = row[j] - quantile
                 cut = least if error < least else error
                 cut = most if cut > most else cut
                 weighted = cut * (below if error < ZERO else above)

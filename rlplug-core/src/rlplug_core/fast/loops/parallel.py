@@ -80,15 +80,15 @@ def backward(
 
 
 @on_threads
-def add(networks: Networks, own: Array, gradient: Array, into: Array) -> None:
+def add(networks: Networks, block_gradients: Array, gradient: Array, into: Array) -> None:
     """Add gradients [n, blocks, P] of parameters to a flat gradient, at the places `into` [n, L, 2]; -1: nowhere."""
     _, _, sizes, functions = networks
     layers = functions.size
-    for task in numba.prange(own.shape[0] * layers * PARTS):
+    for task in numba.prange(block_gradients.shape[0] * layers * PARTS):
         number = task // (layers * PARTS)
         layer = task // PARTS % layers
         part = task % PARTS
-        _add(own[number], _layer(sizes, layer), part, gradient, into[number, layer])
+        _add(block_gradients[number], _layer(sizes, layer), part, gradient, into[number, layer])
 
 
 @loop
@@ -122,10 +122,10 @@ def _backward(
 ) -> None:
     flat, places, sizes, functions = networks
     values, saved, gradient = seen
-    own, below = results
+    block_gradient, below = results
     count = rows[1] - rows[0]
     start = saved.size
-    at = own.size
+    at = block_gradient.size
     widest = sizes.max()
     totals = np.empty(widest, np.float32)
     space = np.empty((2, count * widest), np.float32)
@@ -138,15 +138,15 @@ def _backward(
         inner = _matrix(space[0], 0, (0, count), out)
         total = totals[:out]
         _before_activation(passed, outputs, inner, total, functions[n])
-        if own.size:
+        if block_gradient.size:
             at -= out * (width + 1)
             inputs = (
                 _matrix(saved, start - values.shape[0] * width, rows, width)
                 if n
                 else _matrix(values.reshape(-1), 0, rows, width)
             )
-            np.dot(inner.T, inputs, _matrix(own, at, (0, out), width))
-            own[at + out * width : at + out * (width + 1)] = total
+            np.dot(inner.T, inputs, _matrix(block_gradient, at, (0, out), width))
+            block_gradient[at + out * width : at + out * (width + 1)] = total
         if n or below.size:
             passed = (
                 _matrix(space[1], 0, (0, count), width)
@@ -209,7 +209,7 @@ def _layer(sizes: Array, layer: int) -> tuple[int, int, int]:
 
 @loop
 def _add(
-    own: Array,
+    block_gradients: Array,
     layer: tuple[int, int, int],
     part: int,
     gradient: Array,
@@ -217,10 +217,10 @@ def _add(
 ) -> None:
     """Add the gradients of all blocks for a part of a layer's weights, and with the first part for its bias."""
     start, weights, outs = layer
-    for block in range(own.shape[0]):
+    for block in range(block_gradients.shape[0]):
         if into[0] >= 0:
             for i in range(weights * part // PARTS, weights * (part + 1) // PARTS):
-                gradient[into[0] + i] += own[block, start + i]
+                gradient[into[0] + i] += block_gradients[block, start + i]
         if into[1] >= 0 and part == 0:
             for i in range(outs):
-                gradient[into[1] + i] += own[block, start + weights + i]
+                gradient[into[1] + i] += block_gradients[block, start + weights + i]

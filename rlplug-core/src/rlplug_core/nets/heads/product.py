@@ -29,12 +29,12 @@ class Member:
 
     def host(self, action: Array) -> Array:
         """Return this part of actions [B, k], as its head takes it."""
-        own = action[:, self.action].reshape(-1, *self.shape)
-        return own.astype(np.int64) if self.chosen else own
+        part = action[:, self.action].reshape(-1, *self.shape)
+        return part.astype(np.int64) if self.chosen else part
 
     def device(self, action: Tensor) -> Tensor:
-        own = action[:, self.action].reshape(-1, *self.shape)
-        return own.long() if self.chosen else own
+        part = action[:, self.action].reshape(-1, *self.shape)
+        return part.long() if self.chosen else part
 
 
 class Product:
@@ -90,8 +90,10 @@ class Product:
         return _columns(m.head.mode(outputs[:, m.outputs]) for m in self.members)
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
-        found = [m.head.host_log_prob(outputs[:, m.outputs], m.host(action)) for m in self.members]
-        return np.sum(found, 0)
+        log_probs = [
+            m.head.host_log_prob(outputs[:, m.outputs], m.host(action)) for m in self.members
+        ]
+        return np.sum(log_probs, 0)
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
         return _sum(m.head.log_prob(outputs[:, m.outputs], m.device(action)) for m in self.members)
