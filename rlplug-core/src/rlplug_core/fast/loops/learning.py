@@ -62,7 +62,7 @@ def rmsprop(
 
 @loop
 def polyak(weights: Array, online_weights: Array, share: float) -> None:
-    """Move numbers by a share of the way to others."""
+    """Move weights by a share of the way to those of the online network."""
     part = np.float32(share)
     for i in range(weights.size):
         weights[i] += part * (online_weights[i] - weights[i])

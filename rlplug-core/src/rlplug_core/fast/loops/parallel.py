@@ -80,7 +80,12 @@ def backward(
 
 
 @on_threads
-def add(networks: Networks, block_gradients: Array, gradient: Array, into: Array) -> None:
+def add(
+    networks: Networks,
+    block_gradients: Array,
+    gradient: Array,
+    into: Array,
+) -> None:
     """Add gradients [n, blocks, P] of parameters to a flat gradient, at the places `into` [n, L, 2]; -1: nowhere."""
     _, _, sizes, functions = networks
     layers = functions.size
