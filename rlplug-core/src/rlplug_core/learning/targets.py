@@ -51,19 +51,19 @@ class Target:
     @kernel
     def lerp(
         self,
-        weights: list[Tensor],
-        online_weights: list[Tensor],
+        own: list[Tensor],
+        followed: list[Tensor],
         tau: float,
     ) -> None:
         """Move weights in place towards others.
 
         Args:
-            weights: tensors [...] of the target network.
-            online_weights: tensors [...] of the same shapes, of the network that it follows.
+            own: weights [...] of the target network.
+            followed: weights of the same shapes, of the network that it follows.
             tau: the share of the way.
         """
         with torch.no_grad():
-            torch._foreach_lerp_(weights, online_weights, tau)
+            torch._foreach_lerp_(own, followed, tau)
 
     def _flat_views(self) -> tuple[list[Tensor], list[Tensor]]:
         weights = list(self.network.parameters())
