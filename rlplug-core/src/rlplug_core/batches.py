@@ -26,7 +26,8 @@ class Batch:
 
     `weight` [B] is the only mask: 0 for rows that must not count, importance weights otherwise. `counts` [B] is the
     factor of each row in a mean, `weight / max(1, count(weight > 0))`; division by the sum of the weights would
-    cancel their scale. The caller passes it as `share` if it has it, else None; with `dataclasses.replace`, too.
+    cancel their scale. The argument `share` is `counts` if the caller has computed them, else None; calls of
+    `dataclasses.replace` need it, too.
     """
 
     weight: Tensor

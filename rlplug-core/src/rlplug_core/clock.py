@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Clock:
     """Counts valid env steps (advanced by actors) and updates (advanced by the runner).
 
-    Schedules are pure functions of `progress`, which refers to `total`; the run ends at `limit`, which is the total
-    unless a resumed run exceeds it. Controllers may set `scale` (multiplies every learning rate) and `stop`.
+    Schedules are pure functions of `progress`, the fraction of `total`. The run ends at `limit`, which is equal to the
+    total unless a resumed run gets more steps. Controllers may set `scale` (multiplies every learning rate) and `stop`.
     """
 
     __slots__ = ("limit", "scale", "steps", "stop", "total", "updates")
@@ -51,11 +51,11 @@ class Clock:
             updates: number of updates of the learner.
             share: the fraction of the run's env steps that it sees.
         """
-        own = PartClock(self.total, self.steps, updates, share)
-        own.limit = self.limit
-        own.scale = self.scale
-        own.stop = self.stop
-        return own
+        clock = PartClock(self.total, self.steps, updates, share)
+        clock.limit = self.limit
+        clock.scale = self.scale
+        clock.stop = self.stop
+        return clock
 
     def of_part(self, share: float) -> Clock:
         """Return the same time for the agent of one of several learners: its own env steps, and the run's progress.
@@ -200,7 +200,7 @@ class SharedClock(Clock):
         slots: the env steps of each worker; every worker writes only its own.
         signals: the stop of the whole run, and the factor of every learning rate; controllers set both in the clock
             of the whole run.
-        rank: the index of our slot.
+        rank: the index of this worker's slot.
     """
 
     __slots__ = ("rank", "signals", "slots")

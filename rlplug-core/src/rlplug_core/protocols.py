@@ -42,7 +42,7 @@ from rlplug_core.types import (
 )
 
 B = TypeVar("B")
-#: A function of whether an episode starts, and of a function that renders the current frame [H, W, 3] uint8.
+#: Shows a frame. Arguments: whether an episode starts, and a function that renders the current frame [H, W, 3] uint8.
 Show: TypeAlias = Callable[[bool, Callable[[], Array]], None]
 
 
@@ -260,7 +260,7 @@ class SupportsFinish(Protocol):
     """A learner that takes a last step before the final checkpoint."""
 
     def finish(self, clock: Clock) -> None:
-        """Take the last step, with the clock of the end."""
+        """Take the last step, with the clock at the end of training."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The data that flows between an environment, an actor, a buffer and a learner.
 
-`N` is the number of environments; every array leads with it. The classes are slots dataclasses and are not frozen:
-freezing costs 0.7 microseconds each, and the step path builds three of them per vector step.
+`N` is the number of environments, the first dimension of every array. The classes are dataclasses with slots. They are
+not frozen, because this would cost 0.7 microseconds per object, and every vector step makes three of them.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ NO_EXTRAS: dict[str, Array] = {}
 
 @dataclass(frozen=True)
 class Goals:
-    """The rewards of goals that were not aimed at: functions of achieved and desired goals [B, ...].
+    """Computes rewards for other goals than the desired one, as hindsight replay needs them.
 
     Attributes:
-        reward: to rewards [B].
-        terminated: to whether that ended the task [B]; None if goals end nothing.
+        reward: a function of achieved and desired goals [B, ...] that returns rewards [B].
+        terminated: a function of the same goals that returns whether the task has ended [B]; None if a goal never ends
+            it.
     """
 
     reward: Callable[[Array, Array], Array]
@@ -59,15 +60,23 @@ class Goals:
 class Spec:
     """The spaces of one environment, the number of environments, and the id.
 
-    A Box action space is canonical, [-1, 1] wherever the true bounds are finite; the environment scales actions itself.
-    An action is always one array; `rlplug_core.nets.actions` has the positions of a Dict's parts in it.
-    If many agents share a world, each has a row of its own: `agents` [num_envs] names them; it is empty otherwise. If
-    their spaces differ, `obs` and `action` are Dicts of them, and `kinds` [num_envs] says which part is a row's own.
-    `turns` says that they act in turn: then rows wait, as `Timestep.turn` says.
-    `inexact` says why the environment's state cannot be captured; it is empty if it can. `limit` is the number of
-    steps after which episodes are truncated; 0 if it is unknown. `goals` computes the rewards of other goals, if any;
-    `no_goals` says why an environment with possible goals has none. `device` is set if the environment gives and takes
-    tensors there: then the arrays of its timesteps, and those of steps, actions and rollouts, are tensors.
+    Attributes:
+        obs: the observation space.
+        action: the canonical action space: a Box has the bounds [-1, 1] wherever those of the environment are finite,
+            and the environment scales actions itself. An action is always one array; `rlplug_core.nets.actions` has the
+            positions of a Dict's parts in it.
+        num_envs: the number of rows.
+        id: the environment's id.
+        inexact: why the environment's state cannot be saved; empty if it can.
+        limit: the number of steps after which episodes are truncated; 0 if it is unknown.
+        goals: computes the rewards of other goals, if the environment has goals.
+        agents: [num_envs] names of agents, if many share a world and each has its own row; else empty.
+        kinds: [num_envs] if the agents' spaces differ: then `obs` and `action` are Dicts, and a row uses the part with
+            this key.
+        turns: whether the agents act in turn: then rows wait, as `Timestep.turn` says.
+        no_goals: why an environment that could have goals has none.
+        device: set if the environment gives and takes tensors on this device: then the arrays of its timesteps, and
+            those of steps, actions and rollouts, are tensors.
     """
 
     obs: Space
@@ -131,13 +140,13 @@ class Timestep:
         reward: [N] float32 reward of the last action.
         terminated: [N] bool, the last action ended the episode in the task itself.
         truncated: [N] bool, the episode was cut from outside (a time limit); never together with `terminated`.
-        is_first: [N] bool, `obs` opens an episode.
-        valid: [N] bool, the row holds a transition (False for the reset row of a NEXT_STEP environment).
-        episodes: the episodes that ended in this call, measured below all transforms.
+        is_first: [N] bool, `obs` is the first observation of an episode.
+        valid: [N] bool, the row has a transition (False if a NEXT_STEP environment only reset it).
+        episodes: the episodes that ended in this call, with the returns of the environment inside all wrappers.
         ended: whether any row is terminated or truncated.
         count: how many rows are valid.
-        turn: [N] bool, the rows that act next; None for all. The others wait: their `obs` is what
-            they acted on, and their transition, `valid`, comes when they see what followed.
+        turn: [N] bool, the rows that act next; None for all. The other rows wait: they keep the `obs` of their last
+            action, and are `valid` in a later call, which has their next observation.
     """
 
     obs: Obs
@@ -201,7 +210,7 @@ class Timestep:
 
 @dataclass(slots=True)
 class Act:
-    """An agent's result: `action` [N, ...], its new memory, and extras that only it knows (such as `log_prob`, [N])."""
+    """An agent's result: `action` [N, ...], its new memory, and extras for the learner, such as `log_prob` [N]."""
 
     action: Array
     recurrent_state: RecurrentState = None
@@ -210,10 +219,10 @@ class Act:
 
 @dataclass(slots=True)
 class Step:
-    """One transition of every row; complete, so nothing else is needed to learn from it. Fields as in `Timestep`.
+    """One transition of every row, with everything that a learner needs of it. Fields are as in `Timestep`.
 
-    `is_first` says that `obs` opens an episode, `recurrent_state` is the memory the agent held when it saw `obs`.
-    `extras` has the agent's own (`Act.extras`) and the learner's `signals` from the environment's `info`.
+    `is_first` says that `obs` is the first observation of an episode, and `recurrent_state` is the agent's memory
+    before it saw `obs`. `extras` has the agent's extras (`Act.extras`) and the learner's `signals` from `info`.
     """
 
     obs: Obs

@@ -98,7 +98,7 @@ class EpsilonGreedy(NetworkAgent):
         return 1.0 if clock.steps < self.warmup else self.epsilon(clock.progress)
 
     def values(self, obs: Obs) -> Array:
-        """Compute the action values to explore by.
+        """Compute the action values that choose actions during exploration.
 
         Args:
             obs: [N, ...] observations.
@@ -113,7 +113,7 @@ class EpsilonGreedy(NetworkAgent):
         return None
 
     def choose(self, values: Array, uniform: Array, clock: Clock) -> Array:
-        """Choose the actions of rows without a random action.
+        """Choose the actions of the rows that do not get a random action.
 
         Args:
             values: [N, A] action values.
@@ -142,7 +142,7 @@ class EpsilonGreedy(NetworkAgent):
         return chance * mean + (1 - chance) * self.greedy_mean(values, by, clock)
 
     def greedy_mean(self, values: Array, by: Array, clock: Clock) -> Array:
-        """Compute the mean of `values` over the actions without epsilon.
+        """Compute the mean of `values` over the actions that the agent would take with an epsilon of 0.
 
         Args:
             values, by, clock: as in `expected`.

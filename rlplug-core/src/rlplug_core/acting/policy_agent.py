@@ -61,7 +61,7 @@ class NetworkAgent:
     def use_tensors(self, num_envs: int, device: torch.device) -> None:
         """Act on tensors on a device, and draw random numbers there, until the next call of `initial`."""
         self.draws = DeviceDraws(self.seeds, device, num_envs, self.noise)
-        if self.forward.backend == "numpy":  # the learner's own environments give arrays
+        if self.forward.backend == "numpy":  # it was made for environments that give arrays
             self.forward = TorchForward(self.network)
 
     def noise(
@@ -87,7 +87,10 @@ class RolloutNoise:
     """
 
     def __init__(self, policy: PolicyNetwork, seeds: Seeds, hold: int) -> None:
-        self.policy, self.forward, self.seeds, self.hold = policy, TorchForward(policy), seeds, hold
+        self.policy = policy
+        self.forward = TorchForward(policy)
+        self.seeds = seeds
+        self.hold = hold
         self.begin(1)
 
     def begin(self, num_envs: int) -> None:

@@ -126,7 +126,7 @@ class ReplayBuffer:
 
     @property
     def mass(self) -> float:
-        """Return the sum of the masses of all steps, 1 each; replays of several actors share batches by it."""
+        """Return the sum of the masses of all steps, 1 each; several replays contribute to a batch in proportion."""
         if self.data is None:
             return 0.0
         return float(min(self.data.count, self.data.slots) * self.data.num_envs)

@@ -174,29 +174,34 @@ class RolloutBuffer:
             recurrent_state=None,
         )
 
-    def _cut(self, cuts: Truncations, t: int, step: Step) -> None:
+    def _cut(self, truncations: Truncations, t: int, step: Step) -> None:
+        """Store the final observations of the episodes that step `t` truncated."""
         if self.finals is not None:
             put(self.finals, t, step.next_obs)
             return
         num_envs = len(step.truncated)
         truncated = step.truncated.reshape(-1, self.agents).any(1).repeat(self.agents)
         for row in np.flatnonzero(truncated):
-            if cuts.count == len(cuts.index):
-                self._grow(cuts, 2 * cuts.count, step.obs)
-            put(cuts.obs, cuts.count, tree_map(operator.itemgetter(row), step.next_obs))
-            cuts.index[cuts.count] = t * num_envs + row
-            cuts.count += 1
+            if truncations.count == len(truncations.index):
+                self._grow(truncations, 2 * truncations.count, step.obs)
+            put(
+                truncations.obs,
+                truncations.count,
+                tree_map(operator.itemgetter(row), step.next_obs),
+            )
+            truncations.index[truncations.count] = t * num_envs + row
+            truncations.count += 1
 
-    def _grow(self, cuts: Truncations, size: int, obs: Obs) -> None:
+    def _grow(self, truncations: Truncations, size: int, obs: Obs) -> None:
         """Allocate more memory, filled with observations `obs` [N, ...], because zeros may be outside their space."""
 
         def extend(array: Array, unused: Array) -> Array:
             added = np.resize(unused, (size - len(array), *array.shape[1:]))
             return np.concatenate([array, added])
 
-        cuts.obs, cuts.index = (
-            tree_map(extend, cuts.obs, obs),
-            extend(cuts.index, np.zeros(1, np.int64)),
+        truncations.obs, truncations.index = (
+            tree_map(extend, truncations.obs, obs),
+            extend(truncations.index, np.zeros(1, np.int64)),
         )
 
     def _resize(self, array: Array, obs: bool) -> Array:

@@ -40,7 +40,7 @@ NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 #: A number from 0 to 1.
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 #: A number above 0, at most 1.
-UnitInterval = Annotated[float, msgspec.Meta(gt=0, le=1)]  # without 0
+UnitInterval = Annotated[float, msgspec.Meta(gt=0, le=1)]
 T = TypeVar("T")
 C = TypeVar("C", bound="Config")
 

@@ -22,7 +22,7 @@ FORMS = "constant(a), linear(a,b), linear(a,b,until), cosine(a,b) or piecewise(0
 
 @dataclass(frozen=True)
 class Constant:
-    """The schedule that always returns `value`; code that finds it need not call it at every step."""
+    """The schedule that always returns `value`; code that gets one does not have to call it at every step."""
 
     value: float
 
@@ -72,7 +72,7 @@ def piecewise(points: Sequence[tuple[float, float]]) -> Schedule:
 
 @dataclass(frozen=True)
 class ParsedSchedule:
-    """A schedule as a user types it in place of a number; `values` are those between which it runs, its start first."""
+    """A schedule that a user typed in place of a number; `values` are its start and the numbers that it reaches."""
 
     text: str
     schedule: Schedule

@@ -1,6 +1,7 @@
-"""Agents as modules from observations to the greedy action, without the class of the agent and random numbers.
+"""Converts agents to modules that map observations to greedy actions, without the agent's class or random numbers.
 
-Recurrent agents also have their state as input and output. An agent of a plugin implements `protocols.SupportsExport`.
+Modules of recurrent agents have the state as a further input and output. An agent of a plugin implements
+`protocols.SupportsExport`.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class GreedyRecurrent(nn.Module):
 
 
 class GreedyTrunk(GreedyRecurrent):
-    """The same for an agent that reads the features of a trunk, by its own module."""
+    """The same for an agent with a trunk; its network reads the features of the trunk."""
 
     def __init__(self, trunk: MemoryTrunk, network: nn.Module) -> None:
         super().__init__(trunk, network)
@@ -154,7 +155,7 @@ def greedy(agent: Agent | SupportsExport) -> Greedy | GreedyRecurrent:
 
 
 def mode(head: Head) -> Choose:
-    """Return what `head.mode` is on the host, for tensors [B, size].
+    """Return the method `mode` of a head as a function of tensors [B, size].
 
     Raises:
         UsageError: the head is a plugin's own.

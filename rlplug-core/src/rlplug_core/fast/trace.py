@@ -83,8 +83,8 @@ class Program:
         inputs = values.backward_of is not None
 
         def backward(gradient: Array, into: Gradients) -> list[Array]:
-            backward_pass, trained, apart = self.backward_passes[inputs](into)
-            fresh = apart and trained <= into.zero
+            backward_pass, trained, disjoint = self.backward_passes[inputs](into)
+            fresh = disjoint and trained <= into.zero
             into.zero -= trained
             flat = gradient if shape is None else gradient.reshape(-1, width)
             passed = chain.along(backward_pass, flat, saved, inputs, fresh)
@@ -96,9 +96,9 @@ class Program:
         """Return the backward pass; `inputs` says whether it includes the gradient of the inputs."""
         parameters = self.chain.parameters
         trained = frozenset(id(parameter) for parameter in parameters if parameter in into)
-        apart = len(set(map(id, parameters))) == len(parameters)
+        disjoint = len(set(map(id, parameters))) == len(parameters)
         gradients = [into.get(parameter) for parameter in parameters]
-        return self.chain.steps(inputs, gradients), trained, apart
+        return self.chain.steps(inputs, gradients), trained, disjoint
 
     def check(self) -> None:
         """Check that the network can be replayed, before each call: hooks may be new, and parameters replaced or moved.

@@ -1,4 +1,4 @@
-"""Targets for rollouts of an older policy, by truncated importance weights: V-trace and Retrace.
+"""Value targets for rollouts of an older policy, by truncated importance weights: V-trace and Retrace.
 
 Rollouts are NumPy arrays or tensors, [T, N].
 """

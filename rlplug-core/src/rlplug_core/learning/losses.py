@@ -211,8 +211,8 @@ def quantile_huber(
         [B] sum over i of the mean over j of |share_i - 1{u_ij < 0}| Huber(u_ij) / kappa, u_ij = target_j - quantile_i.
     """
     with torch.no_grad():
-        loss, slope = loss_and_derivative(quantiles.detach(), shares, targets, kappa)
-    return loss + (slope * (quantiles - quantiles.detach())).sum(1)
+        loss, derivative = loss_and_derivative(quantiles.detach(), shares, targets, kappa)
+    return loss + (derivative * (quantiles - quantiles.detach())).sum(1)
 
 
 @kernel
@@ -327,7 +327,7 @@ def categorical_critic_loss(
         critics, target_critics: the critics and their targets.
         batch: B transitions.
         next_action: [B, ...] actions a' in the next states.
-        reward: [B] n-step sums of rewards, with the bonus of an entropy if there is one.
+        reward: [B] n-step sums of rewards, with an entropy bonus if the algorithm has one.
 
     Returns:
         The loss, summed over critics, and metrics.

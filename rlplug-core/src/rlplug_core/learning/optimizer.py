@@ -205,16 +205,16 @@ class Optimizer:
         """
         # Other processes would read the 0 below in shared parameters, so these all have weight decay.
         undecayed = self.undecayed if self.target is self.flat else []
-        free = [(part, self.target[part].clone()) for part in undecayed]
+        undecayed_values = [(part, self.target[part].clone()) for part in undecayed]
         # Weight decay would change frozen parts, too.
-        held = [(part, self.target[part].clone()) for part in self.frozen]
+        frozen_values = [(part, self.target[part].clone()) for part in self.frozen]
         # The weight decay of a parameter of 0 is 0, and the rest of a step does not depend on the parameter.
-        for part, _ in free:
+        for part, _ in undecayed_values:
             self.target[part] = 0
         self.rule.step(self.target, self.gradient, self.state, lr)  # type: ignore[arg-type]  # see `takes_tensors`
-        for part, before in free:
+        for part, before in undecayed_values:
             self.target[part] += before
-        for part, before in held:
+        for part, before in frozen_values:
             self.target[part] = before
 
     def part(self, parameter: nn.Parameter) -> slice:

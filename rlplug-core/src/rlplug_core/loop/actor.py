@@ -100,7 +100,7 @@ def carry_over(
     return now.is_first | (first & ~now.valid), tree_where(now.valid, act.recurrent_state, before)
 
 
-#: The actor reads the episodes that ended on a device after this many steps that ended some.
+#: After this many unread steps with finished episodes, the actor waits for the device and reads them.
 MOST_UNREAD = 1_024
 #: The keys that lead to environments in the state of a runner.
 _TO_ENVS = ("actor", "actors", "workers", "all", "env")

@@ -185,10 +185,10 @@ def evaluate(
     explore: bool = False,
     signals: InfoColumns | None = None,
 ) -> Evaluation:
-    """Play one episode in each environment; more from fast ones would count short episodes more often.
+    """Play one episode in each environment; several in the fast ones would count short episodes more often.
 
     Args:
-        agent: acts.
+        agent: chooses the actions.
         env: N environments.
         seed: of the environments.
         clock: for schedules of exploration.

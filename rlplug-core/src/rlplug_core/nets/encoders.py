@@ -123,7 +123,7 @@ class Image(nn.Module):
         super().__init__()
         self.channels_last = channels_last(space.shape)
         shape = (space.shape[2], *space.shape[:2]) if self.channels_last else space.shape
-        # Older weights, for channels first, have the same shapes here; only new ones have this buffer.
+        # If all sides are equal, older weights, for channels first, have the same shapes, but not this buffer.
         if len(set(space.shape)) == 1:
             self.register_buffer("has_channels_last", torch.ones(()))
         self.scale = number_scale(space)
@@ -142,7 +142,7 @@ class Image(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         image = obs.permute(0, 3, 1, 2) if self.channels_last else obs
-        # So the gradient of a large image's first layer takes a third of the time, and nothing takes longer.
+        # With channels last, the gradient of a large image's first layer takes a third of the time.
         order = torch.channels_last if self.large and image.is_cpu else torch.preserve_format
         values = image.to(torch.float32, copy=self.scale != 1, memory_format=order)
         return self.dense(self._convolve(values if self.scale == 1 else values.mul_(self.scale)))
@@ -208,7 +208,7 @@ def _check_fit(side: int, kernels: list[tuple[int, int, int]]) -> None:
 
 
 class Vector(nn.Module):
-    """Any array as a float vector [B, F]."""
+    """Turns arrays of any shape into float vectors [B, F]."""
 
     def forward(self, obs: Tensor) -> Tensor:
         return (
@@ -219,7 +219,7 @@ class Vector(nn.Module):
 
 
 class Concat(nn.Module):
-    """The parts of a Dict observation, each through its own encoder, side by side."""
+    """Encodes each part of a Dict observation by its own encoder, and concatenates the features."""
 
     def __init__(self, parts: dict[str, nn.Module]) -> None:
         super().__init__()
@@ -254,15 +254,15 @@ def encoder(
 ) -> tuple[nn.Module, int]:
     """Make the encoder for an observation space; return it and its number of features.
 
-    Images (three dimensions) go through convolutions, Discrete and MultiDiscrete as one-hot, other arrays flattened,
-    Dict part by part; all but plain images then go through the hidden layers of `net`. Bytes and other small integers
-    are divided by their bound, unless `scales` is false. `net.factory` replaces all of this. With `net.normalize_obs`
-    observations are normalized instead, by `norm` if the network shares one. With `net.obs` the encoder reads these
-    keys of a Dict.
+    Images (three dimensions) go through convolutions. Discrete and MultiDiscrete numbers become one-hot vectors, other
+    arrays are flattened, and the parts of a Dict are encoded separately; these vectors go through the hidden layers of
+    `net`. Bytes and other small integers are divided by their bound, unless `scales` is false. With `net.normalize_obs`
+    they are normalized instead, by `norm` if the network shares one. With `net.obs` the encoder reads only these keys
+    of a Dict. `net.factory` replaces all of this.
 
     Raises:
-        UsageError: the space is another one, or has no image for the named convolutions, or no key of `net.obs`, or
-            `net.shared` is set for a network that cannot share a trunk.
+        UsageError: there is no encoder for the space, or it has no image for the named convolutions, or no key of
+            `net.obs`; or `net.shared` is set for a network that cannot share a trunk.
         PluginError: the factory fails, or its module does not return the announced features.
     """
     check_apart(net)
@@ -308,7 +308,7 @@ def _encoder(
 def observation_norm(space: Space, net: Net) -> ObservationNorm | None:
     """Make the normalization of the observations of a space; None without `net.normalize_obs` or any Box vector.
 
-    Images and one-hot numbers have their scale already, action masks and MultiBinary have none.
+    Images, one-hot numbers, action masks and MultiBinary are not normalized.
     """
     norm = _norm(select_space(space, net.obs)) if net.normalize_obs else None
     return None if norm is None else ObservationNorm(space, norm, net.obs)

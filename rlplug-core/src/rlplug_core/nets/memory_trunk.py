@@ -1,4 +1,4 @@
-"""Trunks of critics that learn from replay: an encoder with a memory along sequences, or nothing."""
+"""Trunks: the modules that make the inputs of networks from a batch of replay, with a memory or without one."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ BURN_IN = 10
 
 
 class MemoryTrunk(nn.Module):
-    """Observations to the features of a memory, step by step: B rows of each of T steps, as [T * B].
+    """Maps the observations of sequences to the features of a memory, for T steps of B sequences as [T * B].
 
-    The last hidden layer of `net` is after the memory, in the networks that read it; the others are before it.
+    All hidden layers of `net` except the last one are before the memory. The last one belongs to the networks that read
+    the features.
 
     Attributes:
-        spec: the same spec with the features [units] as observations.
-        net, critic_net: the options of the layers after the memory, of the policy and of critics.
+        spec: the spec of the networks that read the features: their observations are features [units].
+        net, critic_net: the options of the layers after the memory, for the policy and for critics.
         burn_in: first steps of a sequence that have no gradient.
-        stored: whether sequences start with the stored state, which is that of the actor's memory; else they start
-            empty (Kapturowski et al., 2019, section 3).
+        stored: whether sequences start with the state that the actor had and the buffer stored; else they start with
+            an empty memory (Kapturowski et al., 2019, section 3).
     """
 
     def __init__(
@@ -83,8 +84,8 @@ class MemoryTrunk(nn.Module):
         valid = batch.extras["valid"]
         if not burn_in:
             return self.remember(batch.obs, is_first, before, valid)
-        early = tree_map(lambda one: one[:rows], batch.obs)
-        late = tree_map(lambda one: one[rows:], batch.obs)
+        early = tree_map(lambda array: array[:rows], batch.obs)
+        late = tree_map(lambda array: array[rows:], batch.obs)
         with torch.no_grad():
             burn_in_memory = self.remember(early, is_first[:rows], before, valid[:rows])
         newest = {part: burn_in_memory[part][-count:] for part in burn_in_memory}
@@ -116,7 +117,7 @@ class MemoryTrunk(nn.Module):
 
 
 class NoMemory(nn.Module):
-    """The trunk of networks that read observations themselves."""
+    """The trunk without a memory: networks read the observations themselves."""
 
     def __init__(self, spec: Spec, net: Net, critic_net: Net) -> None:
         super().__init__()
@@ -133,7 +134,7 @@ class NoMemory(nn.Module):
         return batch.next_obs
 
 
-#: The input of the critics of an algorithm with replay.
+#: Makes the inputs of the critics of an algorithm with replay.
 Trunk = MemoryTrunk | NoMemory
 
 
@@ -149,10 +150,10 @@ def memory_trunk(
     Args:
         spec: of the environment.
         net: options of the layers.
-        memory: the words of a memory, such as `gru:units=128`; None: no memory.
+        memory: the name and options of a memory, such as `gru:units=128`; None: no memory.
         burn_in: first steps of a sequence without a gradient; None: `BURN_IN`.
-        critic_net: options of the critics that differ from those of `net`. With a memory they give the critics a
-            separate encoder and memory, and the policy reads that of `policy_trunk`.
+        critic_net: options of the critics that differ from those of `net`. If there are some, the critics have their
+            own encoder and memory, and the policy reads the trunk of `policy_trunk`.
     """
     critic = critic_net or CriticNet()
     if memory is None:
@@ -172,7 +173,7 @@ def policy_trunk(
     burn_in: int | None = None,
     critic_net: CriticNet | None = None,
 ) -> MemoryTrunk | None:
-    """Make the trunk of a policy with its own memory; None if it reads the same as the critics.
+    """Make the trunk of a policy with its own memory; None if it reads the trunk of the critics.
 
     Args:
         spec, net, memory, burn_in, critic_net: as of `memory_trunk`, which makes the trunk of the critics.

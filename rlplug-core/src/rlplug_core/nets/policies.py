@@ -28,7 +28,7 @@ from rlplug_core.types import Array, Obs, Spec
 
 
 class PolicyNetwork(nn.Module):
-    """Observations to the outputs [B, size] of an action head, illegal actions masked.
+    """Maps observations to the outputs [B, size] of an action head; illegal actions are masked.
 
     `make` builds the head; by default it is `head` with the Gaussian of `net`. With `noisy` the layers that feed the
     head are `NoisyLinear`s with the initial noise `sigma`.
@@ -200,7 +200,7 @@ class ValueFunction(nn.Module):
 
 
 class Critic(ValueFunction):
-    """Observations to state values [B], with PopArt if `popart`."""
+    """Maps observations to state values [B], with PopArt if `popart`."""
 
     def __init__(
         self,
@@ -285,5 +285,5 @@ class PolicyAndCritic:
         return self.policy.with_noise(samples) if self.policy.noisy else samples
 
     def critic_samples(self, samples: Samples) -> Samples:
-        """Return samples with the critic's inputs as `obs`: these samples."""
+        """Return samples with the critic's inputs as `obs`; without a memory, the same samples."""
         return samples

@@ -76,7 +76,7 @@ class Stream(nn.Module):
 
 
 class QNetwork(nn.Module):
-    """Observations to action values [B, A].
+    """Maps observations to action values [B, A].
 
     Losses use `distribution`, which returns `atoms` numbers for each action; `expected` computes values from them.
     Subclasses may override both. The last hidden layer of `net` belongs to the streams.

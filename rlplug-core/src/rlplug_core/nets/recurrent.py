@@ -79,7 +79,7 @@ class Memory(nn.Module):
     """The base of memories, built with the number of features that it reads and its options, a `Config`.
 
     A subclass sets `units`, the width of the part "h" that policies and critics read, and defines `initial` and `step`.
-    It may override `unroll` with something faster that gives the same.
+    It may override `unroll` with a faster method that returns the same.
     """
 
     Config: ClassVar[type[Config]] = Config
@@ -132,7 +132,7 @@ class CellConfig(Config):
 
 
 class Cell(Memory):
-    """The base of recurrent cells; a sequence runs in NumPy if the fast room has the cell."""
+    """The base of recurrent cells; `fast` computes sequences of the cells that it knows."""
 
     Config = CellConfig
     #: The parts of the state.

@@ -1,4 +1,4 @@
-"""`EnvBase`: optional methods of an environment with their defaults; `complete` adds them to any other one."""
+"""`EnvBase`: optional methods of environments, with defaults; `complete` adds them to environments without them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EnvBase:
 
     @property
     def source(self) -> Spec:
-        """Return the spec of the bare environment, below all wrappers."""
+        """Return the spec of the bare environment, inside all wrappers."""
         return self.spec
 
     @property
@@ -50,11 +50,11 @@ class EnvBase:
         return action
 
     def learned(self) -> State:
-        """Return copies of the learned statistics of this and the wrappers below, for any number of environments."""
+        """Return copies of the statistics that this and the inner wrappers learned, for any number of environments."""
         return {}
 
     def freeze(self, state: State) -> None:
-        """Use the `learned` statistics of another one and stop learning; called before an evaluation."""
+        """Use the `learned` statistics of another environment and stop learning; called before an evaluation."""
 
     def info(self, key: str) -> list[Any]:
         """Return the value of `key` in the last step's `info` for each environment; None if it has no such key."""
@@ -104,7 +104,7 @@ class EnvBase:
 
 
 class Completed(EnvBase):
-    """The optional methods of an environment that inherits nothing: its own, or else the defaults."""
+    """The optional methods of an environment that inherits nothing: those that it has, else the defaults."""
 
     def __init__(self, env: Env) -> None:
         self.env = env

@@ -85,19 +85,19 @@ def train(
         algorithm: an id from `rlplug list`, `module:Class`, `./file.py:Class`, or the class itself.
         env: an environment id, `module:Name` or `./file.py:Name`; or a class, a function or an object. An
             object or a lambda cannot be imported by name: pass it again to `resume`, `open_run` and `load`.
-        options: run options (`options.RunOptions`), the algorithm's own, by dotted name, and under `env` keyword
-            arguments for the environment; presets fill the rest.
+        options: run options (`RunOptions`) and options of the algorithm, by dotted name, and under `env` keyword
+            arguments of the environment; presets set the rest.
         out: the folder of run directories; `name` is the directory's name.
         origins: the origin of each option, if the caller resolved presets already.
         watch: called several times a second with the run's `Progress`.
-        hooks: whether hook plugins (such as MLflow's) take part; objects with hooks in a list take part too.
+        hooks: whether hook plugins, such as MLflow's, are called; or a list of objects with hooks to call, too.
         say: called at the start with a summary of an environment without a preset, with the layers of the networks,
             and with options that look like a mistake.
         until: pause at this env step with a checkpoint; `resume` continues bit for bit.
 
     Raises:
-        UsageError, PluginError: it cannot be started. Nothing was written, unless the fault shows only with all
-            environments together, such as a replay that is too small for their number.
+        UsageError, PluginError: it cannot start. Usually nothing was written; a run directory exists if the fault needs
+            all environments to show, such as a replay buffer that is too small for their number.
         Interrupted, RlplugError: it stopped or failed; its records stay.
     """
     word = absolute(_importable_name(algorithm))
@@ -191,14 +191,15 @@ def resume(
     last checkpoint plays its final evaluation, and a run that was killed after its end calls its hooks again.
 
     Args:
-        env: the environment, if it cannot be imported by name or if it
-        has moved. total_timesteps: the new end; schedules keep the old total unless `rescale`.
+        env: the environment, if it cannot be imported by name or if it has moved.
+        total_timesteps: the new end.
+        rescale: whether schedules follow the new total; else they keep the old one.
         trust: whether to execute code that came with the run and that another account wrote.
         on: the machines of the actors from now on, as in the option `on`.
         until: pause at this env step with a checkpoint.
 
     Raises:
-        Untrusted: there is such code.
+        Untrusted: such code came with the run, and `trust` is False.
         UsageError: the run does not exist, it is running, its environment cannot be imported by name, or it is
             finished and no larger `total_timesteps` is given.
         BadCheckpoint: no checkpoint can be read.
@@ -272,12 +273,12 @@ def load(
 
 @dataclass(frozen=True)
 class Preset:
-    """An algorithm, an environment and options that can be read, changed and trained.
+    """An algorithm, an environment and options, which you can read, change and train.
 
     Attributes:
         algorithm: an id, `module:Class` or `./file.py:Class`.
         env: the environment, in a form that `train` takes.
-        options: by dotted name: the preset, and over it the given options. All others have their defaults.
+        options: values by dotted name: those of the preset, overridden by the given ones. Others have their defaults.
         origins: for each option `preset` or `option`.
     """
 
@@ -287,7 +288,7 @@ class Preset:
     origins: Mapping[str, str]
 
     def with_options(self, options: Mapping[str, object]) -> Preset:
-        """Return a preset with these options over its own.
+        """Return a preset in which these options override the current ones.
 
         Args:
             options: by dotted name, or nested as in `{"net": {"hidden": [64, 64]}}`.
@@ -308,7 +309,7 @@ def preset(
     env: object,
     options: Mapping[str, object] | None = None,
 ) -> Preset:
-    """Return the preset of an algorithm for an environment, with `options` over it.
+    """Return the preset of an algorithm for an environment; `options` override it.
 
     Args:
         algorithm: as for `train`.

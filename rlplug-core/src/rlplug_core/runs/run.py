@@ -228,9 +228,10 @@ class Run:
         """Play episodes one after the other and show them in a window, unless files are to be written.
 
         Args:
-            video: a video file, `.mp4`, `.webp` or `.gif`. frames: a directory for numbered PNGs.
-            every: interval between the frames of an episode in both.
-            fps: the film's frames per second; without it the environment's own.
+            video: a video file, `.mp4`, `.webp` or `.gif`.
+            frames: a directory for numbered PNGs.
+            every: the interval between the frames in video and directory.
+            fps: frames per second of the video; default: those of the environment.
             sheet: a PNG with frames of the best and the worst episode.
             others: as in `evaluate`.
         """
