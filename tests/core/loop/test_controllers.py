@@ -212,7 +212,7 @@ def test_worker_reports_possible_last_episode_at_once(max_episodes: int, reports
     parent, child = Pipe()
     with parent, child, torch_settings(1), preserve_generators():
         work = _Work(task, child)
-        work.wake = math.inf  # its usual report is far away
+        work.next_tick = math.inf  # its usual report is far away
         work.poll()
         assert not parent.poll()
         work.worker.actor.episodes.append((3, Episode(0, 1.0, 3)))

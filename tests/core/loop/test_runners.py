@@ -153,8 +153,8 @@ def test_resumes_exactly_after_stop_between_batches(case: str, update: int) -> N
 
 
 REFUSED = {
-    "async": ({"runner": "async", "workers": 2}, "each worker would train one of its own"),
-    "inline": ({"runner": "async", "inline": True}, "each worker would train one of its own"),
+    "async": ({"runner": "async", "workers": 2}, "each worker would train its own copy"),
+    "inline": ({"runner": "async", "inline": True}, "each worker would train its own copy"),
     "learners": ({"learners": 2}, "each learner would train it with its own gradient only"),
 }
 
@@ -163,7 +163,7 @@ REFUSED = {
 def test_parameter_without_optimizer_raises_with_several_processes(case: str, tmp_path: Path) -> None:
     """Each process would train its own copy, which evaluations and checkpoints do not use."""
     options, reason = REFUSED[case]
-    message = rf"trains 'scale' without one of self\.optimizer\(\.\.\.\), so {reason}.*--runner sync"
+    message = rf"trains 'scale' without an optimizer, so {reason}.*--runner sync"
     with pytest.raises(UsageError, match=message):
         train(f"{HERE}:OwnOptimizer", f"{ENVS}:Chain", {"total_timesteps": 100, **options}, out=tmp_path, hooks=False)
     assert not [*tmp_path.iterdir()]

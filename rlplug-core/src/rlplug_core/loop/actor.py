@@ -74,9 +74,9 @@ def hold_actions(turn: Array, act: Act, held: Act | None) -> Act:
     """Return the new actions of the rows in the mask `turn` [N], and the `held` actions of the others."""
     if held is None:
         return act
-    pair = ({"action": one.action, "extras": one.extras} for one in (act, held))
-    done: Any = tree_where(turn, *pair)
-    return Act(done["action"], act.recurrent_state, done["extras"])
+    pair = ({"action": candidate.action, "extras": candidate.extras} for candidate in (act, held))
+    merged: Any = tree_where(turn, *pair)
+    return Act(merged["action"], act.recurrent_state, merged["extras"])
 
 
 def carry_over(
@@ -258,12 +258,12 @@ def sort_episodes(
     by_actor: Iterable[Sequence[tuple[int, Episode]]],
 ) -> list[tuple[int, int, Episode]]:
     """Return the finished episodes of several actors as (steps, rank, episode), in the order in which they ended."""
-    found = [
+    triples = [
         (steps, rank, episode)
         for rank, episodes in enumerate(by_actor)
         for steps, episode in episodes
     ]
-    return sorted(found, key=lambda each: each[0])
+    return sorted(triples, key=lambda triple: triple[0])
 
 
 def missing_env_state(state: object) -> str:

@@ -12,10 +12,10 @@ RAY = "ray"
 
 
 def address_of(on: str) -> str:
-    """Return the address in `ray://HOST:PORT`; nothing for `ray`, a cluster on this machine that ends with the run.
+    """Return the address in `ray://HOST:PORT`; "" for `ray`, a cluster on this machine that ends with the run.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: `on` has another form.
     """
     scheme, slashes, address = on.partition("://")
     if scheme != RAY or bool(slashes) != bool(address):
@@ -26,8 +26,8 @@ def address_of(on: str) -> str:
 
 
 def before_import(on: str) -> None:
-    """Set the variables that Ray reads on import: our own cluster stays on the loopback interface; Ray takes its
-    address for the machine's on systems other than Linux. Ray's usage reports are off.
+    """Set the variables that Ray reads on import. Our own cluster uses only the loopback interface, as Ray does by
+    itself on systems other than Linux. Ray's usage reports are off.
 
     Raises:
         MissingPackage: Ray is not installed.

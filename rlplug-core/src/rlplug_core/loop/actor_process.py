@@ -29,7 +29,7 @@ class ActorTask:
         values: the options by dotted name.
         places, slots: the offsets of a chunk's arrays in a slot, and the slots [slots, bytes] that all processes share.
         weights: published by the learner.
-        paused: [1] not 0 while permits are to be declined: `PAUSED`, or `OVER`.
+        paused: [1] `PAUSED` or `OVER` while actors must decline permits, else 0.
     """
 
     algorithm: str
@@ -59,7 +59,7 @@ class _Acting:
             for memory in task.slots.numpy()
         ]
         self.paused = task.paused.numpy().data
-        self.wake = 0.0
+        self.next_tick = 0.0
 
     def run(self) -> None:
         post(self.parent, ("ready", self.remote.actor.env.spec.inexact))
@@ -81,13 +81,13 @@ class _Acting:
 
     def act(self, slot: int, steps: int, total: int) -> None:
         """Write a chunk of steps into a slot, unless the run is over."""
-        version = self.weights.get(self.remote.own)
+        version = self.weights.get(self.remote.weights)
         store = self.slots[slot]
         for t, step in enumerate(self.remote.steps(steps, total)):
             write(store, t, step)
             if self.paused[0] == OVER:
                 return
-            if time.monotonic() >= self.wake:
-                self.wake = time.monotonic() + TICK
+            if time.monotonic() >= self.next_tick:
+                self.next_tick = time.monotonic() + TICK
                 post(self.parent, ("alive", None))
         post(self.parent, ("chunk", (version, *self.remote.end_chunk(steps))))

@@ -38,7 +38,7 @@ class Shared:
     """
 
     states: dict[str, SharedState]
-    others: dict[str, Tensor]
+    untrained: dict[str, Tensor]
     stats_lock: AbstractContextManager[object]
 
     def optimizers(self) -> OptimizerFactory:
@@ -70,7 +70,7 @@ def share(
     place: Callable[[Tensor], Tensor],
     lock: Callable[[], AbstractContextManager[object]],
 ) -> Shared:
-    """Make `learner` the owner of shared state; `place` puts a tensor into shared memory, `lock` makes one.
+    """Make `learner` the owner of shared state; `place` puts a tensor into shared memory, `lock` makes a lock.
 
     Raises:
         UsageError: the learner is not built on `Algorithm` with its optimizers, or it has no parameter.
@@ -91,9 +91,9 @@ def share(
 def _tensors_without_optimizer(learner: nn.Module) -> dict[str, Tensor]:
     """Return the tensors of a learner that no optimizer trains (targets and moments), under each of their names."""
     fixed = {
-        name: p
-        for name, p in learner.named_parameters(remove_duplicate=False)
-        if not p.requires_grad
+        name: parameter
+        for name, parameter in learner.named_parameters(remove_duplicate=False)
+        if not parameter.requires_grad
     }
     return {**fixed, **dict(learner.named_buffers(remove_duplicate=False))}
 
@@ -117,9 +117,9 @@ class Worker:
             env.spec, shared.optimizers(), rank, ranks, shared.stats_lock, data=env
         )
         assert isinstance(learner, Algorithm)
-        self.others = _tensors_without_optimizer(learner)
-        for name, tensor in self.others.items():
-            tensor.data = shared.others[name].data
+        self.untrained = _tensors_without_optimizer(learner)
+        for name, tensor in self.untrained.items():
+            tensor.data = shared.untrained[name].data
         self.learner: AnyLearner = learner
         self.actor = Actor(env, learner, learner.agent(rank, ranks), learner.buffer(), self.clock)
         self.actor.reset(plan.seeds().child("env", rank).integer())
@@ -132,7 +132,7 @@ class Worker:
             "learner": {
                 name: value
                 for name, value in self.learner.state_dict().items()
-                if name not in self.others
+                if name not in self.untrained
             },
             "buffer": self.actor.buffer.state_dict(),
             "actor": self.actor.state_dict(),
@@ -193,7 +193,7 @@ class Inline:
             work(worker)
         finally:  # so that the clock is right in the message of an error, too
             self.clock.steps = worker.clock.steps
-            self.clock.updates = sum(each.clock.updates for each in self.workers)
+            self.clock.updates = sum(w.clock.updates for w in self.workers)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
         return sort_episodes(worker.actor.take_episodes() for worker in self.workers)

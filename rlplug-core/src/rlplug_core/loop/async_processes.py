@@ -23,7 +23,7 @@ from rlplug_core.loop.process_spawner import launch, lock, prepare
 from rlplug_core.loop.shared_memory import share_tensor
 from rlplug_core.loop.worker import (
     CLOSE,
-    GO_ON,
+    CONTINUE,
     PAUSE,
     SETTINGS,
     STOP,
@@ -152,7 +152,7 @@ class Processes:
         self.saved: Sequence[State | None] = [None] * plan.options.workers
         #: Settings that controllers have made in the environments; whether workers have started.
         self.settings: dict[str, object] = {}
-        self.began = False
+        self.has_started = False
         ranks = range(plan.options.workers)
         self.remotes = [Remote(rank, work, self._task(rank)) for rank in ranks]
         self.checked = time.monotonic()
@@ -176,7 +176,7 @@ class Processes:
             return
         for remote, state in zip(self.remotes, self.saved, strict=True):
             self._send(remote, (self.clock.limit, self.clock.total, state, self.settings))
-        self.began = True
+        self.has_started = True
         self._read_until(lambda remote: remote.done, poll)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
@@ -192,7 +192,7 @@ class Processes:
     def configure(self, settings: Mapping[str, object]) -> None:
         """Send the settings to the workers, which read messages between two vector steps."""
         self.settings = dict(settings)
-        if self.began:
+        if self.has_started:
             for remote in self.remotes:
                 if not remote.done:
                     # The worker may have ended; its last message or its exit code comes next.
@@ -209,10 +209,10 @@ class Processes:
         Their last reports are not in their states and are read later.
         """
         states = list(self.saved)
-        if self.began:
+        if self.has_started:
             self.flags[PAUSE] = 1
             self._read_until(lambda remote: remote.state is not None, lambda: None)
-            self._check_workers()
+            self._update_clock()
             states = [remote.state for remote in self.remotes]
         state = {
             "clock": self.clock.state_dict(),
@@ -227,7 +227,7 @@ class Processes:
                 "reported": [[rank, [*parts]] for rank, parts in self.reported.items()],
             },
         }
-        if self.began:
+        if self.has_started:
             self._resume_workers()
         return state
 
@@ -236,22 +236,22 @@ class Processes:
         for remote in self.remotes:
             if not remote.done:
                 remote.state = None
-                self._send(remote, GO_ON)
+                self._send(remote, CONTINUE)
 
     def load_state_dict(self, state: State) -> None:
         self.clock.load_state_dict(state["clock"])
         self.master.load_state_dict(state["learner"])
         self.slots.copy_(state["workers"]["slots"])
         self.saved = state["workers"]["all"]
-        for remote, own in zip(self.remotes, self.saved, strict=True):
-            remote.updates = own["clock"]["updates"] if own else 0
+        for remote, worker_state in zip(self.remotes, self.saved, strict=True):
+            remote.updates = worker_state["clock"]["updates"] if worker_state else 0
         pending = state["workers"].get("pending", [])
         reported = state["workers"].get("reported", [])
         self.pending = [(steps, rank, Episode(*plain)) for steps, rank, *plain in pending]
         self.reported = {rank: list(parts) for rank, parts in reported}
 
     def close(self) -> None:
-        if not self.began:  # else each closes its environment as it ends
+        if not self.has_started:  # else each closes its environment as it ends
             close(self.remotes)
         for remote in self.remotes:
             remote.end()
@@ -264,16 +264,16 @@ class Processes:
         """Read messages until `reached` is true for each worker; call `poll` between messages."""
         while not all(reached(remote) for remote in self.remotes):
             self.flags[STOP], self.scales[0] = int(self.clock.stop), self.clock.scale
-            open_ = {remote.connection: remote for remote in self.remotes if not remote.done}
-            for connection in wait(list(open_), GLANCE):
+            connections = {remote.connection: remote for remote in self.remotes if not remote.done}
+            for connection in wait(list(connections), GLANCE):
                 assert isinstance(connection, Connection)
-                self._read_message(open_[connection])
-            self._check()
+                self._read_message(connections[connection])
             self._check_workers()
+            self._update_clock()
             if not self.clock.done:
                 poll()
 
-    def _check_workers(self) -> None:
+    def _update_clock(self) -> None:
         self.clock.steps = int(self.slots.sum())
         self.clock.updates = sum(remote.updates for remote in self.remotes)
 
@@ -307,7 +307,7 @@ class Processes:
             remote.done = kind == "done"
             remote.waiting = kind == "state"
 
-    def _check(self) -> None:
+    def _check_workers(self) -> None:
         """Find workers that have died or hang."""
         before = self.checked
         self.checked = time.monotonic()
@@ -319,8 +319,8 @@ class Processes:
                 raise self._died(remote)
             limit = patience(remote.ready, self.plan.options.worker_timeout)
             if remote.is_overdue(self.checked - before, limit) and not remote.waiting:
-                at = "; it hung in its environment or update" if remote.ready else ""
-                sentence = f"worker {remote.rank} {silence(remote.ready, limit)}{at}"
+                where = "; it hung in its environment or update" if remote.ready else ""
+                sentence = f"worker {remote.rank} {silence(remote.ready, limit)}{where}"
                 raise WorkerFailed(f"{sentence} (--worker-timeout waits longer)", sentence)
 
     def _died(self, remote: Remote) -> WorkerFailed:

@@ -136,8 +136,8 @@ def _make_decoupled(
 
 def _check_one_actor(plan: Plan, env: Env, learner: AnyLearner) -> None:
     """Raise UsageError if several actors would fill one replay buffer with tensors."""
-    several = plan.options.actors > 1 and isinstance(learner.buffer(), ReplayBuffer)
-    if several and env.spec.device is not None:
+    shares_replay = plan.options.actors > 1 and isinstance(learner.buffer(), ReplayBuffer)
+    if shares_replay and env.spec.device is not None:
         raise UsageError(
             f"{env.spec.id} gives tensors on {env.spec.device}, and a replay buffer takes those of one actor; use "
             "--actors 1 and more --num-envs"

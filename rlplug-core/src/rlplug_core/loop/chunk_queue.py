@@ -31,8 +31,8 @@ class Permits:
 
     Let permit i, in the order of their grants, be of version v_i, and the learner at version u. As long as
     u + i <= v_i + max_lag for all i, every chunk can be learned from in its turn with a lag of at most `max_lag`. This
-    holds at a grant, because no more than `max_lag` others are out. A chunk that overtakes older ones is taken only
-    and still holds for them there. So the bound holds without dropping anything, and an actor that is slower than
+    holds at a grant, because no more than `max_lag` others are out. A chunk overtakes older ones only if the
+    inequality still holds for them. So the bound holds without dropping anything, and an actor that is slower than
     the others makes them wait only if the bound requires it.
     """
 
@@ -59,9 +59,11 @@ class Permits:
     def next(self) -> Permit | None:
         """Return the first permit with a chunk that may be learned from now."""
         for permit in self.out:
-            others = [other for other in self.out if other is not permit]
+            remaining = [entry for entry in self.out if entry is not permit]
             after = self.version + 1
-            in_time = all(after + n <= one.version + self.max_lag for n, one in enumerate(others))
+            in_time = all(
+                after + n <= entry.version + self.max_lag for n, entry in enumerate(remaining)
+            )
             if permit.chunk is not None and in_time:
                 return permit
         return None
@@ -82,7 +84,7 @@ class Traffic:
     """Permits for the actors of a run, and their chunks.
 
     Args:
-        ahead: the most chunks of one actor without an update, for any largest lag.
+        ahead: the most chunks that one actor may be ahead of the learner, for any `max_lag`.
         clock: counts the steps of the chunks that the learner gets.
     """
 
@@ -110,11 +112,11 @@ class Traffic:
         """Return a permit for the `ready` actor with the fewest chunks in progress, or else in total."""
         if not self.permits.free:  # there may be many actors, and most calls end here
             return None
-        out = self.permits.counts
-        open_ = [rank for rank in ready if out[rank] < self.ahead]
+        counts = self.permits.counts
+        open_ = [rank for rank in ready if counts[rank] < self.ahead]
         if not open_:
             return None
-        permit = self.permits.grant(min(open_, key=lambda rank: (out[rank], self.granted[rank])))
+        permit = self.permits.grant(min(open_, key=lambda rank: (counts[rank], self.granted[rank])))
         if permit is not None:
             self.granted[permit.source] += 1
         return permit
@@ -162,7 +164,7 @@ class Traffic:
         self.permits.version = state["version"]
         for saved in state["waiting"]:
             chunk = Chunk(**saved["chunk"])
-            episodes = [Episode(*each) for each in saved["episodes"]]
+            episodes = [Episode(*fields) for fields in saved["episodes"]]
             permit = self.permits.grant(chunk.source)
             assert permit is not None  # the same run has as many
             permit.version = saved["version"]
@@ -175,5 +177,5 @@ def _permit_state(permit: Permit) -> State:
     """Return a permit with its chunk in the form of a state."""
     assert permit.chunk is not None
     chunk = plain(permit.chunk)
-    episodes = [each.plain() for each in permit.episodes]
+    episodes = [episode.plain() for episode in permit.episodes]
     return {"version": permit.version, "chunk": chunk, "count": permit.count, "episodes": episodes}

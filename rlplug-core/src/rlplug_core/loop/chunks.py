@@ -39,20 +39,20 @@ def chunk_arrays(
     never written, so they take no memory in a shared block.
     """
 
-    def room(array: Array, more: int = 0) -> Any:
+    def allocate(array: Array, more: int = 0) -> Any:
         shape = (length + more, *array.shape)
         return zeros(shape, array) if make is None else make(shape, array.dtype)
 
     return {
-        "obs": tree_map(lambda array: room(array, 1), step.obs),
-        "final_obs": tree_map(room, step.obs),
+        "obs": tree_map(lambda array: allocate(array, 1), step.obs),
+        "final_obs": tree_map(allocate, step.obs),
         "ended": (make or np.zeros)((length,), np.dtype(bool)),
-        **{name: tree_map(room, getattr(step, name)) for name in FIELDS},
+        **{name: tree_map(allocate, getattr(step, name)) for name in FIELDS},
     }
 
 
 def write(store: State, t: int, step: Step) -> None:
-    """Copy the step number `t` of a chunk into its arrays, after the ones before it."""
+    """Copy step number `t` of a chunk into its arrays; the steps before it must be there already."""
     if t == 0 or store["ended"][t - 1]:
         put(store["obs"], t, step.obs)
     if step.ended:
@@ -69,18 +69,18 @@ def write(store: State, t: int, step: Step) -> None:
 
 
 def read(store: State, t: int) -> Step:
-    """Return views of the step number `t` of a chunk."""
+    """Return views of step number `t` of a chunk."""
 
     def row(tree: object, number: int = t) -> Any:
         return tree_map(lambda array: array[number], tree)
 
     ended = bool(store["ended"][t])
-    rest = {name: row(store[name]) for name in FIELDS}
+    fields = {name: row(store[name]) for name in FIELDS}
     return Step(
         obs=row(store["obs"]),
         ended=ended,
         next_obs=row(store["final_obs"]) if ended else row(store["obs"], t + 1),
-        **rest,
+        **fields,
     )
 
 
@@ -93,9 +93,9 @@ def unpack(data: State) -> State:
     """Return the arrays of a chunk; the inverse of `pack`."""
 
     def spread(array: Array) -> Array:
-        whole = np.zeros((len(data["ended"]), *array.shape[1:]), array.dtype)
-        whole[data["ended"]] = array
-        return whole
+        rows = np.zeros((len(data["ended"]), *array.shape[1:]), array.dtype)
+        rows[data["ended"]] = array
+        return rows
 
     return {**data, "final_obs": tree_map(spread, data["final_obs"])}
 

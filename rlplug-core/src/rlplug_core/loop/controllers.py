@@ -192,11 +192,11 @@ class Limits:
 
 def controllers_of(options: RunOptions) -> list[Controller]:
     """Return the controllers that have their own run options."""
-    found: list[Controller] = []
+    controllers: list[Controller] = []
     if options.target_return is not None:
-        found.append(TargetReturn(TargetReturnConfig(options.target_return)))
+        controllers.append(TargetReturn(TargetReturnConfig(options.target_return)))
     if options.lr_patience:
-        found.append(
+        controllers.append(
             Plateau(
                 PlateauConfig(
                     options.lr_patience,
@@ -207,14 +207,14 @@ def controllers_of(options: RunOptions) -> list[Controller]:
             )
         )
     if options.early_stopping_patience:
-        found.append(
+        controllers.append(
             EarlyStopping(
                 EarlyStoppingConfig(
                     options.early_stopping_patience, options.min_delta, options.patience_start
                 )
             )
         )
-    return found
+    return controllers
 
 
 T = TypeVar("T")
@@ -239,16 +239,16 @@ class ControllerGroup:
         self.clock = Steering(clock)
         self.apply = apply
         #: Whether a controller reads episodes, at the step that ends them.
-        self.listens = any(isinstance(one, SupportsEnded) for one in self.controllers)
+        self.listens = any(isinstance(controller, SupportsEnded) for controller in self.controllers)
         self.settings = settings_of(self.controllers)
 
     def evaluated(self, evaluation: Evaluated) -> str:
         """Call the controllers after an evaluation; return the first new reason to stop, or an empty string."""
         return self._call_each(
             "evaluated",
-            lambda one: (
-                one.evaluated(evaluation, self.clock)
-                if isinstance(one, SupportsEvaluated)
+            lambda controller: (
+                controller.evaluated(evaluation, self.clock)
+                if isinstance(controller, SupportsEvaluated)
                 else None
             ),
         )
@@ -257,36 +257,44 @@ class ControllerGroup:
         """Call the controllers after episodes ended; return the first new reason to stop, or an empty string."""
         return self._call_each(
             "ended",
-            lambda one: one.ended(episodes, self.clock) if isinstance(one, SupportsEnded) else None,
+            lambda controller: (
+                controller.ended(episodes, self.clock)
+                if isinstance(controller, SupportsEnded)
+                else None
+            ),
         )
 
-    def _call_each(self, what: str, tell: Callable[[Controller], None]) -> str:
-        found = ""
+    def _call_each(
+        self,
+        method: str,
+        tell: Callable[[Controller], None],
+    ) -> str:
+        first_reason = ""
         for controller in self.controllers:
             before = controller.reason
             self.clock.stopped = False
-            guard(controller, what, partial(tell, controller))
+            guard(controller, method, partial(tell, controller))
             reason = controller.reason if controller.reason != before else ""
             if self.clock.stopped and not reason:
                 reason = (
                     controller.reason
                     or f"{type(controller).__name__} stopped it and gave no reason"
                 )
-            found = found or reason
-        if (wanted := settings_of(self.controllers)) != self.settings:
-            self.settings = wanted
-            self.apply(wanted)
-        return found
+            first_reason = first_reason or reason
+        if (settings := settings_of(self.controllers)) != self.settings:
+            self.settings = settings
+            self.apply(settings)
+        return first_reason
 
     def state_dict(self) -> State:
         return {
-            "all": [one.state_dict() for one in self.controllers],
+            "all": [controller.state_dict() for controller in self.controllers],
             "settings": dict(self.settings),
         }
 
     def load_state_dict(self, state: State) -> None:
-        for one, saved in zip(self.controllers, state["all"], strict=True):
-            one.load_state_dict(saved)
+        for controller, saved in zip(self.controllers, state["all"], strict=True):
+            controller.load_state_dict(saved)
         self.settings = dict(state["settings"])
 
 
@@ -296,15 +304,15 @@ def settings_of(controllers: Iterable[Controller]) -> dict[str, object]:
     Raises:
         RlplugError: a value is not a number, a string or a list of them.
     """
-    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
     for controller in controllers:
         if isinstance(controller, SupportsSettings):
-            wanted = guard(controller, "settings", controller.settings)
-            found |= {name: _plain(controller, name, value) for name, value in wanted.items()}
-    return found
+            requested = guard(controller, "settings", controller.settings)
+            settings |= {name: _plain(controller, name, value) for name, value in requested.items()}
+    return settings
 
 
-def guard(controller: object, what: str, call: Callable[[], T]) -> T:
+def guard(controller: object, method: str, call: Callable[[], T]) -> T:
     """Call a controller's method.
 
     Raises:
@@ -317,7 +325,7 @@ def guard(controller: object, what: str, call: Callable[[], T]) -> T:
     except Exception as error:  # a foreign controller may raise anything
         name = type(controller).__name__
         raise RlplugError(
-            f"controller {name} failed in {what}: {describe(error)}; --traceback shows where"
+            f"controller {name} failed in {method}: {describe(error)}; --traceback shows where"
         ) from error
 
 

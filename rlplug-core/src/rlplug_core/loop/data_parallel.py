@@ -106,9 +106,9 @@ class Member:
         check_optimized(self.learner, "sync", self.ranks)
         moments = isinstance(self.learner, Algorithm) and self.learner.running
         if moments or complete(env).learned():
-            what = "its networks keep" if moments else "a wrapper keeps"
+            owner = "its networks keep" if moments else "a wrapper keeps"
             raise UsageError(
-                f"several learners would normalize differently: {what} the running moments of "
+                f"several learners would normalize differently: {owner} the running moments of "
                 "one learner; leave out net.normalize_obs, PopArt and wrappers that normalize, or use one learner"
             )
 

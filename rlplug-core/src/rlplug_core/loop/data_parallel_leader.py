@@ -19,7 +19,7 @@ from rlplug_core.loop.actor import sort_episodes
 from rlplug_core.loop.async_inline import mean_of
 from rlplug_core.loop.async_processes import CLOSING, GLANCE, Remote, close, patience, silence
 from rlplug_core.loop.data_parallel import Member
-from rlplug_core.loop.data_parallel_peer import FellowTask, work
+from rlplug_core.loop.data_parallel_peer import PeerTask, work
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import prepare
 from rlplug_core.loop.shared_memory import share_tensor
@@ -44,8 +44,8 @@ class LearnerProcesses:
         prepare()
         self.start_count = share_tensor(torch.zeros(1, dtype=torch.int64))
         self.scale = share_tensor(torch.ones(1, dtype=torch.float64))
-        self.counted = self.start_count.numpy().data
-        self.scaled = cast("memoryview[float]", self.scale.numpy().data)
+        self.count_view = self.start_count.numpy().data
+        self.scale_view = cast("memoryview[float]", self.scale.numpy().data)
         self.member = Member(plan, clock, 0, plan.make_env(plan.options.num_envs))
         self.inexact = self.member.actor.env.spec.inexact
         self.saved: Sequence[State | None] = [None] * (plan.options.learners - 1)
@@ -56,9 +56,9 @@ class LearnerProcesses:
             Remote(rank, work, self._task(rank)) for rank in range(1, plan.options.learners)
         ]
 
-    def _task(self, rank: int) -> FellowTask:
+    def _task(self, rank: int) -> PeerTask:
         values = {**self.plan.flat, "device": str(self.plan.device(rank))}
-        return FellowTask(
+        return PeerTask(
             algorithm=self.plan.algorithm,
             env=self.plan.env,
             values=values,
@@ -77,8 +77,8 @@ class LearnerProcesses:
 
     def start_step(self) -> None:
         # Set before the count, so that a reader of the count sees the right scale.
-        self.scaled[0] = self.clock.scale
-        self.counted[0] += 1
+        self.scale_view[0] = self.clock.scale
+        self.count_view[0] += 1
 
     def should_continue(self) -> bool:
         return not self.clock.stop
@@ -103,10 +103,10 @@ class LearnerProcesses:
         Raises:
             RlplugError: their weights differ, so that the algorithm is not sound with several learners.
         """
-        others = self._ask("state") if self.joined else list(self.saved)
-        own = self.member.state_dict()
-        self._check_alike(own["learner"], others)
-        return {"clock": self.clock.state_dict(), **own, "workers": {"all": others}}
+        followers = self._ask("state") if self.joined else list(self.saved)
+        leader = self.member.state_dict()
+        self._check_alike(leader["learner"], followers)
+        return {"clock": self.clock.state_dict(), **leader, "workers": {"all": followers}}
 
     def load_state_dict(self, state: State) -> None:
         self.clock.load_state_dict(state["clock"])
@@ -121,15 +121,15 @@ class LearnerProcesses:
         """Build the other learners and start them at this learner's point, unless the run stops first."""
         limit = patience(False, self.plan.options.worker_timeout)
         for remote in self.remotes:
-            if not self._wait_for_message(remote, limit, leaves=True):
+            if not self._wait_for_message(remote, limit, until_stop=True):
                 return
             answer = self._listen(remote, "ready", limit)
             remote.ready = True
             self.inexact = self.inexact or answer
-        about = (self.clock.state_dict(), self.settings)
+        run_state = (self.clock.state_dict(), self.settings)
         learner = self.member.learner.state_dict()
-        for remote, own in zip(self.remotes, self.saved, strict=True):
-            self._send(remote, ("begin", (*about, own, learner)))
+        for remote, saved in zip(self.remotes, self.saved, strict=True):
+            self._send(remote, ("begin", (*run_state, saved, learner)))
         for remote in self.remotes:
             self._listen(remote, "begin", limit)
         with tempfile.TemporaryDirectory(prefix="rlplug-") as folder:
@@ -172,23 +172,24 @@ class LearnerProcesses:
         self,
         remote: Remote,
         limit: float,
-        leaves: bool = False,
+        until_stop: bool = False,
     ) -> bool:
-        """Wait for a message of a learner; return False if the run stops first and `leaves` is set.
+        """Wait for a message of a learner; return False if the run stops first and `until_stop` is set.
 
         Raises:
             WorkerFailed: it has ended, or said nothing for `limit` seconds.
         """
-        remote.silent, looked = 0.0, time.monotonic()
+        remote.silent = 0.0
+        checked = time.monotonic()
         while not remote.connection.poll(GLANCE):
-            before = looked
-            looked = time.monotonic()
-            if leaves and self.clock.stop:
+            before = checked
+            checked = time.monotonic()
+            if until_stop and self.clock.stop:
                 return False
             # The learner's children may hold its pipe open.
             if remote.process.exitcode is not None and not remote.connection.poll():
                 raise self._died(remote)
-            if remote.is_overdue(looked - before, limit):
+            if remote.is_overdue(checked - before, limit):
                 raise self._fail(
                     remote, silence(remote.ready, limit), " (--worker-timeout waits longer)"
                 )
@@ -196,17 +197,17 @@ class LearnerProcesses:
 
     def _error_of_loss(self, lost: LearnerLost) -> RlplugError:
         """Return the error of a failed gradient step: another learner's message, or how it ended."""
-        connections = [each.connection for each in self.remotes]
+        connections = [peer.connection for peer in self.remotes]
         deadline = time.monotonic() + CLOSING
         while time.monotonic() < deadline:
             # Learners that were killed come first.
-            for remote in sorted(self.remotes, key=lambda each: each.process.exitcode or 0):
+            for remote in sorted(self.remotes, key=lambda peer: peer.process.exitcode or 0):
                 if remote.connection.poll() or remote.process.exitcode is not None:
                     try:
                         self._listen(remote, "nothing", 0.0)
                     except RlplugError as error:
                         return error
-            wait([*connections, *(each.process.sentinel for each in self.remotes)], GLANCE)
+            wait([*connections, *(peer.process.sentinel for peer in self.remotes)], GLANCE)
         return lost
 
     def _died(self, remote: Remote) -> WorkerFailed:
@@ -220,13 +221,17 @@ class LearnerProcesses:
     ) -> WorkerFailed:
         return WorkerFailed(f"learner {remote.rank} {how}{advice}", f"learner {remote.rank} {how}")
 
-    def _check_alike(self, own: State, others: Sequence[State | None]) -> None:
-        for rank, other in enumerate(others, 1):
-            if other is None:
+    def _check_alike(
+        self,
+        leader: State,
+        followers: Sequence[State | None],
+    ) -> None:
+        for rank, follower in enumerate(followers, 1):
+            if follower is None:
                 continue
-            for name, value in own.items():
+            for name, value in leader.items():
                 if isinstance(value, torch.Tensor) and not torch.equal(
-                    value.cpu(), other["learner"][name].cpu()
+                    value.cpu(), follower["learner"][name].cpu()
                 ):
                     raise RlplugError(
                         f"the learners 0 and {rank} no longer have the same '{name}': {self.plan.algorithm} changes "

@@ -18,9 +18,9 @@ from rlplug_core.plugins.env_base import complete
 from rlplug_core.seeds import seed_globals
 from rlplug_core.types import State
 
-#: Checks of the leader's count before a check for its messages; seconds that the first such check may take, and the
-#: longest one while nothing happens.
+#: Checks of the leader's count between two checks for its messages.
 LOOKS = 200
+#: Seconds that the first check for messages waits, and the longest that a later one waits.
 WAIT = 50e-6
 LONGEST = 1e-3
 #: More env steps than any run has: only the leader knows when the run ends.
@@ -28,7 +28,7 @@ ENDLESS = 2**62
 
 
 @dataclass(frozen=True)
-class FellowTask:
+class PeerTask:
     """The input of a peer. The plan is sent as the words that the user typed, so that no class is pickled.
 
     Attributes:
@@ -45,7 +45,7 @@ class FellowTask:
     scale: Tensor
 
 
-def work(task: FellowTask, parent: Connection, lifeline: Connection) -> None:
+def work(task: PeerTask, parent: Connection, lifeline: Connection) -> None:
     """Build a peer, notify the leader, and follow it until it ends the process."""
     run_child(lambda: Peer(task, parent).run(), parent, lifeline)
 
@@ -53,16 +53,16 @@ def work(task: FellowTask, parent: Connection, lifeline: Connection) -> None:
 class Peer:
     """A learner that follows the leader: its loop waits until the leader has started each step and update."""
 
-    def __init__(self, task: FellowTask, parent: Connection) -> None:
+    def __init__(self, task: PeerTask, parent: Connection) -> None:
         plan = Plan.make(task.algorithm, task.env, task.values).with_learner_data()
         set_torch(plan.options.threads)
         seed_globals(plan.seeds().child("globals", task.rank))
         self.clock = Clock(plan.options.total_timesteps)
         self.member = Member(plan, self.clock, task.rank, plan.make_env(plan.options.num_envs))
         self.parent = parent
-        self.began = 0
+        self.started = 0
         #: The leader's request, which waits until this learner is at the same point.
-        self.question: tuple[str, object] | None = None
+        self.request: tuple[str, object] | None = None
         self.leader = task.start_count.numpy().data
         self.scale = task.scale.numpy().data
 
@@ -75,28 +75,28 @@ class Peer:
     def _join(self) -> bool:
         """Start at the leader's point; return False if the run ends first."""
         for _ in ("begin", "join"):
-            question = fetch(self.parent)
-            if question == CLOSE:
+            request = fetch(self.parent)
+            if request == CLOSE:
                 return False
-            self._answer(*question)
+            self._answer(*request)
         return True
 
     def start_step(self) -> None:
-        self.began += 1
+        self.started += 1
 
     def should_continue(self) -> bool:
         wait = WAIT
         # The leader often starts a step at once; a few checks take less time than one wait.
-        while not any(self.leader[0] > self.began for _ in range(LOOKS)):
-            if self.question is None and self.parent.poll(wait):
-                self.question = fetch(self.parent)
-            if self.question == CLOSE:
+        while not any(self.leader[0] > self.started for _ in range(LOOKS)):
+            if self.request is None and self.parent.poll(wait):
+                self.request = fetch(self.parent)
+            if self.request == CLOSE:
                 return False
             # The leader may have started more steps before its request.
-            if self.question is not None and self.leader[0] == self.began:
-                question = self.question
-                self.question = None
-                self._answer(*question)
+            if self.request is not None and self.leader[0] == self.started:
+                request = self.request
+                self.request = None
+                self._answer(*request)
             wait = min(2 * wait, LONGEST)
         self.clock.scale = float(self.scale[0])
         return True
@@ -120,7 +120,7 @@ class Peer:
         self,
         clock: State,
         settings: dict[str, object],
-        own: State | None,
+        saved: State | None,
         learner: State,
     ) -> None:
         """Load the run's clock and weights, and this peer's own state if there is one."""
@@ -129,11 +129,11 @@ class Peer:
         if settings:
             complete(member.actor.env).configure(settings)
         self.clock.load_state_dict(clock)
-        if own is None:
+        if saved is None:
             extra = {**learner["_extra_state"], "generator": generator}
             member.learner.load_state_dict({**learner, "_extra_state": extra})
         else:
-            member.load_state_dict(own)
+            member.load_state_dict(saved)
         if settings:
             complete(member.actor.env).configure(settings)
         self.clock.limit = ENDLESS

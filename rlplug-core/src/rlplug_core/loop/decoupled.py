@@ -1,7 +1,7 @@
 """The decoupled runner: actors send chunks of steps over a link, the learner learns from them and publishes weights.
 
 A version of the weights is the learner's state after a number of chunks. The policy lag of a chunk is how many
-versions the learner is ahead of the one that acted in it (Espeholt et al., 2018, arXiv:1802.01561).
+versions the learner is ahead of the version that acted in it (Espeholt et al., 2018, arXiv:1802.01561).
 """
 
 from __future__ import annotations
@@ -127,10 +127,8 @@ class Decoupled:
         self.buffer.load_state_dict(state["buffer"])
         self.fleet.load_state_dict(state["actors"])
         saved = state["chunk"]["chunk"]
-        self.chunk, self.steps_read = (
-            None if saved is None else Chunk(**saved),
-            state["chunk"]["taken"],
-        )
+        self.chunk = None if saved is None else Chunk(**saved)
+        self.steps_read = state["chunk"]["taken"]
         self.meter.load_state_dict(state["meter"]["updates"])
         self.lags = list(state["meter"]["lags"])
         load_global_state(state["globals"])

@@ -20,7 +20,7 @@ from rlplug_core.types import Chunk, Episode, State, tree_map
 
 
 class InlineActors:
-    """Actors take turns of one chunk each. A chunk waits until as many more chunks exist as the lag. Without a lag,
+    """Actors take turns of one chunk each. A chunk waits until `lag` more chunks exist. Without a lag,
     the learner uses each chunk at once: with one actor this equals the synchronous runner, bit for bit.
     """
 
@@ -70,7 +70,7 @@ class InlineActors:
             self.began = self.version
 
     def receive(self) -> list[Chunk]:
-        """Take one vector step, unless a waiting chunk is due."""
+        """Take one vector step, unless a waiting chunk is ready; return the chunk that is ready, if any."""
         if len(self.waiting) <= self.lag:
             self._act()
         return [self.waiting.popleft()] if len(self.waiting) > self.lag else []
@@ -114,15 +114,17 @@ class InlineActors:
         self.position = state["position"]
         self.began = state["began"]
         self.discontinuous = set(state["anew"])
-        self.data = tree_map(self._own, state["data"])
-        self.waiting = deque(Chunk(**tree_map(self._own, saved)) for saved in state["waiting"])
+        self.data = tree_map(self._copy_leaf, state["data"])
+        self.waiting = deque(
+            Chunk(**tree_map(self._copy_leaf, saved)) for saved in state["waiting"]
+        )
         for actor, saved in zip(self.actors, state["all"], strict=True):
             actor.load_state_dict(saved)
         if self.inexact:  # all actors have started again, apart from their earlier chunks
             self.discontinuous = set(range(len(self.actors)))
             self._begin()
 
-    def _own(self, leaf: Either) -> Either:
+    def _copy_leaf(self, leaf: Either) -> Either:
         """Return a copy of an array or a tensor of a saved chunk, a tensor on the device; numbers are unchanged."""
         if isinstance(leaf, Tensor):
             return leaf.to(self.device, copy=True)

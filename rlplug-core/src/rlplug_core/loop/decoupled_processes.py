@@ -25,7 +25,7 @@ from rlplug_core.loop.worker import check_message, fetch, post
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, Step, tree_map
 
-#: The most chunks that an actor is ahead of the learner, for any largest lag: its share of the shared memory.
+#: The most chunks that an actor may be ahead of the learner, for any `max_lag`; shared memory has room for them.
 AHEAD = 16
 
 
@@ -73,7 +73,7 @@ class ActorProcesses:
             tree_map(lambda place, m=memory: place.view(m), self.task.places)
             for memory in self.task.slots.numpy()
         ]
-        self.finish_chunk = False
+        self.has_published = False
         self.checked = time.monotonic()
         #: The settings of controllers so far.
         self.settings: dict[str, object] = {}
@@ -105,10 +105,10 @@ class ActorProcesses:
         self.traffic.finish_chunk()
 
     def receive(self) -> list[Chunk]:
-        """Return the next chunk for the learner; None if none arrives in time."""
-        if not self.finish_chunk:
+        """Return the next chunk for the learner; an empty list if none arrives in time."""
+        if not self.has_published:
             self.task.weights.put(self.weights, self.version)
-            self.finish_chunk = True
+            self.has_published = True
         self._grant()
         self._read_messages(0.0 if self.permits.next() else GLANCE)
         return self.traffic.take()
@@ -192,10 +192,10 @@ class ActorProcesses:
             self._read_messages(GLANCE)
 
     def _read_messages(self, timeout: float) -> None:
-        open_ = {seat.remote.connection: seat for seat in self.seats}
-        for connection in wait(list(open_), timeout):
+        seats = {seat.remote.connection: seat for seat in self.seats}
+        for connection in wait(list(seats), timeout):
             assert isinstance(connection, Connection)
-            seat = open_[connection]
+            seat = seats[connection]
             try:
                 kind, content = fetch(connection)
             except (EOFError, OSError):
@@ -249,8 +249,8 @@ class ActorProcesses:
             return
         limit = patience(remote.ready, self.plan.options.worker_timeout)
         overdue = remote.is_overdue(elapsed, limit)
-        awaited = not remote.ready or seat.asked or bool(self.permits.acting(remote.rank))
-        if overdue and awaited:
+        is_awaited = not remote.ready or seat.asked or bool(self.permits.acting(remote.rank))
+        if overdue and is_awaited:
             self._replace(seat, silence(remote.ready, limit), " (--worker-timeout waits longer)")
 
     def _replace(self, seat: Seat, how: str, advice: str = "") -> None:

@@ -29,7 +29,7 @@ from rlplug_core.loop.worker import check_message
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, tree_map
 
-#: The most chunks that an actor is ahead of the learner, for any largest lag: the current and the next one.
+#: The most chunks that an actor may be ahead of the learner, for any `max_lag`: the current and the next one.
 AHEAD = 2
 #: How often in a row an actor may be lost before it has sent a chunk.
 LOSSES = 3
@@ -77,26 +77,26 @@ class RayActors:
         probe: Env,
     ) -> None:
         probe.close()
-        o = plan.options
+        options = plan.options
         self.plan = plan
         self.clock = clock
         self.weights = learner.agent().weights()
-        self.traffic = Traffic(plan.max_lag, AHEAD, o.actors, clock)
+        self.traffic = Traffic(plan.max_lag, AHEAD, options.actors, clock)
         self.calls: dict[Any, tuple[Seat, int]] = {}
         self.heartbeats: dict[Any, tuple[Seat, int]] = {}
-        self.saved: list[State | None] = [None] * o.actors
+        self.saved: list[State | None] = [None] * options.actors
         #: The settings of controllers so far.
         self.settings: dict[str, object] = {}
         self.put: tuple[int, Any] = (-1, None)
         self.checked = time.monotonic()
         self.has_started = False
-        join(o.on, o.actors * o.cpus_per_actor)
+        join(options.on, options.actors * options.cpus_per_actor)
         try:
-            check_room(o.actors, o.cpus_per_actor)
+            check_room(options.actors, options.cpus_per_actor)
             check_nodes(packages_of_nodes(plan))
-            self.gpus = reserve(o.gpus)
-            self.kind = _actor_class(o.cpus_per_actor)
-            self.seats = [Seat(rank, self.kind.remote(0)) for rank in range(o.actors)]
+            self.gpus = reserve(options.gpus)
+            self.kind = _actor_class(options.cpus_per_actor)
+            self.seats = [Seat(rank, self.kind.remote(0)) for rank in range(options.actors)]
         except BaseException:  # an interrupt too: this process must not stay in the cluster of a run that never started
             leave()
             raise
@@ -109,7 +109,7 @@ class RayActors:
         self.traffic.finish_chunk()
 
     def receive(self) -> list[Chunk]:
-        """Return the next chunk for the learner; None if none arrives in time."""
+        """Return the next chunk for the learner; an empty list if none arrives in time."""
         self._begin()
         self._grant()
         self._read_messages(0.0 if self.traffic.permits.next() else GLANCE)
@@ -208,10 +208,10 @@ class RayActors:
 
     def _read_messages(self, timeout: float) -> None:
         """Read all answers; wait for one if there is none."""
-        open_ = [*self.calls, *self.heartbeats]
-        if open_:
-            ray.wait(open_, timeout=timeout)
-            done, _ = ray.wait(open_, num_returns=len(open_), timeout=0)
+        pending = [*self.calls, *self.heartbeats]
+        if pending:
+            ray.wait(pending, timeout=timeout)
+            done, _ = ray.wait(pending, num_returns=len(pending), timeout=0)
             for answer in done:
                 self._take_answer(answer)
         if time.monotonic() >= self.checked + GLANCE:
@@ -254,7 +254,7 @@ class RayActors:
         if kind == "chunk":
             version, data, begins, count, episodes = content
             chunk = Chunk(seat.rank, version, unpack(data), begins)
-            self.traffic.receive_chunk(chunk, count, [Episode(*one) for one in episodes])
+            self.traffic.receive_chunk(chunk, count, [Episode(*fields) for fields in episodes])
             seat.delivered = True
             seat.losses = 0
         elif kind == "state":
@@ -269,10 +269,10 @@ class RayActors:
     def _check(self, seat: Seat, elapsed: float) -> None:
         """Ask a silent actor for its number of steps; replace one that has not stepped for too long.
 
-        An actor without a place waits for one, unless it is among the first.
+        Replacements that Ray has not placed yet may wait for a free node without a limit.
         """
-        waited_for = any(other is seat for other, _ in self.calls.values())
-        if not waited_for or (seat.delivered and not seat.ready):
+        is_awaited = any(called is seat for called, _ in self.calls.values())
+        if not is_awaited or (seat.delivered and not seat.ready):
             return
         limit = patience(seat.ready, self.plan.options.worker_timeout)
         # A late check means that this process was stopped.
@@ -282,7 +282,7 @@ class RayActors:
         elif (
             seat.ready
             and seat.silent > limit / 4
-            and all(other is not seat for other, _ in self.heartbeats.values())
+            and all(called is not seat for called, _ in self.heartbeats.values())
         ):
             call = seat.handle.heartbeat.options(concurrency_group="heartbeat").remote()
             self.heartbeats[call] = seat, seat.epoch
@@ -301,7 +301,7 @@ class RayActors:
         warn(f"actor {seat.rank} {how}; another one takes its place")
         self.traffic.permits.forget_source(seat.rank)
         for calls in (self.calls, self.heartbeats):
-            for call in [call for call, (other, _) in calls.items() if other is seat]:
+            for call in [call for call, (called, _) in calls.items() if called is seat]:
                 del calls[call]
         ray.kill(seat.handle)
         seat.epoch = seat.epoch + 1

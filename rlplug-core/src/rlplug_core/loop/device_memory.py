@@ -19,7 +19,7 @@ from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import AnyBuffer, AnyLearner, Env
 from rlplug_core.types import Space
 
-#: The bytes of each part, and the option that reduces them.
+#: The bytes of each part of a run, and the option that makes this part smaller.
 Needs: TypeAlias = dict[str, tuple[int, str]]
 #: Bytes of a stored step besides observations and action: in replay the reward and three masks; in a rollout also the
 #: weight and the log-probability.
@@ -43,8 +43,8 @@ def device_memory(plan: Plan, learner: AnyLearner, env: Env) -> str:
         return ""
     needs = _needs(plan, learner, env)
     total = sum(size for size, _ in needs.values())
-    parts = ", ".join(f"{what} {size_text(size)}" for what, (size, _) in needs.items() if size)
-    largest = max(needs, key=lambda what: needs[what][0])
+    parts = ", ".join(f"{name} {size_text(size)}" for name, (size, _) in needs.items() if size)
+    largest = max(needs, key=lambda name: needs[name][0])
     check_free(total, device, needs[largest][1], f"the run ({parts})")
     return f"memory on {device}: at least {size_text(total)} ({parts})"
 
@@ -53,7 +53,7 @@ def _needs(plan: Plan, learner: AnyLearner, env: Env) -> Needs:
     """Return the bytes of each part of a run."""
     rows = plan.options.num_envs
     module = learner if isinstance(learner, nn.Module) else nn.Module()
-    weights = sum(each.nbytes for each in module.parameters())
+    weights = sum(parameter.nbytes for parameter in module.parameters())
     step = 2 * space_bytes(env.spec.obs) + space_bytes(env.spec.action)
     return {
         "environments": (rows * complete(env).row_bytes(), "num_envs"),

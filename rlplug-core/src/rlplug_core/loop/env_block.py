@@ -42,7 +42,7 @@ class Block:
         action = places((spec.num_envs, *shape_of(spec.action)), dtype_of(spec.action))
         self.path = path or _new(places.size)
         memory = np.frombuffer(_map(self.path, places.size), np.uint8)
-        *self.obs, self.final = [tree_map(lambda place: place.view(memory), one) for one in obs]
+        *self.obs, self.final = [tree_map(lambda place: place.view(memory), tree) for tree in obs]
         self.reward = [place.view(memory) for place in reward]
         self.action = action.view(memory)
 

@@ -22,7 +22,7 @@ MEASURED = 0.3
 
 
 def seconds_per_step(env: Env) -> float:
-    """Measure the mean time of a step of `env` with random actions; the process's random generators stay."""
+    """Measure the mean time of a step of `env` with random actions; the process's random generators do not change."""
     with preserve_generators():
         obs: Obs = env.reset(0).obs
         env.spec.action.seed(0)
@@ -58,7 +58,7 @@ def choose_env_workers(plan: Plan) -> tuple[Plan, str]:
 def fastest_worker_count(seconds: float, num_envs: int, cores: int) -> int:
     """Return the fastest number of workers for a vector step of `num_envs`, if one environment needs `seconds`.
 
-    One is the process itself, which needs no messages; more must be a fifth faster.
+    One worker is the run's own process, which needs no messages; several must be a fifth faster.
     """
     times = {1: num_envs * seconds / 1.2}
     for workers in range(2, min(cores, num_envs) + 1):

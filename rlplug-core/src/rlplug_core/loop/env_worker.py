@@ -130,11 +130,11 @@ class _Server:
             goals_end=goals is not None and goals.terminated is not None,
         )
 
-    def goals(self, what: str, achieved: Array, desired: Array) -> Array:
-        """Return what `Goals` says of achieved and desired goals [B, ...]: the `reward`, or whether it `terminated`."""
+    def goals(self, field: str, achieved: Array, desired: Array) -> Array:
+        """Return the field `reward` or `terminated` of `Goals` for achieved and desired goals [B, ...]."""
         goals = self.env.spec.goals
         assert goals is not None
-        function = goals.reward if what == "reward" else goals.terminated
+        function = goals.reward if field == "reward" else goals.terminated
         assert function is not None
         return function(achieved, desired)
 

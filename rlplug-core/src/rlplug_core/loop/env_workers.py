@@ -48,10 +48,10 @@ class EnvWorkers:
             self._adopt(self._ask("make", limit=self._startup))
             failing.pop_all()
 
-    def _adopt(self, told: list[WorkerEnvs]) -> None:
+    def _adopt(self, workers: list[WorkerEnvs]) -> None:
         """Store the spaces that the workers send, and allocate memory for them."""
-        spec = told[0].spec
-        self.action_space = told[0].action_space
+        spec = workers[0].spec
+        self.action_space = workers[0].action_space
         if spec.agents:
             raise UsageError(
                 f"{spec.id} is a multi-agent environment, which steps in one process; leave out --env-workers"
@@ -61,7 +61,7 @@ class EnvWorkers:
                 f"{spec.id} gives tensors on {spec.device}, stepped in one process; leave out --env-workers"
             )
         num_envs = self.spec.num_envs
-        self.spec = replace(spec, num_envs=num_envs, goals=self._goals(told[0]))
+        self.spec = replace(spec, num_envs=num_envs, goals=self._goals(workers[0]))
         self._block = block = Block(self.spec)
         self._ask("attach", num_envs, block.path)
         block.unlink()
@@ -76,15 +76,15 @@ class EnvWorkers:
         self._keys: list[str] = []
         self._cached_values: dict[str, list[object]] = {}
 
-    def _goals(self, told: WorkerEnvs) -> Goals | None:
+    def _goals(self, worker: WorkerEnvs) -> Goals | None:
         """Return the goals of the first worker's environments; the worker computes their rewards."""
-        if not told.goals:
+        if not worker.goals:
             return None
-        ends = partial(self._ask_first, "goals", "terminated") if told.goals_end else None
+        ends = partial(self._ask_first, "goals", "terminated") if worker.goals_end else None
         return Goals(partial(self._ask_first, "goals", "reward"), ends)
 
     def reset(self, seed: int) -> Timestep:
-        """Start every environment, from the seed that it has in one process too."""
+        """Start every environment, from the same seed as in one process."""
         self._turn = 1 - self._turn
         self._ready = True
         self._ask("reset", seed, self._turn)
@@ -110,9 +110,11 @@ class EnvWorkers:
 
     def _read_events(self, messages: list[bytes]) -> Timestep:
         """Return the result of a step if workers sent more than their arrays."""
-        answers = [pickle.loads(one) if one else ([], None) for one in messages]
+        answers = [pickle.loads(message) if message else ([], None) for message in messages]
         for number, key in enumerate(self._keys):
-            self._cached_values[key] = [value for told, _ in answers for value in told[number]]
+            self._cached_values[key] = [
+                value for columns, _ in answers for value in columns[number]
+            ]
         events = [
             (rows, event)
             for rows, (_, event) in zip(self._rows, answers, strict=True)
@@ -137,10 +139,13 @@ class EnvWorkers:
         for rows, event in events:
             now.terminated[rows], now.truncated[rows] = event.terminated, event.truncated
             now.is_first[rows], now.valid[rows] = event.is_first, event.valid
-            now.episodes += [replace(one, row=one.row + rows.start) for one in event.episodes]  # type: ignore[operator]
+            now.episodes = [
+                *now.episodes,
+                *(replace(episode, row=episode.row + rows.start) for episode in event.episodes),
+            ]
             if event.has_final:
                 tree_map(
-                    lambda to, by, rows=rows: np.copyto(to[rows], by[rows]),
+                    lambda target, source, rows=rows: np.copyto(target[rows], source[rows]),
                     final,
                     self._block.final,
                 )
@@ -169,7 +174,9 @@ class EnvWorkers:
     def info(self, key: str) -> list[Any]:
         """Return the value of `key` in the last step's `info` for each row; None if it has no such key."""
         if key not in self._cached_values:
-            self._cached_values[key] = [value for told in self._ask("tell", key) for value in told]
+            self._cached_values[key] = [
+                value for column in self._ask("tell", key) for value in column
+            ]
             self._keys.append(key)
         return self._cached_values[key]
 
@@ -235,8 +242,8 @@ class EnvWorkers:
         arguments: list[tuple[object, ...]],
         limit: float,
     ) -> list[object]:
-        for remote, those in zip(self._remotes, arguments, strict=True):
-            self._send(remote, pickle.dumps((name, *those), pickle.HIGHEST_PROTOCOL))
+        for remote, call in zip(self._remotes, arguments, strict=True):
+            self._send(remote, pickle.dumps((name, *call), pickle.HIGHEST_PROTOCOL))
         return [self._value(remote, limit) for remote in self._remotes]
 
     def _value(self, remote: Remote, limit: float) -> object:
@@ -254,7 +261,8 @@ class EnvWorkers:
 
     def _receive(self, remote: Remote, limit: float) -> bytes:
         """Return a worker's answer; an exception in it ends the run."""
-        remote.silent, now = 0.0, time.monotonic()
+        remote.silent = 0.0
+        now = time.monotonic()
         while not remote.connection.poll(GLANCE):
             # The process may have ended while its children hold its pipe open.
             if remote.process.exitcode is not None and not remote.connection.poll():
@@ -287,9 +295,11 @@ class EnvWorkers:
     ) -> WorkerFailed:
         """Return an error with the worker and the cause, after ending all workers."""
         rows = self._rows[remote.rank]
-        one = rows.stop - rows.start == 1
+        is_single = rows.stop - rows.start == 1
         where = (
-            f"environment {rows.start}" if one else f"environments {rows.start} to {rows.stop - 1}"
+            f"environment {rows.start}"
+            if is_single
+            else f"environments {rows.start} to {rows.stop - 1}"
         )
         when = (
             f"in step {self._steps}"

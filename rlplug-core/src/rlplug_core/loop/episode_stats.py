@@ -73,29 +73,29 @@ class EpisodeStats:
         mean = self.return_mean
         if mean is None:
             return {}
-        distances = [one - mean for one in self.returns]
-        found = {
+        distances = [total - mean for total in self.returns]
+        numbers = {
             "rollout/return_mean": mean,
             "rollout/return_std": math.hypot(*distances) / math.sqrt(len(distances)),
             "rollout/return_min": min(self.returns),
             "rollout/return_max": max(self.returns),
             "rollout/length_mean": sum(self.lengths) / len(self.lengths),
         }
-        for agent, each in self.by_agent.items():
-            found[f"rollout/return_mean/{agent}"] = sum(each) / len(each)
+        for agent, returns in self.by_agent.items():
+            numbers[f"rollout/return_mean/{agent}"] = sum(returns) / len(returns)
         successes = [success for success, _ in self.said if success is not None]
         if successes:
-            found["rollout/success_rate"] = sum(successes) / len(successes)
+            numbers["rollout/success_rate"] = sum(successes) / len(successes)
         infos = means([info for _, info in self.said])
-        return found | {INFO + name: value for name, value in infos.items()}
+        return numbers | {INFO + name: value for name, value in infos.items()}
 
     def state_dict(self) -> State:
-        said = [[success, dict(info)] for success, info in self.said]
-        by_agent = {agent: list(each) for agent, each in self.by_agent.items()}
+        outcomes = [[success, dict(info)] for success, info in self.said]
+        by_agent = {agent: list(returns) for agent, returns in self.by_agent.items()}
         return {
             "returns": list(self.returns),
             "lengths": list(self.lengths),
-            "said": said,
+            "said": outcomes,
             "by_agent": by_agent,
             "names": list(self.names),
         }
@@ -105,28 +105,28 @@ class EpisodeStats:
         self.lengths.extend(state["lengths"])
         self.said.extend((success, info) for success, info in state["said"])
         self.by_agent = {
-            agent: deque(each, self.window) for agent, each in state["by_agent"].items()
+            agent: deque(returns, self.window) for agent, returns in state["by_agent"].items()
         }
         self.names = dict.fromkeys(state.get("names", ()))
 
 
 def means(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean of each number over those that have it."""
-    found: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {}
     for info in infos:
         for name, value in info.items():
-            found.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in found.items()}
+            by_name.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in by_name.items()}
 
 
 def columns(episodes: Sequence[tuple[int, int, Episode]]) -> dict[str, list[float | None]]:
     """Return episodes (steps, worker, episode) as columns of one length; None if an `info` lacks a number."""
-    each = [one for _, _, one in episodes]
-    names = dict.fromkeys(name for one in each for name in one.info)
+    finished = [episode for _, _, episode in episodes]
+    names = dict.fromkeys(name for episode in finished for name in episode.info)
     return {
         "steps": [steps for steps, _, _ in episodes],
         "workers": [worker for _, worker, _ in episodes],
-        "returns": [one.total for one in each],
-        "lengths": [one.length for one in each],
-        **{INFO + name: [one.info.get(name) for one in each] for name in names},
+        "returns": [episode.total for episode in finished],
+        "lengths": [episode.length for episode in finished],
+        **{INFO + name: [episode.info.get(name) for episode in finished] for name in names},
     }

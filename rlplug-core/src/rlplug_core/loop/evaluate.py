@@ -185,12 +185,12 @@ def evaluate(
     explore: bool = False,
     signals: InfoColumns | None = None,
 ) -> Evaluation:
-    """Play one episode in each environment; several in the fast ones would count short episodes more often.
+    """Play one episode in each environment; with several from each, short episodes would count more often.
 
     Args:
         agent: chooses the actions.
         env: N environments.
-        seed: of the environments.
+        seed: the seed of the environments.
         clock: for schedules of exploration.
         explore: act as in training at the clock's progress; False for greedy actions.
         signals: gathers signals from the environment.
@@ -199,11 +199,11 @@ def evaluate(
         num_envs = env.spec.num_envs
         player = StepAgent(agent, env, seed)
         ended: dict[int, Episode] = {}
-        running = np.zeros(num_envs)
+        rewards = np.zeros(num_envs)
         sums = SignalTotals(signals)
         for step in range(longest(env, clock)):  # noqa: B007  # the length of a cut episode is read below
             player.step(clock, explore)
-            running += to_host(player.now.reward)
+            rewards += to_host(player.now.reward)
             sums.add(player.now.valid, ended)
             for episode in player.now.episodes:
                 ended.setdefault(episode.row, episode)
@@ -211,7 +211,7 @@ def evaluate(
                 break
         # Wrappers may change rewards; the environment itself knows the true return of an episode that was cut.
         true_returns = complete(env).running_returns()
-        totals = running if true_returns is None else true_returns
+        totals = rewards if true_returns is None else true_returns
         episodes = [
             ended.get(row) or Episode(row, float(totals[row]), step + 1) for row in range(num_envs)
         ]

@@ -20,9 +20,9 @@ from rlplug_core.loop.schedules import SCHEDULE, Schedules
 from rlplug_core.protocols import AnyLearner, Controller
 from rlplug_core.types import Episode, State
 
-#: Seconds between two looks at wall time: progress display, signals, workers.
+#: Seconds between two checks of wall time: progress display, signals, workers.
 TICK = 0.2
-#: Looks over which the speed is taken.
+#: The number of progress displays over which the speed is measured.
 WINDOW = 25
 
 
@@ -144,13 +144,13 @@ class Events:
         #: The learner's schedules, from the first log record on, and their last values.
         self.schedules: Schedules | None = None
         self.scheduled: dict[str, float] = {}
-        self.began = self.opened = self.wake = now()
+        self.began = self.opened = self.next_tick = now()
         #: Seconds that this process has not spent on training.
         self.pauses = {"evaluation": 0.0, "checkpoint": 0.0}
         self.marks: deque[tuple[float, int]] = deque(maxlen=WINDOW)
         #: Time and env step of the last record; before the first one, those of the first poll with new steps.
         self.lap: tuple[float, int] | None = None
-        #: The first look saves, so that a run can be resumed from its first step on; time is measured from there.
+        #: The first poll saves, so that a run can be resumed from its first step; time is measured from there.
         self.next = self.steps
         self.saved = False
 
@@ -173,15 +173,15 @@ class Events:
             if due(self.logged_episodes, self.episodes, self.log_every_episodes):
                 self.log()
         steps = self.clock.steps
-        if steps < self.next and self.now() < self.wake:
+        if steps < self.next and self.now() < self.next_tick:
             return
         # The time to start workers and environments does not count.
         if self.lap is None and steps > self.steps:
             self.lap = (self.now(), steps)
         if steps >= self.next:
             self._do_due_tasks(steps)
-        if self.now() >= self.wake:
-            self.wake = self.now() + TICK
+        if self.now() >= self.next_tick:
+            self.next_tick = self.now() + TICK
             self._check_limits()
             self.sink.watch(self.progress("training"))
 
@@ -224,8 +224,10 @@ class Events:
         metrics |= self._lap_speed()
         metrics["perf/wall_s"] = self.now() - self.began
         metrics["perf/updates"] = float(self.clock.updates)
-        since = self.now() - self.opened or 1.0
-        metrics |= {f"perf/{name}_share": seconds / since for name, seconds in self.pauses.items()}
+        elapsed = self.now() - self.opened or 1.0
+        metrics |= {
+            f"perf/{name}_share": seconds / elapsed for name, seconds in self.pauses.items()
+        }
         self.sink.record("metrics", step, metrics)
 
     def evaluate(self, at_end: bool = False) -> None:
@@ -282,7 +284,7 @@ class Events:
         )
 
     def speed(self) -> float:
-        """Env steps per second over the last few seconds, evaluations included; 0 before there are two looks."""
+        """Env steps per second over the last few seconds, evaluations included; 0 before two measurements."""
         if len(self.marks) < 2:
             return 0.0
         (began, first), (ended, last) = self.marks[0], self.marks[-1]

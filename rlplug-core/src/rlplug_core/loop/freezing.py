@@ -8,6 +8,7 @@ from torch import nn
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.learning.optimizer import Optimizer
 
 
 def freeze(learner: object, names: Sequence[str]) -> None:
@@ -22,21 +23,24 @@ def freeze(learner: object, names: Sequence[str]) -> None:
         raise UsageError(
             f"--freeze needs a learner that builds on Algorithm, which {type(learner).__name__} does not"
         )
-    places = {
-        id(one): optimizer for optimizer in learner.optimizers for one in optimizer.parameters
-    }
+    optimizer_of: dict[int, Optimizer] = {}
+    for optimizer in learner.optimizers:
+        optimizer_of |= dict.fromkeys(map(id, optimizer.parameters), optimizer)
     for name in names:
-        found = _parameters_named(learner, name)
-        if strange := [full for full, one in found.items() if id(one) not in places]:
+        parameters = _parameters_named(learner, name)
+        if unoptimized := [
+            full for full, parameter in parameters.items() if id(parameter) not in optimizer_of
+        ]:
             raise UsageError(
-                f"--freeze {name}: {type(learner).__name__} changes {strange[0]} without an optimizer"
+                f"--freeze {name}: {type(learner).__name__} changes {unoptimized[0]} without an optimizer"
             )
-        for one in found.values():
-            places[id(one)].frozen.append(places[id(one)].part(one))
+        for parameter in parameters.values():
+            optimizer = optimizer_of[id(parameter)]
+            optimizer.frozen.append(optimizer.part(parameter))
         # The input scaling of a frozen part belongs to it, even if others share it.
         modules = learner.named_modules(remove_duplicate=False)
-        scales = {id(one) for full, one in modules if f"{full}.".startswith(f"{name}.")}
-        learner.running = [one for one in learner.running if id(one) not in scales]
+        frozen = {id(module) for full, module in modules if f"{full}.".startswith(f"{name}.")}
+        learner.running = [moments for moments in learner.running if id(moments) not in frozen]
 
 
 def _parameters_named(
@@ -44,9 +48,13 @@ def _parameters_named(
     name: str,
 ) -> dict[str, nn.Parameter]:
     """Return the parameters of this name, or of the module of this name, that are trained."""
-    trained = {full: one for full, one in learner.named_parameters() if one.requires_grad}
-    found = {full: one for full, one in trained.items() if f"{full}.".startswith(f"{name}.")}
-    if not found:
+    trained = {
+        full: parameter for full, parameter in learner.named_parameters() if parameter.requires_grad
+    }
+    parameters = {
+        full: parameter for full, parameter in trained.items() if f"{full}.".startswith(f"{name}.")
+    }
+    if not parameters:
         parts = dict.fromkeys(full.partition(".")[0] for full in trained)
         inner = dict.fromkeys(".".join(full.split(".")[:2]) for full in trained)
         near = did_you_mean(name, [*parts, *inner, *trained])
@@ -54,4 +62,4 @@ def _parameters_named(
             f"--freeze {name}: {type(learner).__name__} trains nothing of this name{near} "
             f"(it has {', '.join(parts)})"
         )
-    return found
+    return parameters

@@ -64,7 +64,7 @@ class InfoColumns:
             environment has a device.
 
         Raises:
-            UsageError: the environment lacks one. BadEnv: one is not made of finite numbers of one shape.
+            UsageError: the environment lacks a signal. BadEnv: a signal is not made of finite numbers of one shape.
             PluginError: the agent writes an extra of the same name.
         """
         for name in self.defaults.keys() & extras.keys():
@@ -93,8 +93,10 @@ class InfoColumns:
             column = column[:, 0]
         shape = self.shapes.setdefault(name, tuple(column.shape[1:]))
         if column.shape[1:] != shape:
-            was = list(shape) if shape else "a number"
-            raise self._bad(name, f"has the shape {list(column.shape[1:])}, and was {was} before")
+            former = list(shape) if shape else "a number"
+            raise self._bad(
+                name, f"has the shape {list(column.shape[1:])}, and was {former} before"
+            )
         return column
 
     def check(self) -> None:
@@ -108,19 +110,21 @@ class InfoColumns:
     ) -> list[ArrayLike]:
         """Return the values with the default in rows without one, and 0 in rows without a transition."""
         default = self.defaults[name]
-        lacking = [row for row, value in enumerate(values) if value is None and valid[row]]
+        missing = [row for row, value in enumerate(values) if value is None and valid[row]]
         if default is None:
-            if lacking:
-                raise self._missing(name, values, lacking[0])
+            if missing:
+                raise self._missing(name, values, missing[0])
             default = np.zeros((), np.float32)
-        given = [
-            value for value, there in zip(values, valid, strict=True) if there and value is not None
+        present = [
+            value
+            for value, is_valid in zip(values, valid, strict=True)
+            if is_valid and value is not None
         ]
-        shape = self.shapes.get(name, np.shape(given[0]) if given else np.shape(default))
+        shape = self.shapes.get(name, np.shape(present[0]) if present else np.shape(default))
         default = np.broadcast_to(default, shape)
         return [
-            value if there and value is not None else default
-            for value, there in zip(values, valid, strict=True)
+            value if is_valid and value is not None else default
+            for value, is_valid in zip(values, valid, strict=True)
         ]
 
     def _missing(
@@ -165,13 +169,13 @@ class TensorColumns(InfoColumns):
         if value is None and default is None:
             raise self._missing(name, [], 0)
         rows = cast("Tensor", valid)
-        other = torch.as_tensor(0.0 if default is None else default, device=rows.device)
+        fill = torch.as_tensor(0.0 if default is None else default, device=rows.device)
         if value is None:
-            value = other.expand(len(rows), *self.shapes.get(name, other.shape))
+            value = fill.expand(len(rows), *self.shapes.get(name, fill.shape))
         if value.shape[:1] != rows.shape:
             raise self._bad(name, f"has the shape {[*value.shape]}, and there are {len(rows)} rows")
         column: Any = self._of_one_shape(name, cast("Array", value.to(torch.float32)))
-        present = torch.where(rows.reshape(-1, *[1] * (column.ndim - 1)), column, other)
+        present = torch.where(rows.reshape(-1, *[1] * (column.ndim - 1)), column, fill)
         self.probe = self.probe + (present * 0).sum()
         return cast("Array", present)
 

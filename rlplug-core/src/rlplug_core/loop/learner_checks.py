@@ -101,22 +101,25 @@ def check_optimized(learner: AnyLearner, runner: str, learners: int) -> None:
     """
     if not isinstance(learner, Algorithm) or (runner != "async" and learners < 2):
         return
-    known = {id(one) for optimizer in learner.optimizers for one in optimizer.parameters}
-    own = [
+    known = {
+        id(parameter) for optimizer in learner.optimizers for parameter in optimizer.parameters
+    }
+    unshared = [
         name
-        for name, one in learner.named_parameters()
-        if one.requires_grad and id(one) not in known
+        for name, parameter in learner.named_parameters()
+        if parameter.requires_grad and id(parameter) not in known
     ]
-    if own:
+    if unshared:
         workers = runner == "async"
-        each = (
-            "worker would train one of its own"
+        consequence = (
+            "worker would train its own copy"
             if workers
             else "learner would train it with its own gradient only"
         )
         raise UsageError(
-            f"{type(learner).__name__} trains '{own[0]}' without one of self.optimizer(...), so each {each}; "
-            "make one in build, call requires_grad_(False), or use --runner sync with one learner"
+            f"{type(learner).__name__} trains '{unshared[0]}' without an optimizer, so each {consequence}; "
+            "make one with self.optimizer(...) in build, call requires_grad_(False), or use --runner sync with one "
+            "learner"
         )
 
 
@@ -143,16 +146,16 @@ def check_ignored(
             code = getattr(getattr(member, "function", member), "__code__", None)
             if code is None:
                 continue
-            words = _words(code)
+            names = _names_in(code)
             if name in effective and f"super().{name}" not in used:
-                unused |= dict.fromkeys(words, f"{base.__name__}.{name}")
+                unused |= dict.fromkeys(names, f"{base.__name__}.{name}")
                 continue
             effective.add(name)
-            used |= words | ({f"super().{name}"} if "super" in words else set())
+            used |= names | ({f"super().{name}"} if "super" in names else set())
     values = flatten(config)
-    usual = flatten(type(config)())
+    defaults = flatten(type(config)())
     for option in given:
-        if option in unused and option not in used and values[option] != usual[option]:
+        if option in unused and option not in used and values[option] != defaults[option]:
             raise BadConfig(
                 f"{learner.__name__} ignores the option '{option}': only {unused[option]} reads it, which it "
                 f"overrides; read self.config.{option} there, or leave the option out"
@@ -175,25 +178,25 @@ def check_dropped(learner: AnyLearner, given: Iterable[str]) -> None:
     for option in set(given) & _PARTS.keys():
         makers, part = _PARTS[option]
         makes = any(
-            {option, *makers} & _words(vars(base)["build"].__code__) > {option}
+            {option, *makers} & _names_in(vars(base)["build"].__code__) > {option}
             for base in type(learner).__mro__
             if "build" in vars(base)
         )
         is_on = bool(getattr(learner.config, option, False))
-        if makes and is_on and not any(isinstance(one, part) for one in learner.modules()):
+        if makes and is_on and not any(isinstance(module, part) for module in learner.modules()):
             raise BadConfig(
                 f"{name} ignores the option '{option}': after build it has no {part.__name__}, which its base class "
                 f"made; keep that part in {name}.build, or leave the option out"
             )
 
 
-def _words(code: CodeType) -> set[str]:
+def _names_in(code: CodeType) -> set[str]:
     """Return the names and the strings in code, and in the functions inside it."""
-    found = {*code.co_names, *(one for one in code.co_consts if isinstance(one, str))}
+    names = {*code.co_names, *(text for text in code.co_consts if isinstance(text, str))}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            found |= _words(constant)
-    return found
+            names |= _names_in(constant)
+    return names
 
 
 def check_optimizers(learner: AnyLearner) -> None:

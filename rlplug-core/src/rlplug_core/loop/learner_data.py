@@ -31,16 +31,16 @@ def check_dataset(
     Raises:
         UsageError: a data set is missing, or the runner or another option does not support it.
     """
-    own = gets_dataset(learner)
+    to_learner = gets_dataset(learner)
     if not options.dataset and getattr(learner, "dataset_use", "") == "required":
         raise UsageError(
             f"{algorithm} learns from a data set; name it: --dataset FILE.npz, or minari:ID"
         )
-    if options.dataset and runner != "sync" and not own:
+    if options.dataset and runner != "sync" and not to_learner:
         raise UsageError(
             f"{algorithm} runs under '{runner}', and --dataset works only with --runner sync"
         )
-    if options.dataset_share is not None and (not options.dataset or options.offline or own):
+    if options.dataset_share is not None and (not options.dataset or options.offline or to_learner):
         raise UsageError(
             "--dataset-share mixes a data set with the run's own steps in the batches of a replay buffer: it needs "
             "--dataset, an algorithm with a replay buffer, such as sac, and no --offline"
@@ -61,9 +61,9 @@ def fit_dataset(dataset: Dataset, env: Env) -> Fitted:
     Raises:
         UsageError: it does not fit.
     """
-    own = complete(env).action_space
-    fitting = dataset.fit(env.spec, own)
-    return replace(fitting, reward=complete(env).reward(fitting.reward))
+    action_space = complete(env).action_space
+    fitted = dataset.fit(env.spec, action_space)
+    return replace(fitted, reward=complete(env).reward(fitted.reward))
 
 
 def learner_dataset(

@@ -29,20 +29,20 @@ def check_sizes(
     obs: Space,
     memory: int | None = None,
 ) -> None:
-    """Compare the least that each option makes with the machine's memory, or with `memory` bytes.
+    """Compare the least memory that each option needs with the machine's memory, or with `memory` bytes.
 
     Args:
         options: all options of a run, by dotted name.
         obs: the space of one environment's observations.
 
     Raises:
-        BadConfig: something is larger; names the option, its size and the memory.
+        BadConfig: an option needs more; the message has the option, its size and the memory.
     """
     available = physical() if memory is None else memory
-    for option, what, size in sizes(options, step_bytes(obs)):
+    for option, content, size in sizes(options, step_bytes(obs)):
         if size > available:
             raise BadConfig(
-                f"option '{option}': {what} would take {size_text(size)} or more, and this machine has "
+                f"option '{option}': {content} would take {size_text(size)} or more, and this machine has "
                 f"{size_text(available)} of memory; choose a smaller one"
             )
 
@@ -61,22 +61,22 @@ def check_layers(
         obs, action: the spaces of one environment.
 
     Raises:
-        BadEnv: a layer is larger; names the space, its size and the memory.
+        BadEnv: a layer is larger; the message has the space, its size and the memory.
     """
     hidden = options.get("net.hidden")
     if not isinstance(hidden, list | tuple) or options.get("net.obs") or options.get("net.factory"):
         return
     available = physical() if memory is None else memory
     widths = [number(width) for width in hidden] or [1]
-    for what, count, width in (
+    for kind, count, width in (
         ("observations", inputs(obs), widths[0]),
         ("actions", choices(action), widths[-1]),
     ):
         size = count * width * FLOAT * COPIES
         if size > available:
             raise BadEnv(
-                f"the network's layer for {what} of {count:,} numbers would take {size_text(size)} or more, and this "
-                f"machine has {size_text(available)} of memory; wrap the environment so that its {what} have fewer"
+                f"the network's layer for {kind} of {count:,} numbers would take {size_text(size)} or more, and this "
+                f"machine has {size_text(available)} of memory; wrap the environment so that its {kind} have fewer"
             )
 
 
@@ -152,9 +152,9 @@ def checkpoints_to_keep(
         obs: the space of one environment's observations.
     """
     size = replay_bytes(options, obs)
-    given = options.get("keep_checkpoints")
-    usual = 1 if size >= LARGE_REPLAY else USUAL_CHECKPOINTS
-    count = given if isinstance(given, int) else usual
+    requested = options.get("keep_checkpoints")
+    default = 1 if size >= LARGE_REPLAY else USUAL_CHECKPOINTS
+    count = requested if isinstance(requested, int) else default
     if size < LARGE_REPLAY:
         return count, ""
     kept = "all checkpoints are" if count == 0 else f"up to {count + 1} checkpoints are"

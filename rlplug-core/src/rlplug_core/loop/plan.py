@@ -98,7 +98,7 @@ class Plan:
         options, config, schedules = convert_both(
             learner.Config, {**values, **places}, request.algorithm
         )
-        eval_words = choose_wrappers(options.eval_wrap)
+        eval_wrappings = tuple(map(WrapperSpec.parse, choose_wrappers(options.eval_wrap)))
         plan = cls(
             algorithm=request.algorithm,
             env=source.name,
@@ -109,27 +109,29 @@ class Plan:
             schedules=schedules,
             source=source,
             eval_source=eval_source,
-            eval_wrappings=tuple(map(WrapperSpec.parse, eval_words)) if options.eval_wrap else None,
-            controllings=tuple(PartSpec.parse("controller", one) for one in options.controller),
+            eval_wrappings=eval_wrappings if options.eval_wrap else None,
+            controllings=tuple(PartSpec.parse("controller", text) for text in options.controller),
         )._write_options()
         plan.check()
         return plan
 
     def _write_options(self) -> Plan:
         """Return the plan with parsed wrappers, controllers and loggers in its options, and no `auto`."""
-        o = without_auto(self.options, self.runner)
-        source = replace(self.source, device=o.device)
-        alike = self.eval_source is self.source
+        options = without_auto(self.options, self.runner)
+        source = replace(self.source, device=options.device)
+        shares_source = self.eval_source is self.source
         return replace(
             self,
             source=source,
-            eval_source=source if alike else replace(self.eval_source, device=o.device),
+            eval_source=source
+            if shares_source
+            else replace(self.eval_source, device=options.device),
             options=replace(
-                o,
+                options,
                 wrap=words(self.wrappings),
                 controller=words(self.controllings),
-                log=tuple(map(with_path, o.log)),
-                eval_wrap=words(self.eval_wrappings) if self.eval_wrappings else o.eval_wrap,
+                log=tuple(map(with_path, options.log)),
+                eval_wrap=words(self.eval_wrappings) if self.eval_wrappings else options.eval_wrap,
             ),
         )
 
@@ -149,12 +151,12 @@ class Plan:
     @cached_property
     def flat(self) -> dict[str, Any]:
         """All options by dotted name, schedules as text, and the arguments of environments."""
-        found = {**flatten(self.options), **flatten(self.config)}
-        found |= {name: schedule.text for name, schedule in self.schedules.items()}
-        found |= flat(self.source.arguments, TRAIN)
+        values = {**flatten(self.options), **flatten(self.config)}
+        values |= {name: schedule.text for name, schedule in self.schedules.items()}
+        values |= flat(self.source.arguments, TRAIN)
         if self.eval_source is not self.source:
-            found |= flat(self.eval_source.arguments, EVAL)
-        return found
+            values |= flat(self.eval_source.arguments, EVAL)
+        return values
 
     @property
     def arguments(self) -> Mapping[str, object]:
@@ -167,8 +169,8 @@ class Plan:
 
         Then each actor may act while another of its chunks waits for the learner.
         """
-        o = self.options
-        return 2 * o.actors - 1 if o.max_lag is None else o.max_lag
+        options = self.options
+        return 2 * options.actors - 1 if options.max_lag is None else options.max_lag
 
     @property
     def chunk_steps(self) -> int:
@@ -182,12 +184,12 @@ class Plan:
 
     def check(self) -> None:
         """Refuse a plan that cannot run, before anything is built."""
-        sound = self.learner.runners
-        if self.runner not in sound:
-            own = self.learner.unsound if issubclass(self.learner, Algorithm) else {}
-            reason = {**UNSOUND, **own}.get(self.runner, "it does not support it")
+        runners = self.learner.runners
+        if self.runner not in runners:
+            reasons = self.learner.unsound if issubclass(self.learner, Algorithm) else {}
+            reason = {**UNSOUND, **reasons}.get(self.runner, "it does not support it")
             raise UsageError(
-                f"{self.algorithm} does not run under '{self.runner}': {reason}; use --runner {sound[0]}"
+                f"{self.algorithm} does not run under '{self.runner}': {reason}; use --runner {runners[0]}"
             )
         if self.options.env_workers != 1 and self.runner != "sync":
             raise UsageError(
@@ -209,26 +211,28 @@ class Plan:
 
     def _check_place(self) -> None:
         """Refuse devices and nodes that this machine or the runner does not have."""
-        o = self.options
-        if usable_device(o.device, "--device").type != "cpu" and self.runner == "async":
+        options = self.options
+        if usable_device(options.device, "--device").type != "cpu" and self.runner == "async":
             raise UsageError("async workers share parameters in host memory; use --device cpu")
-        usable_device(o.actor_device, "--actor-device")
-        if o.actor_device != "cpu" and (self.runner != "decoupled" or o.inline or o.on != LOCAL):
+        usable_device(options.actor_device, "--actor-device")
+        if options.actor_device != "cpu" and (
+            self.runner != "decoupled" or options.inline or options.on != LOCAL
+        ):
             raise UsageError(
                 "--actor-device is for actor processes on this machine, which need --runner decoupled without "
                 "--inline and --on; leave it out"
             )
-        if o.on == LOCAL:
-            if o.gpus:
+        if options.on == LOCAL:
+            if options.gpus:
                 raise UsageError("--gpus reserves GPUs in Ray for the learner; it needs --on ray")
             return
-        address_of(o.on)
-        if self.runner != "decoupled" or o.inline:
+        address_of(options.on)
+        if self.runner != "decoupled" or options.inline:
             raise UsageError(
-                f"--on {o.on} places the actors of the runner 'decoupled'; "
-                + ("leave out --inline" if o.inline else "use --runner decoupled")
+                f"--on {options.on} places the actors of the runner 'decoupled'; "
+                + ("leave out --inline" if options.inline else "use --runner decoupled")
             )
-        if o.gpus and o.device == "cpu":
+        if options.gpus and options.device == "cpu":
             raise UsageError(
                 "--gpus reserves GPUs for a learner that computes on the CPU; add --device cuda"
             )
@@ -241,17 +245,19 @@ class Plan:
                 f"num_envs is {self.options.num_envs}, and the object {self.env} has {source.num_envs}; "
                 "leave num_envs out"
             )
-        elsewhere = (
+        in_processes = (
             self.runner == "decoupled" and not self.options.inline
         ) or self.options.learners > 1
-        if not source.unnamed or not (asynchronous or elsewhere or self.options.env_workers != 1):
+        if not source.unnamed or not (
+            asynchronous or in_processes or self.options.env_workers != 1
+        ):
             return
         if source.is_object or not (asynchronous and self.options.inline):
-            way = "use --inline" if asynchronous or elsewhere else "leave out --env-workers"
-            way = "leave out --learners" if self.options.learners > 1 else way
+            advice = "use --inline" if asynchronous or in_processes else "leave out --env-workers"
+            advice = "leave out --learners" if self.options.learners > 1 else advice
             raise UsageError(
                 f"each worker makes its own environments, but {self.env} is {source.unnamed}; put it at the top of a "
-                f"file or a module, or {'use --runner sync' if asynchronous and source.is_object else way}"
+                f"file or a module, or {'use --runner sync' if asynchronous and source.is_object else advice}"
             )
 
     def seeds(self) -> Seeds:
@@ -272,13 +278,13 @@ class Plan:
         return env
 
     def make_eval_env(self, num_envs: int) -> Env:
-        """Return the environment for evaluations in its own wrappers, or in those of training that also evaluate."""
+        """Return the environment for evaluations, in the wrappers of `for_evaluation`."""
         return self.for_evaluation(self.eval_source.apart().make(num_envs))
 
     def for_evaluation(self, env: Env) -> Env:
-        """Return an environment inside the wrappers of evaluations."""
-        around = self.wrappings if self.eval_wrappings is None else self.eval_wrappings
-        return wrap_env(env, around, training=False)
+        """Return an environment in the wrappers of evaluations, or in those wrappers of training that they use, too."""
+        wrappings = self.wrappings if self.eval_wrappings is None else self.eval_wrappings
+        return wrap_env(env, wrappings, training=False)
 
     def bare_env(self, num_envs: int) -> Env:
         """Return the environment without wrappers."""
@@ -305,24 +311,24 @@ class Plan:
             data: the environment that the data set must fit, if the learner learns; None if it only acts.
 
         Raises:
-            UsageError: it does not suit the spaces. BadConfig: it, or its environments, would not fit into
-                this machine's memory.
+            UsageError: the algorithm does not suit the spaces. BadConfig: the learner or its environments would not
+                fit into this machine's memory.
         """
         if not issubclass(self.learner, Algorithm):  # an Algorithm checks its actions itself
             check_actions(self.learner, spec)
         check_sizes(self.flat, spec.obs)
         check_layers(self.flat, spec.obs, spec.action)
-        o = self.options
-        device = torch.device(o.device)
+        options = self.options
+        device = torch.device(options.device)
         context = Context(
             seeds=self.seeds(),
             device=device,
             optimizer=optimizer,
             rank=rank,
             ranks=ranks,
-            inference_backend=o.inference_backend,
-            compile=o.compile,
-            cudagraphs=o.cudagraphs,
+            inference_backend=options.inference_backend,
+            compile=options.compile,
+            cudagraphs=options.cudagraphs,
             dataset=None if data is None else self._learner_dataset(data, rank, device),
             runner=self.runner,
             stats_lock=stats_lock or nullcontext(),
@@ -330,7 +336,7 @@ class Plan:
         learner: AnyLearner = self.learner(spec, self.config, context)
         if self.start is not None:
             self.start(learner)
-        freeze(learner, o.freeze)
+        freeze(learner, options.freeze)
         return learner
 
     def _learner_dataset(
@@ -347,12 +353,12 @@ class Plan:
 
 def words(parts: Iterable[WrapperSpec | PartSpec]) -> tuple[str, ...]:
     """Return the words that were typed for each part, with absolute paths."""
-    return tuple(one.words for one in parts)
+    return tuple(part.words for part in parts)
 
 
 def choose_wrappers(wrap: Iterable[str]) -> list[str]:
     """Return the wrappers without the word `none`, which means no wrappers."""
-    return [one for one in wrap if one != "none"]
+    return [wrapper for wrapper in wrap if wrapper != "none"]
 
 
 def _wrappers_of(

@@ -84,55 +84,55 @@ def decide(
             the option does not exist, or the source failed or copies another member itself.
     """
     try:
-        found = rule.exchange(members, space, generator)
+        changes = rule.exchange(members, space, generator)
     except RlplugError:
         raise
     except Exception as error:  # a foreign rule may raise anything
         raise PluginError(f"the rule '{words}' failed: {describe(error)}") from error
-    if not isinstance(found, Mapping) or not all(
-        isinstance(one, Exchange) for one in found.values()
+    if not isinstance(changes, Mapping) or not all(
+        isinstance(change, Exchange) for change in changes.values()
     ):
         raise PluginError(
-            f"the rule '{words}' returned {type(found).__name__}; return a dictionary from the numbers "
+            f"the rule '{words}' returned {type(changes).__name__}; return a dictionary from the numbers "
             "of members to rl.Exchange(source, options)"
         )
-    for number, one in found.items():
-        _check_source(number, one.source, found, members, f"the rule '{words}'")
-        if unknown := sorted(set(one.options) - set(space)):
+    for number, change in changes.items():
+        _check_source(number, change.source, changes, members, f"the rule '{words}'")
+        if unknown := sorted(set(change.options) - set(space)):
             raise PluginError(
                 f"the rule '{words}' sets '{unknown[0]}', which has no range; it may set {', '.join(space)}"
             )
-    return {int(number): _plain(found[number]) for number in sorted(found)}
+    return {int(number): _plain(changes[number]) for number in sorted(changes)}
 
 
 def _check_source(
     number: int,
     source: int,
-    found: Mapping[int, Exchange],
+    changes: Mapping[int, Exchange],
     members: Sequence[Member],
     rule: str,
 ) -> None:
     """Raise PluginError if a member cannot copy a member."""
     count = len(members)
-    says = f"{rule} lets member {number} copy member {source}"
+    sentence = f"{rule} lets member {number} copy member {source}"
     if number not in range(count) or source not in range(count):
-        raise PluginError(f"{says}, but the members are 0 to {count - 1}")
-    change = found.get(source)
+        raise PluginError(f"{sentence}, but the members are 0 to {count - 1}")
+    change = changes.get(source)
     if source != number and change is not None and change.source != source:
         raise PluginError(
-            f"{says}, which copies another member itself; copy one that keeps its state"
+            f"{sentence}, which copies another member itself; copy one that keeps its state"
         )
     if members[source].failed:
-        raise PluginError(f"{says}, which failed; copy another member")
+        raise PluginError(f"{sentence}, which failed; copy another member")
 
 
-def _plain(one: Exchange) -> Exchange:
+def _plain(exchange: Exchange) -> Exchange:
     """Return an exchange with Python's numbers instead of numpy's, so that it can be saved."""
     options = {
         name: value.item() if isinstance(value, np.generic) else value
-        for name, value in one.options.items()
+        for name, value in exchange.options.items()
     }
-    return Exchange(int(one.source), options)
+    return Exchange(int(exchange.source), options)
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,8 @@ class Truncation:
         """Return the changes of the worst members."""
         count = min(max(1, round(self.config.share * len(members))), len(members) // 2)
         order = sorted(members, key=lambda member: (_rank(member), member.number))
-        best = [one for one in order[len(order) - count :] if not one.failed]
-        losers = [one for place, one in enumerate(order) if place < count or one.failed]
+        best = [member for member in order[len(order) - count :] if not member.failed]
+        losers = [member for place, member in enumerate(order) if place < count or member.failed]
         changes = {}
         for member in losers if best else ():
             source = best[int(generator.integers(len(best)))]
@@ -204,9 +204,9 @@ class Truncation:
     def _neighbor(self, range: Range, value: object, upward: bool) -> object:
         """Return the next value in a direction, which stays in the range."""
         if range.kind == "choice":
-            choices = [_plain_value(one) for one in range.values]
-            place = choices.index(_plain_value(value)) + (1 if upward else -1)
-            return choices[min(max(place, 0), len(choices) - 1)]
+            choices = [_plain_value(choice) for choice in range.values]
+            position = choices.index(_plain_value(value)) + (1 if upward else -1)
+            return choices[min(max(position, 0), len(choices) - 1)]
         assert isinstance(value, int | float)
         low, high = range.values
         neighbor = value * self.config.factor if upward else value / self.config.factor

@@ -107,7 +107,7 @@ def warm_up_numba() -> None:
 
 
 def _close_inherited_ends() -> None:
-    """Close inherited files in every fork of this process."""
+    """Close this process's ends of pipes in a fork of it."""
     for end in _ENDS:
         if not end.closed:
             end.close()

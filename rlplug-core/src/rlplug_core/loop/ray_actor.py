@@ -92,8 +92,8 @@ class RayActor:
     ) -> object:
         if version != self.version:
             tree_map(
-                lambda own, new: np.copyto(own.detach().numpy(), new),
-                dict(self.remote.own),
+                lambda current, new: np.copyto(current.detach().numpy(), new),
+                dict(self.remote.weights),
                 dict(weights),
             )
             self.version = version
@@ -105,7 +105,7 @@ class RayActor:
             self.acted += 1
         assert data is not None
         begins, count, episodes = self.remote.end_chunk(steps)
-        return version, pack(data), begins, count, [one.plain() for one in episodes]
+        return version, pack(data), begins, count, [episode.plain() for episode in episodes]
 
     def _answer(self, kind: str, work: Callable[[], object]) -> Answer:
         try:

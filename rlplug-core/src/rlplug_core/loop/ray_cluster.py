@@ -48,10 +48,10 @@ ASKING = 120.0
 
 
 @contextlib.contextmanager
-def _as_before() -> Iterator[None]:
+def _preserve_process() -> Iterator[None]:
     """Restore the signal handlers and the working directory, which Ray changes when a process joins a cluster."""
     before = {number: signal.getsignal(number) for number in STOPPING}
-    place = os.getcwd()
+    directory = os.getcwd()
     os.chdir(NOWHERE)
     try:
         yield
@@ -59,7 +59,7 @@ def _as_before() -> Iterator[None]:
         leave()
         raise Stopped("stopped by SIGTERM while it joined a Ray cluster", SIGTERM) from error
     finally:
-        os.chdir(place)
+        os.chdir(directory)
         with contextlib.suppress(ValueError):  # not the main thread: Ray has not changed them
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -79,16 +79,16 @@ def join(on: str, cpus: float) -> None:
         raise UsageError(
             "this process has already joined a Ray cluster; leave it with ray.shutdown()"
         )
-    own = _new_cluster(cpus) if address == "local" else {}
+    arguments = _new_cluster(cpus) if address == "local" else {}
     try:
-        with safe_path(), _as_before(), warnings.catch_warnings():
+        with safe_path(), _preserve_process(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ray.init(
                 address=address,
                 job_config=JobConfig(code_search_path=[NOWHERE]),
                 log_to_driver=False,
                 logging_level=logging.CRITICAL,
-                **own,
+                **arguments,
             )
     except Exception as error:  # Ray raises Exception itself if a node of its own starts too slowly
         leave()
@@ -149,18 +149,18 @@ def reserve(gpus: int) -> object:
 
 def packages_of_nodes(plan: Plan) -> dict[str, str]:
     """Return the distributions, with versions, that every node must have: core, and the plugins that the plan names."""
-    found: list[Record | None] = []
+    records: list[Record | None] = []
     if not is_target(plan.algorithm):
-        found.append(find("algorithms", plan.algorithm))
+        records.append(find("algorithms", plan.algorithm))
     if not names_code(plan.env):
-        found.append(record_of(plan.env))
-    wrappers = [split(one.words)[0] for one in plan.wrappings]
-    found += [
+        records.append(record_of(plan.env))
+    wrappers = [split(wrapper.words)[0] for wrapper in plan.wrappings]
+    records += [
         find("wrappers", name)
         for name in wrappers
         if not is_target(name) and not name.startswith(SHORT)
     ]
-    names = {"rlplug-core", *(record.distribution for record in found if record is not None)}
+    names = {"rlplug-core", *(record.distribution for record in records if record is not None)}
     return {name: version(name) for name in sorted(names)}
 
 
@@ -173,17 +173,18 @@ def check_nodes(packages: Mapping[str, str]) -> None:
     for node in ray.nodes():
         if node["Alive"]:
             missing = {
-                name: there
+                name: installed
                 for name in packages
-                if (there := _version_on(node["NodeID"], name)) != packages[name]
+                if (installed := _version_on(node["NodeID"], name)) != packages[name]
             }
             if missing:
-                line = " ".join(f"'{name}=={packages[name]}'" for name in missing)
-                said = ", ".join(
-                    f"{name} {there}" if there else f"no {name}" for name, there in missing.items()
+                requirements = " ".join(f"'{name}=={packages[name]}'" for name in missing)
+                differences = ", ".join(
+                    f"{name} {installed}" if installed else f"no {name}"
+                    for name, installed in missing.items()
                 )
                 raise MissingPackage(
-                    f"node {node['NodeManagerAddress']} has {said}: python -m pip install {line}"
+                    f"node {node['NodeManagerAddress']} has {differences}: python -m pip install {requirements}"
                 )
 
 

@@ -19,9 +19,9 @@ class RayWatch:
     """A process that prints `SENTENCE` on stderr if this process ends before `close`."""
 
     def __init__(self) -> None:
-        words = [sys.executable, "-I", "-S", __file__]
+        command = [sys.executable, "-I", "-S", __file__]
         # A separate session, so that Ctrl-C and a closed terminal do not end the watch before the run.
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def close(self) -> None:
         """End the watch without a sentence."""

@@ -35,13 +35,13 @@ class RemoteActor:
         set_torch(plan.options.threads)
         seed_globals(plan.seeds().child("globals", rank))
         self.length = plan.chunk_steps
-        made = plan.make_env(plan.options.num_envs)
-        learner = plan.make_learner(made.spec)
+        environment = plan.make_env(plan.options.num_envs)
+        learner = plan.make_learner(environment.spec)
         agent = learner.agent(rank, plan.options.actors)
         self.clock = Clock(plan.options.total_timesteps)
-        self.actor = Actor(made, learner, agent, learner.buffer(), self.clock)
+        self.actor = Actor(environment, learner, agent, learner.buffer(), self.clock)
         self.actor.reset(plan.seeds().child("env", rank).integer())
-        self.own = agent.weights()
+        self.weights = agent.weights()
         self.begins = True
 
     def state_dict(self) -> State:

@@ -84,7 +84,7 @@ class SafeStream(io.FileIO):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream.fileno(), "w", closefd=False)
-        self.stream = stream  # it closes the file when it is collected
+        self.stream = stream  # a stream that is collected closes its file
         self.lost = False
 
     def write(self, data: ReadableBuffer, /) -> int:

@@ -36,21 +36,21 @@ class Schedules:
         """
         if self.learner is None:
             return {}
-        found = self._learning_rates(clock)
+        values = self._learning_rates(clock)
         config = self.learner.config
-        now: Mapping[str, float] = flatten(config.at(clock)) if config.schedules else {}
+        current: Mapping[str, float] = flatten(config.at(clock)) if config.schedules else {}
         for name in config.schedules:
             if not name.endswith("learning_rate"):
-                found[name] = now[name]
+                values[name] = current[name]
         if self.explorer is not None:
-            found["epsilon"] = self.explorer.chance(clock)
-        return {SCHEDULE + name: float(value) for name, value in found.items()}
+            values["epsilon"] = self.explorer.chance(clock)
+        return {SCHEDULE + name: float(value) for name, value in values.items()}
 
     def _learning_rates(self, clock: Clock) -> dict[str, float]:
         assert self.learner is not None
         rates = {
-            one.name.rpartition(".")[2]: one.learning_rate(clock.progress) * clock.scale
-            for one in self.learner.optimizers
+            optimizer.name.rpartition(".")[2]: optimizer.learning_rate(clock.progress) * clock.scale
+            for optimizer in self.learner.optimizers
         }
         if len(rates) == 1:
             return {"learning_rate": next(iter(rates.values()))}

@@ -83,20 +83,20 @@ class SharedWeights:
     def put(self, weights: Mapping[str, object], version: int) -> None:
         """Write a new version of the weights."""
         self._marks[STARTED] = version
-        tree_map(lambda there, tensor: there.copy_(tensor.detach()), self._tensors, weights)
+        tree_map(lambda stored, tensor: stored.copy_(tensor.detach()), self._tensors, weights)
         self._marks[DONE] = version
 
     def get(self, weights: Mapping[str, object]) -> int:
         """Copy the newest version into `weights`, in place, and return its number."""
         while True:
             version = int(self._marks[DONE])
-            tree_map(lambda there, tensor: tensor.copy_(there), self._tensors, weights)
+            tree_map(lambda stored, tensor: tensor.copy_(stored), self._tensors, weights)
             if int(self._marks[STARTED]) == version:
                 return version
 
     def __getstate__(self) -> State:
         """Leave out views of the memory: pickle would copy it for each of them."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def _tensors(self) -> object:

@@ -60,14 +60,14 @@ class _Listener:
 
     def __init__(self, stop: Callable[[int], None]) -> None:
         self.stop = stop
-        self.stopped = self.urged = False
+        self.stopped = self.got_urgent = False
         self.reacted = threading.Event()
 
     def __call__(self, number: int, frame: object) -> None:
-        if number in URGENT and self.urged:
+        if number in URGENT and self.got_urgent:
             self.reacted.set()
             raise Stopped(f"stopped at once by a second {signal.Signals(number).name}", number)
-        self.urged = self.urged or number in URGENT
+        self.got_urgent = self.got_urgent or number in URGENT
         if not self.stopped:
             self.stopped = True
             self.stop(number)
@@ -94,14 +94,14 @@ class _Listener:
 
     def _watch(self, numbers: int) -> None:
         urgent = 0
-        while (found := os.read(numbers, 1)) != OVER:
-            urgent += found[0] in URGENT
+        while (byte := os.read(numbers, 1)) != OVER:
+            urgent += byte[0] in URGENT
             if urgent == 2 and not self.reacted.wait(PATIENCE):
-                name = signal.Signals(found[0]).name
+                name = signal.Signals(byte[0]).name
                 message = f"rlplug: ended by a second {name}, because the run did not react; "
                 remedy = "to continue: rlplug resume RUN\n"
                 os.write(2, f"{message}{remedy}".encode())
-                os._exit(128 + found[0])
+                os._exit(128 + byte[0])
 
 
 def _set_blocking(pipe: int, blocking: bool) -> None:

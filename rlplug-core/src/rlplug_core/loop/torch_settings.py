@@ -58,22 +58,22 @@ def on_this_machine(
     say: Callable[[str], None],
 ) -> Mapping[str, object]:
     """Return the options of a run for this machine, which may have other GPUs than the run had."""
-    asking = [
+    gpu_options = [
         name
         for name in WITHOUT_GPU
         if options.get(name) is True or str(options.get(name)).startswith("cuda")
     ]
-    none = not torch.cuda.is_available()
-    instead = {
-        name: WITHOUT_GPU[name] if none else "cuda:0"
-        for name in asking
-        if none or _is_missing_gpu(options[name])
+    no_gpu = not torch.cuda.is_available()
+    replacements = {
+        name: WITHOUT_GPU[name] if no_gpu else "cuda:0"
+        for name in gpu_options
+        if no_gpu or _is_missing_gpu(options[name])
     }
-    if instead:
-        found = " and ".join(f"{name} {options[name]}" for name in instead)
-        here = "no GPU here: the CPU computes" if none else "fewer GPUs here: cuda:0 computes"
-        say(f"the run has {found}, and torch finds {here} instead")
-    return {**options, **instead}
+    if replacements:
+        requested = " and ".join(f"{name} {options[name]}" for name in replacements)
+        result = "no GPU here: the CPU computes" if no_gpu else "fewer GPUs here: cuda:0 computes"
+        say(f"the run has {requested}, and torch finds {result} instead")
+    return {**options, **replacements}
 
 
 def _is_missing_gpu(name: object) -> bool:

@@ -68,7 +68,7 @@ def fetch(connection: Connection) -> Any:
 STOP = 0
 PAUSE = 1
 #: The message that a worker waits for after it has sent its state.
-GO_ON = "go on"
+CONTINUE = "continue"
 #: The message that lets other processes of a run close their environments and end.
 CLOSE = ("close", None)
 #: Position in `Task.flags`: the number of sent messages with settings of environments.
@@ -141,9 +141,9 @@ class _Work:
         self.flags = signals.flags
         self.worker = Worker(plan, task.shared, task.slots.numpy().data, signals, task.rank)
         self.parent = parent
-        self.wake = 0.0
+        self.next_tick = 0.0
         #: Whether the parent waits for the end of an episode, which may be the run's last.
-        self.counted = plan.options.max_episodes > 0
+        self.reports_episodes = plan.options.max_episodes > 0
         #: The number of messages with settings that were read.
         self.messages_read = 0
 
@@ -172,12 +172,14 @@ class _Work:
         if self.flags[PAUSE]:
             self.report()
             post(self.parent, ("state", self.state()))
-            while (message := fetch(self.parent)) != GO_ON:
+            while (message := fetch(self.parent)) != CONTINUE:
                 self.apply_message(message)
         while self.messages_read < self.flags[SETTINGS]:
             self.apply_message(fetch(self.parent))
-        if time.monotonic() >= self.wake or (self.counted and self.worker.actor.episodes):
-            self.wake = time.monotonic() + TICK
+        if time.monotonic() >= self.next_tick or (
+            self.reports_episodes and self.worker.actor.episodes
+        ):
+            self.next_tick = time.monotonic() + TICK
             self.report()
 
     def apply_message(self, message: tuple[str, dict[str, object]]) -> None:

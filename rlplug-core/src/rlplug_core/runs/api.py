@@ -100,16 +100,16 @@ def train(
             all environments to show, such as a replay buffer that is too small for their number.
         Interrupted, RlplugError: it stopped or failed; its records stay.
     """
-    word = absolute(_importable_name(algorithm))
+    algorithm_name = absolute(_importable_name(algorithm))
     source = source_of(env)
     if not isinstance(options, Mapping | None):
         raise UsageError(
             f"options is {options!r}; give a dictionary of them, such as {{'total_timesteps': 20_000}}"
         )
-    given: dict[str, Any] = dict(options or {})
-    if isinstance(given.get("init"), Run):
-        given["init"] = given["init"].path
-    request = RunRequest.make(word, source, given, origins)
+    values: dict[str, Any] = dict(options or {})
+    if isinstance(values.get("init"), Run):
+        values["init"] = values["init"].path
+    request = RunRequest.make(algorithm_name, source, values, origins)
     if origins is None:
         request = request.with_presets()
     until = _steps("until", until)
@@ -129,14 +129,14 @@ def start(
 ) -> Run:
     """Train the run of a request; arguments, errors and the finished run are those of `train`."""
     values = dict(request.values)
-    called = hooks_for(hooks, values.get("hook") or ())
-    origins = {**request.origins, **called.configure(values)}
+    hook_plugins = hooks_for(hooks, values.get("hook") or ())
+    origins = {**request.origins, **hook_plugins.configure(values)}
     request = replace(request, values=values, origins=origins)
-    waited = f"making and trying {request.source.name}; training starts after that"
-    with no_exit("before it trained"), keep_directory(), notice(waited):
+    reason = f"making and trying {request.source.name}; training starts after that"
+    with no_exit("before it trained"), keep_directory(), notice(reason):
         plan, warm = with_start(with_dataset(Plan.of(request)))
         check_ignored(plan.learner, plan.config, request.set_by_user)
-        called.choose(plan.options.log)
+        hook_plugins.choose(plan.options.log)
         plan, timing = choose_env_workers(plan)
         learner, memory = check_plan(plan)
         check_dropped(learner, request.set_by_user)
@@ -145,12 +145,12 @@ def start(
         if say is not None:
             messages = (*remarks(plan, origins), timing, disk, memory)
             messages += (survey(plan), network_text(learner))
-            for found in filter(None, messages):
-                say(found)
+            for message in filter(None, messages):
+                say(message)
     run = create_run(plan, out, name)
     with run.directory.locked():
         describe_run(run, plan, origins)
-        Session(plan, run.directory, run, called, watch, until=until).train(buffer=buffer)
+        Session(plan, run.directory, run, hook_plugins, watch, until=until).train(buffer=buffer)
     return run
 
 
@@ -227,21 +227,21 @@ def resume(
     return run
 
 
-def _steps(name: str, given: object) -> int | None:
+def _steps(name: str, value: object) -> int | None:
     """Return the number of env steps that was given as `name`, also from 1e6 or a numpy number.
 
     Raises:
         UsageError: it is not a whole number above 0.
     """
-    found = plain(given, "int")
-    if found is None or (type(found) is int and 0 < found < 2**63):
-        return found
-    raise UsageError(f"{name} is {given!r}; give a whole number of env steps, 1 or more")
+    steps = plain(value, "int")
+    if steps is None or (type(steps) is int and 0 < steps < 2**63):
+        return steps
+    raise UsageError(f"{name} is {value!r}; give a whole number of env steps, 1 or more")
 
 
-def _hooks(plan: Plan, given: bool | Sequence[object]) -> Hooks:
+def _hooks(plan: Plan, requested: bool | Sequence[object]) -> Hooks:
     """Return the hooks of a resumed run, with the loggers that it was started with."""
-    hooks = hooks_for(given, plan.options.hook)
+    hooks = hooks_for(requested, plan.options.hook)
     hooks.choose(plan.options.log)
     return hooks
 
@@ -261,7 +261,7 @@ def load(
         run: a path, a run's name in `runs/`, or a source of a shared agent such as `hub:owner/name`.
         checkpoint: `best`, `final`, `latest` or a checkpoint's name; an export has only one policy.
         deterministic: whether it acts greedily; else it explores as in training at the checkpoint's step.
-        env: the environment, if no name rebuilds it or if it has moved.
+        env: the environment, if it cannot be imported by name or if it has moved.
         trust: whether to execute code that came with the run and that another account wrote.
 
     Raises:
@@ -293,10 +293,10 @@ class Preset:
         Args:
             options: by dotted name, or nested as in `{"net": {"hidden": [64, 64]}}`.
         """
-        given = {
+        explicit = {
             name: self.options[name] for name in self.options if self.origins[name] != "preset"
         }
-        return preset(self.algorithm, self.env, {**given, **flat(options)})
+        return preset(self.algorithm, self.env, {**explicit, **flat(options)})
 
     def train(self, **arguments: Any) -> Run:
         """Train it and return the finished run; `arguments` are the keyword arguments of `train`."""
@@ -320,6 +320,6 @@ def preset(
     Raises:
         UsageError, PluginError: the algorithm or the environment does not exist.
     """
-    word = absolute(_importable_name(algorithm))
-    request = RunRequest.make(word, env, options or {}).with_presets()
-    return Preset(word, env, dict(request.values), dict(request.origins))
+    algorithm_name = absolute(_importable_name(algorithm))
+    request = RunRequest.make(algorithm_name, env, options or {}).with_presets()
+    return Preset(algorithm_name, env, dict(request.values), dict(request.origins))

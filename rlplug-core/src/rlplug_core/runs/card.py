@@ -63,9 +63,9 @@ Made with {versions}.
 
 
 def card(
-    found: Summary,
+    summary: Summary,
     config: RunConfig,
-    about: Mapping[str, Any],
+    description: Mapping[str, Any],
     spec: Spec,
     untrained: bool = False,
     program: Spec | None = None,
@@ -73,9 +73,9 @@ def card(
     """Return the card of a run's policy.
 
     Args:
-        about: the export's description: `checkpoint`, `step`, `wrap`, `wrap_each`.
+        description: of the export: `checkpoint`, `step`, `wrap`, `wrap_each`.
         spec: the input and output of the loaded policy, in the environment's own units.
-        untrained: whether no update was made until then.
+        untrained: whether the learner had made no update at that step.
         program: the inputs and outputs of `policy.onnx` and `policy.pt`, if there is one.
     """
     chosen = {
@@ -84,21 +84,22 @@ def card(
         if config.get("origins", {}).get(name) != "default"
     }
     versions = (config.get("environment") or {"versions": {}})["versions"]
-    files = any(".py:" in words for words in about["wrap"])
+    has_files = any(".py:" in words for words in description["wrap"])
+    offline = bool(config["options"].get("offline"))
     return _CARD.format(
-        algorithm=escape(found.algorithm),
-        env=escape(found.env),
-        algorithm_tag=tag(found.algorithm),
-        env_tag=tag(found.env),
-        scores=_scores(found),
+        algorithm=escape(summary.algorithm),
+        env=escape(summary.env),
+        algorithm_tag=tag(summary.algorithm),
+        env_tag=tag(summary.env),
+        scores=_scores(summary),
         obs=spec.obs,
         action=spec.action,
-        what=_intro(found, about["step"], bool(config["options"].get("offline")), untrained),
+        what=_intro(summary, description["step"], offline, untrained),
         programs=_programs(program),
-        wrap=_wrappers(about),
-        trust=", trust=True" if files else "",
-        needs=_package_names(about["wrap"], files),
-        command=command_of(found, config),
+        wrap=_wrappers(description),
+        trust=", trust=True" if has_files else "",
+        needs=_package_names(description["wrap"], has_files),
+        command=command_of(summary, config),
         options=_rows((name, escape(_text(value))) for name, value in chosen.items()),
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
     )
@@ -112,16 +113,16 @@ def _programs(program: Spec | None) -> str:
 
 
 def _intro(
-    found: Summary,
+    summary: Summary,
     step: int,
     offline: bool,
     untrained: bool,
 ) -> str:
     """Return a sentence that describes the policy."""
-    name = escape(found.algorithm)
-    env = escape(found.env)
+    name = escape(summary.algorithm)
+    env = escape(summary.env)
     unit = "updates" if offline else "env steps"
-    taken = f"{step:,} of {found.total_timesteps:,} {unit}, seed {found.seed}"
+    taken = f"{step:,} of {summary.total_timesteps:,} {unit}, seed {summary.seed}"
     if untrained:
         return (
             f"A policy that has learned nothing: after {taken}, {name} had made no update on {env}, "
@@ -130,36 +131,36 @@ def _intro(
     return f"A policy that {name} learned on {env} in {taken}."
 
 
-def _wrappers(about: Mapping[str, Any]) -> str:
+def _wrappers(description: Mapping[str, Any]) -> str:
     """Return the wrappers, and a line with those around the environment itself."""
-    wrap = ", ".join(f"`{words}`" for words in about.get("wrap", ()))
-    each = ", ".join(f"`{words}`" for words in about.get("wrap_each", ()))
-    further = f"\n- Around the environment itself, put them there: {each}" if each else ""
-    return (wrap or "none") + further
+    wrap = ", ".join(f"`{words}`" for words in description.get("wrap", ()))
+    inner = ", ".join(f"`{words}`" for words in description.get("wrap_each", ()))
+    line = f"\n- Around the environment itself, put them there: {inner}" if inner else ""
+    return (wrap or "none") + line
 
 
-def _package_names(wrap: Sequence[str], files: bool) -> str:
+def _package_names(wrap: Sequence[str], has_files: bool) -> str:
     """Return the packages that the policy needs in addition to rlplug-core, as the end of a sentence."""
-    if files:
+    if has_files:
         return " and the wrapper's file at the place above"
     return " and the plugins of the wrappers" if wrap else ""
 
 
-def _scores(found: Summary) -> str:
+def _scores(summary: Summary) -> str:
     scores = [
-        ("last evaluation in training", _number(found.last)),
-        ("best evaluation", _number(found.best)),
+        ("last evaluation in training", _number(summary.last)),
+        ("best evaluation", _number(summary.best)),
     ]
-    if final := found.final_eval:
-        for of in ("last_", "") if "last_checkpoint" in final else ("",):
-            mean = final[f"{of}return_mean"]
-            spread = final[f"{of}return_std"]
+    if final := summary.final_eval:
+        for prefix in ("last_", "") if "last_checkpoint" in final else ("",):
+            mean = final[f"{prefix}return_mean"]
+            spread = final[f"{prefix}return_std"]
             text = f"{figures(mean)} ± {figures(spread)} over {final['episodes']} episodes"
-            scores.append((f"final evaluation of {final[f'{of}checkpoint']}", text))
+            scores.append((f"final evaluation of {final[f'{prefix}checkpoint']}", text))
     return _rows(scores)
 
 
-def command_of(found: Summary, config: Mapping[str, Any]) -> str:
+def command_of(summary: Summary, config: Mapping[str, Any]) -> str:
     """Return the command line that trains a run again, and those that repeat its extensions."""
     origins = config.get("origins", {})
     typed = {
@@ -167,21 +168,21 @@ def command_of(found: Summary, config: Mapping[str, Any]) -> str:
         for name, value in config["options"].items()
         if origins.get(name) not in ("default", "preset")
     }
-    if any(name.startswith("__main__") for name in (found.algorithm, found.env)):
+    if any(name.startswith("__main__") for name in (summary.algorithm, summary.env)):
         return "# made in Python, from a class that no command line reaches"
-    words = [f"rlplug run {shell_word(found.algorithm)} {shell_word(found.env)}"]
+    words = [f"rlplug run {shell_word(summary.algorithm)} {shell_word(summary.env)}"]
     for name, value in typed.items():
-        given = [("--set", f"{name}={_text(value)}")]
+        pairs = [("--set", f"{name}={_text(value)}")]
         if name in REPEATED:
-            given = [("--" + name.replace("_", "-"), one) for one in value or ["none"]]
-        words += [f"{option} {shell_word(text)}" for option, text in given]
-    if found.extensions:
+            pairs = [("--" + name.replace("_", "-"), item) for item in value or ["none"]]
+        words += [f"{option} {shell_word(text)}" for option, text in pairs]
+    if summary.extensions:
         words.append("--name again")
-    further = [
+    resumes = [
         f"rlplug resume again --total-timesteps {n}{' --rescale' * rescale}"
-        for n, rescale in found.extensions
+        for n, rescale in summary.extensions
     ]
-    return "\n".join([clean(" ".join(words)).replace("\n", " "), *further])
+    return "\n".join([clean(" ".join(words)).replace("\n", " "), *resumes])
 
 
 def _rows(rows: Any) -> str:
@@ -195,7 +196,7 @@ def _number(value: float | None) -> str:
 def escape(text: str) -> str:
     """Escape a string for Markdown, HTML and tables, in one line."""
     line = plain(text, 1000).replace("`", "'")
-    return re.sub(r"[<>|\[\]\\]", lambda found: f"&#{ord(found[0])};", line)
+    return re.sub(r"[<>|\[\]\\]", lambda match: f"&#{ord(match[0])};", line)
 
 
 def tag(text: str) -> str:

@@ -29,7 +29,7 @@ from rlplug_core.runs.files import REMEDIES, writing
 from rlplug_core.runs.schemas import Manifest, check_component
 from rlplug_core.types import State
 
-#: Increased when the files change, or a component's content, so that older ones cannot be read.
+#: The version of the files and of the components' content; checkpoints with another version are refused.
 FORMAT = 3
 #: The prefix of a checkpoint that is being replaced.
 ASIDE = ".old-"
@@ -77,7 +77,7 @@ class Checkpoints:
         kind: str,
         step: int,
         components: Mapping[str, State],
-        about: Mapping[str, object],
+        entries: Mapping[str, object],
     ) -> Saved:
         """Write a checkpoint to disk, then delete the old ones of its kind.
 
@@ -85,7 +85,7 @@ class Checkpoints:
             kind: `step`, `best` or `final`.
             step: the env step.
             components: the state of each component.
-            about: further entries of the manifest.
+            entries: further entries of the manifest.
 
         Raises:
             NotWritten: the system refused; the previous files are unchanged.
@@ -97,19 +97,19 @@ class Checkpoints:
                 self.directory.mkdir(parents=True)
                 sync_directory(self.directory.parent)
             with hold_directory(self.directory) as held:
-                own = Saved(kind, step, held / saved.path.name)
-                Checkpoints(held, self.keep)._save(own, components, about)
+                target = Saved(kind, step, held / saved.path.name)
+                Checkpoints(held, self.keep)._save(target, components, entries)
         return saved
 
     def _save(
         self,
         saved: Saved,
         components: Mapping[str, State],
-        about: Mapping[str, object],
+        entries: Mapping[str, object],
     ) -> None:
         temporary = self.directory / f".tmp-{saved.path.name}"
         try:
-            self._write(temporary, saved.step, components, about)
+            self._write(temporary, saved.step, components, entries)
             self._replace(temporary, saved.path)
             self._prune(saved)
         finally:
@@ -120,19 +120,19 @@ class Checkpoints:
         place: Path,
         step: int,
         components: Mapping[str, State],
-        about: Mapping[str, object],
+        entries: Mapping[str, object],
     ) -> None:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         with hold_directory(place) as held:
-            self._fill(held, step, components, about)
+            self._fill(held, step, components, entries)
 
     def _fill(
         self,
         place: Path,
         step: int,
         components: Mapping[str, State],
-        about: Mapping[str, object],
+        entries: Mapping[str, object],
     ) -> None:
         files: dict[str, str] = {}
         for name, state in components.items():
@@ -142,7 +142,7 @@ class Checkpoints:
             "step": step,
             "components": sorted(components),
             "files": files,
-            **about,
+            **entries,
         }
         write_file(place / "manifest.json", seal_manifest(manifest))
         sync_directory(place)
@@ -154,8 +154,13 @@ class Checkpoints:
             name = path.name.removeprefix(ASIDE)
             kind, _, step = name.rpartition("-")
             replaced = name != path.name and (self.directory / name).exists()
-            named = kind and kind[0] != "." and re.fullmatch("[0-9]{1,18}", step)
-            if named and not replaced and (not kinds or kind in kinds) and own_directory(path):
+            is_checkpoint = kind and kind[0] != "." and re.fullmatch("[0-9]{1,18}", step)
+            if (
+                is_checkpoint
+                and not replaced
+                and (not kinds or kind in kinds)
+                and own_directory(path)
+            ):
                 checkpoints.append(Saved(kind, int(step), path))
         return sorted(
             checkpoints, key=lambda saved: (-saved.step, kinds.index(saved.kind) if kinds else 0)
@@ -198,10 +203,10 @@ class Checkpoints:
                 "--checkpoint latest"
             )
         reasons = f": {'; '.join(warnings)}" if warnings else ""
-        again = f"train it again by the options in {self.directory.parent / 'config.json'}"
+        retrain = f"train it again by the options in {self.directory.parent / 'config.json'}"
         remedy = "," if foreign else "; bring back its files from a copy,"
         raise BadCheckpoint(
-            f"{self.directory} holds no readable {' or '.join(kinds)} checkpoint{reasons}{remedy} or {again}"
+            f"{self.directory} holds no readable {' or '.join(kinds)} checkpoint{reasons}{remedy} or {retrain}"
         )
 
     def _entries(self) -> list[Path]:
@@ -228,12 +233,12 @@ class Checkpoints:
 
     def _prune(self, newest: Saved) -> None:
         """Delete old checkpoints of a kind, and those after `newest`: a resume from an earlier one supersedes them."""
-        others = self.kept(newest.kind)
-        before = [saved for saved in others if saved.step < newest.step]
+        checkpoints = self.kept(newest.kind)
+        older = [saved for saved in checkpoints if saved.step < newest.step]
         count = self.keep - 1 if newest.kind == "step" else 0
-        staying = [newest, *(before if count < 0 else before[:count])]
-        for saved in others:
-            if saved not in staying:
+        retained = [newest, *(older if count < 0 else older[:count])]
+        for saved in checkpoints:
+            if saved not in retained:
                 # A checkpoint with some files deleted must not be visible, so rename it first.
                 saved.path.rename(self.directory / f".tmp-{saved.path.name}")
         self.drop_unfinished()
@@ -279,7 +284,7 @@ def explain_load_errors(
     try:
         yield
     except UNFIT as error:
-        wrote = (
+        advice = (
             f"{', '.join(writers)} wrote it, and other versions are installed; install the old ones, "
             f"python -m pip install {' '.join(writers)}, and resume again"
             if writers
@@ -287,14 +292,14 @@ def explain_load_errors(
             "the wrappers that wrote it and resume again, or start a new run with 'rlplug run'"
         )
         reason = f"{type(error).__name__}: {plain(str(error), 100)}"
-        raise BadCheckpoint(f"the state in {path} cannot be used ({reason}): {wrote}") from error
+        raise BadCheckpoint(f"the state in {path} cannot be used ({reason}): {advice}") from error
 
 
 def seal_manifest(manifest: Mapping[str, object]) -> bytes:
     """Return the bytes of the file of a manifest, with a hash of the other entries."""
-    plain = json.dumps(manifest, indent=1)
+    text = json.dumps(manifest, indent=1)
     return json.dumps(
-        {**manifest, "sha256": hashlib.sha256(plain.encode()).hexdigest()}, indent=1
+        {**manifest, "sha256": hashlib.sha256(text.encode()).hexdigest()}, indent=1
     ).encode()
 
 
@@ -313,8 +318,8 @@ def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
     """
     try:
         manifest = _manifest(path)
-        about = as_type(manifest, Manifest, path / "manifest.json")
-        manifest = {"exact": about.exact, "inexact": about.inexact, **manifest}
+        entries = as_type(manifest, Manifest, path / "manifest.json")
+        manifest = {"exact": entries.exact, "inexact": entries.inexact, **manifest}
         names = only or manifest["components"]
         components = {name: read_component(path, name, manifest["files"]) for name in names}
         for name, state in components.items():

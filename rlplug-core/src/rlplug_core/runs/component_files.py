@@ -110,10 +110,10 @@ def _encode(value: object, path: str, arrays: dict[str, Array]) -> object:
     if isinstance(value, torch.Tensor):
         tensor = value.detach().cpu()
         if tensor.dtype == torch.bfloat16:  # NumPy does not have it
-            return {"$bfloat16": _place(tensor.view(torch.int16).numpy(), path, arrays)}
-        return {"$tensor": _place(tensor.numpy(), path, arrays)}
+            return {"$bfloat16": _add_array(tensor.view(torch.int16).numpy(), path, arrays)}
+        return {"$tensor": _add_array(tensor.numpy(), path, arrays)}
     if isinstance(value, np.ndarray):
-        return {"$array": _place(value, path, arrays)}
+        return {"$array": _add_array(value, path, arrays)}
     if isinstance(value, Mapping):
         if wrong := [key for key in value if not isinstance(key, str | int)]:
             raise TypeError(
@@ -134,7 +134,7 @@ def _encode(value: object, path: str, arrays: dict[str, Array]) -> object:
     )
 
 
-def _place(array: Array, path: str, arrays: dict[str, Array]) -> str:
+def _add_array(array: Array, path: str, arrays: dict[str, Array]) -> str:
     """Add an array to `arrays` and return its name, with a number, because paths of keys with a slash may be equal."""
     if array.dtype.name not in DTYPES:
         raise TypeError(

@@ -33,12 +33,12 @@ def columns(journal: Path, *names: str) -> dict[str, Array]:
     Args:
         names: only these metrics, and only the steps that have one of them; default: all.
     """
-    found = curves(journal, names) if journal.exists() else {}
+    by_name = curves(journal, names) if journal.exists() else {}
     steps = np.unique(
-        np.concatenate([np.empty(0, np.int64), *(one.steps for one in found.values())])
+        np.concatenate([np.empty(0, np.int64), *(metric.steps for metric in by_name.values())])
     )
-    table = {"step": steps, **{name: np.full(len(steps), np.nan) for name in names or found}}
-    for name, curve in found.items():
+    table = {"step": steps, **{name: np.full(len(steps), np.nan) for name in names or by_name}}
+    for name, curve in by_name.items():
         table[name][np.searchsorted(steps, curve.steps)] = curve.values
     return table
 
@@ -48,8 +48,8 @@ def curve(
     name: str = "eval/return_mean",
 ) -> tuple[Array, Array]:
     """Return the env steps [R] with a record of a metric, and its values [R]."""
-    found = columns(journal, name)
-    return found["step"], found[name]
+    table = columns(journal, name)
+    return table["step"], table[name]
 
 
 def episodes(journal: Path) -> dict[str, Array]:
@@ -57,19 +57,19 @@ def episodes(journal: Path) -> dict[str, Array]:
 
     `info/NAME` are the numbers in an episode's last `info`; NaN if they were missing.
     """
-    kept = list(read(journal, kinds=("episodes",))) if journal.exists() else []
+    records = list(read(journal, kinds=("episodes",))) if journal.exists() else []
     info_names = dict.fromkeys(
-        name for record in kept for name in record.data if name.startswith(INFO)
+        name for record in records for name in record.data if name.startswith(INFO)
     )
-    found: dict[str, list[float | None]] = {name: [] for name in (*EPISODES, *info_names)}
-    for record in kept:
-        nothing = [None] * len(record.data["steps"])
-        for name, values in found.items():
-            values += record.data.get(name, nothing)
-    whole = {"steps", "lengths", "workers"}
+    table: dict[str, list[float | None]] = {name: [] for name in (*EPISODES, *info_names)}
+    for record in records:
+        blanks = [None] * len(record.data["steps"])
+        for name, values in table.items():
+            values += record.data.get(name, blanks)
+    integers = {"steps", "lengths", "workers"}
     return {
-        name: np.array(values, np.int64 if name in whole else float)
-        for name, values in found.items()
+        name: np.array(values, np.int64 if name in integers else float)
+        for name, values in table.items()
     }
 
 
@@ -118,5 +118,5 @@ def _curve(steps: array[int], values: array[float]) -> Curve:
     value = np.array(values, np.float64)
     if (np.diff(step) > 0).all():
         return Curve(step, value)
-    unique, place = np.unique(step[::-1], return_index=True)
-    return Curve(unique, value[::-1][place])
+    unique, last = np.unique(step[::-1], return_index=True)
+    return Curve(unique, value[::-1][last])

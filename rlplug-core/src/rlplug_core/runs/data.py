@@ -44,14 +44,15 @@ def with_dataset(
     """
     if not plan.options.dataset:
         return plan
-    found = read(plan.options.dataset if run is None else _find_moved(plan.options.dataset, run))
-    if recorded is not None and found.sha256 != recorded["sha256"]:
+    dataset = read(plan.options.dataset if run is None else _find_moved(plan.options.dataset, run))
+    if recorded is not None and dataset.sha256 != recorded["sha256"]:
         raise UsageError(
-            f"the data set {found.place} has changed since the run started: its SHA-256 is {found.sha256[:12]}… with "
-            f"{len(found):,} transitions, and was {recorded['sha256'][:12]}… with {recorded['transitions']:,}; "
+            f"the data set {dataset.place} has changed since the run started: its SHA-256 is {dataset.sha256[:12]}… "
+            "with "
+            f"{len(dataset):,} transitions, and was {recorded['sha256'][:12]}… with {recorded['transitions']:,}; "
             "bring back the old one"
         )
-    return replace(plan, options=replace(plan.options, dataset=found.place), dataset=found)
+    return replace(plan, options=replace(plan.options, dataset=dataset.place), dataset=dataset)
 
 
 def _find_moved(place: str, run: Path) -> str:
@@ -67,14 +68,14 @@ def _find_moved(place: str, run: Path) -> str:
     if place.startswith(MINARI) or path.exists():
         return place
     parts = [Path(*path.parts[-count:]) for count in range(1, len(path.parts))]
-    there = next(
+    moved = next(
         (folder / part for folder in folders for part in parts if (folder / part).is_file()), None
     )
-    if there is None:
+    if moved is None:
         raise UsageError(
             f"the data set {place} of run {run.name} is gone; bring it back, or put it next to the run"
         )
-    return str(there)
+    return str(moved)
 
 
 def differences_to_run(dataset: Dataset, env: str) -> Iterator[str]:
@@ -122,29 +123,29 @@ def record(
         NotWritten: the disk is full.
     """
     _check_recording(path, steps, num_envs)
-    used = seed_of(plan, seed)
+    play_seed = seed_of(plan, seed)
     applied = conditions.applied(plan)
     name = as_given(directory.path, directory.config, applied.env)
     env = applied.make_eval_env(num_envs)
     try:
-        agent, clock = prepare_agent(plan, directory, env, conditions, used)
+        agent, clock = prepare_agent(plan, directory, env, conditions, play_seed)
         arrays, returns = _play_episodes(
-            agent, env, used, clock, steps, explore=conditions.stochastic
+            agent, env, play_seed, clock, steps, explore=conditions.stochastic
         )
     finally:
         env.close()
-    about = {
+    description = {
         "env": name,
         "algorithm": plan.algorithm,
         "run": directory.path.name,
         "checkpoint": conditions.checkpoint,
         "stochastic": conditions.stochastic,
         "epsilon": conditions.epsilon,
-        "seed": used,
+        "seed": play_seed,
         "wrap": plan.options.wrap,
     }
     dataset = Dataset(str(path.absolute()), arrays, name)
-    _write(path, {**flat(arrays), ABOUT: np.array(json.dumps(about))})
+    _write(path, {**flat(arrays), ABOUT: np.array(json.dumps(description))})
     return Recording(dataset, returns)
 
 
@@ -161,13 +162,13 @@ def _play_episodes(
     returns: list[float] = []
     count = 0
     with preserve_generators():
-        playing = StepAgent(agent, env, seed)
+        player = StepAgent(agent, env, seed)
         while count < steps:
-            obs = tree_map(np.copy, playing.now.obs)
-            act = playing.step(clock, explore)
-            rows.append(_transition(env, obs, act.action, playing.now))
-            returns += [episode.total for episode in playing.now.episodes]
-            count += playing.now.count
+            obs = tree_map(np.copy, player.now.obs)
+            act = player.step(clock, explore)
+            rows.append(_transition(env, obs, act.action, player.now))
+            returns += [episode.total for episode in player.now.episodes]
+            count += player.now.count
     return _by_row(rows), tuple(returns)
 
 
@@ -178,23 +179,23 @@ def _transition(
     now: Timestep,
 ) -> dict[str, object]:
     """Return copies of one transition of every row; `valid` marks the rows with a transition."""
-    own = complete(env).translate(action)
-    if not isinstance(own, np.ndarray):
+    env_action = complete(env).translate(action)
+    if not isinstance(env_action, np.ndarray):
         raise UsageError(
             f"{env.spec.id} has actions of several parts, which data sets cannot store yet"
         )
-    values = (obs, own, now.reward, now.final_obs, now.terminated, now.truncated)
+    values = (obs, env_action, now.reward, now.final_obs, now.terminated, now.truncated)
     copies = {name: tree_map(np.copy, value) for name, value in zip(FIELDS, values, strict=True)}
     return {**copies, "valid": now.valid.copy()}
 
 
 def _by_row(rows: list[dict[str, Any]]) -> dict[str, object]:
     """Return steps [T] of [N, ...] as transitions [M, ...], row after row; the last of each row is truncated."""
-    valid = np.stack([one.pop("valid") for one in rows], 1)
-    found: dict[str, Any] = tree_map(lambda *parts: np.stack(parts, 1)[valid], *rows)
+    valid = np.stack([row.pop("valid") for row in rows], 1)
+    transitions: dict[str, Any] = tree_map(lambda *parts: np.stack(parts, 1)[valid], *rows)
     last = valid.sum(1).cumsum()[valid.any(1)] - 1
-    found["truncations"][last] |= ~found["terminations"][last]
-    return found
+    transitions["truncations"][last] |= ~transitions["terminations"][last]
+    return transitions
 
 
 def _write(path: Path, arrays: Mapping[str, Array]) -> None:
@@ -206,10 +207,10 @@ def _write(path: Path, arrays: Mapping[str, Array]) -> None:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_directory(path.with_name(f".{path.name}.tmp")) as folder:
-            made = folder / path.name
-            with made.open("wb") as file:
+            temporary = folder / path.name
+            with temporary.open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **arrays)
                 file.flush()
                 os.fsync(file.fileno())
-            made.replace(path)
+            temporary.replace(path)
             sync_directory(path.parent)

@@ -36,7 +36,7 @@ CAN_LOCK_DIRECTORY = hasattr(os, "O_DIRECTORY")
 #: The file of a directory that holds the runs of a sweep.
 SWEEP = "sweep.json"
 
-#: The status of a run after each kind of record that decides about it; "" if the record has it.
+#: The status of a run after each kind of record that decides it; "" if the record contains the status.
 ENDINGS = {"start": "killed", "exchange": "interrupted", "end": ""}
 #: Options about the machines of a run, which do not change its results.
 PLACES = frozenset({"on", "cpus_per_actor", "gpus"})
@@ -243,8 +243,8 @@ def ending(journal: Iterable[Record]) -> str:
 
 def group_of(algorithm: str, env: str, options: Mapping[str, object]) -> str:
     """Return the hash of a configuration without its seed and its paths: the seeds of a configuration form a group."""
-    rest = {name: value for name, value in options.items() if name not in ("seed", *PLACES)}
-    text = json.dumps([algorithm, env, rest], sort_keys=True)
+    compared = {name: value for name, value in options.items() if name not in ("seed", *PLACES)}
+    text = json.dumps([algorithm, env, compared], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -260,25 +260,25 @@ def _is_locked(path: Path, directory: bool = False) -> bool:
 
 
 def is_foreign_lock(file: int, directory: bool) -> bool:
-    """Return whether only other accounts hold the lock of a file: they can read a run, so lock it, but not write it.
+    """Return whether only other accounts hold the lock of a file: they can lock a run that they can read but not write.
 
-    False on Windows, and if the system does not know the holder. A process that locked the file may be gone, and a
-    child of it holds the lock: that may be a run's own child, unless the file is the run's directory, since it has the
-    file `lock` too.
+    Returns False on Windows, and if the system does not know the holder. The process that locked a file may have ended
+    while its child still holds the lock. That may be a child of the run itself, so it makes the file `lock` count as
+    ours; a child of the run would hold this file, so the run's directory alone does not.
     """
     if not hasattr(os, "geteuid"):
         return False
-    place = f":{os.fstat(file).st_ino}"
+    inode = f":{os.fstat(file).st_ino}"
     owners: set[int | None] = set()
     try:
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
             words = line.split()
-            if words[1:2] == ["FLOCK"] and words[5].endswith(place):
+            if words[1:2] == ["FLOCK"] and words[5].endswith(inode):
                 owners.add(_owner(words[4]))
     except (OSError, ValueError, IndexError):
         return False
-    own = {0, os.geteuid(), *(() if directory else (None,))}
-    return bool(owners) and owners.isdisjoint(own)
+    accounts = {0, os.geteuid(), *(() if directory else (None,))}
+    return bool(owners) and owners.isdisjoint(accounts)
 
 
 def _owner(process: str) -> int | None:
@@ -292,12 +292,12 @@ def _owner(process: str) -> int | None:
 def _descriptor(
     path: Path,
     directory: bool,
-    opened: Callable[[Path], IO[bytes]] = open_regular,
+    opener: Callable[[Path], IO[bytes]] = open_regular,
 ) -> int:
     """Return a descriptor of a directory, or of a regular file."""
     if directory:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    with opened(path) as file:
+    with opener(path) as file:
         return os.dup(file.fileno())
 
 
@@ -315,12 +315,12 @@ def _check_name(name: str) -> None:
 
 def _exists_error(path: Path) -> str:
     """Return the error for a directory that exists already, with the remedy."""
-    way = "; it holds no run"
+    remedy = "; it holds no run"
     if (path / SWEEP).exists():
-        way = ", or delete the sweep in it"
+        remedy = ", or delete the sweep in it"
     elif (path / "config.json").exists():
-        way = f", or 'rlplug resume {shell_word(path)}' to continue it"
-    return f"run directory {path} exists already; choose another --name{way}"
+        remedy = f", or 'rlplug resume {shell_word(path)}' to continue it"
+    return f"run directory {path} exists already; choose another --name{remedy}"
 
 
 def _is_abandoned(path: Path) -> bool:

@@ -59,7 +59,7 @@ class Conditions:
             return plan
         words = [self.wrap] if isinstance(self.wrap, str) else self.wrap
         return replace(
-            plan, eval_wrappings=tuple(WrapperSpec.parse(one) for one in words if one != "none")
+            plan, eval_wrappings=tuple(WrapperSpec.parse(text) for text in words if text != "none")
         )
 
 
@@ -81,11 +81,11 @@ def evaluate_checkpoint(
         BadCheckpoint: it cannot be read.
     """
     check_whole("episodes", episodes, 1)
-    used = seed_of(plan, seed)
+    play_seed = seed_of(plan, seed)
     env = conditions.applied(plan).make_eval_env(episodes)
     try:
-        agent, clock = prepare_agent(plan, directory, env, conditions, used)
-        return evaluate(agent, env, used, clock, conditions.stochastic)
+        agent, clock = prepare_agent(plan, directory, env, conditions, play_seed)
+        return evaluate(agent, env, play_seed, clock, conditions.stochastic)
     finally:
         env.close()
 
@@ -106,12 +106,12 @@ def final_evaluation(
     result = evaluate_checkpoint(plan, directory, episodes)
     best_returns = _returns(result)
     best, final = (checkpoints.kept(kind)[0] for kind in ("best", "final"))
-    same = best.step == final.step and digests(best.path, "learner") == digests(
+    same_weights = best.step == final.step and digests(best.path, "learner") == digests(
         final.path, "learner"
     )
     last = (
         best_returns
-        if same
+        if same_weights
         else _returns(evaluate_checkpoint(plan, directory, episodes, None, Conditions("final")))
     )
     return {
@@ -135,16 +135,16 @@ def _returns(result: Evaluation) -> dict[str, float]:
     }
 
 
-def seed_of(plan: Plan, given: int | None) -> int:
+def seed_of(plan: Plan, requested: int | None) -> int:
     """Return the given seed, else that of the final evaluation, which no evaluation during training used.
 
     Raises:
         UsageError: it is not a whole number from 0.
     """
-    if given is None:
+    if requested is None:
         return plan.seeds().child("final_eval").integer()
-    check_whole("seed", given, 0)
-    return given
+    check_whole("seed", requested, 0)
+    return requested
 
 
 def check_whole(name: str, number: int, least: int) -> None:
@@ -216,37 +216,37 @@ def _check_spaces(plan: Plan, saved: Saved, env: Env) -> None:
     Raises:
         UsageError: they differ.
     """
-    with closing(plan.make_eval_env(1)) as own:
-        found = space_differences(env.spec, own.spec)
-    if found:
+    with closing(plan.make_eval_env(1)) as run_env:
+        differences = space_differences(env.spec, run_env.spec)
+    if differences:
         raise UsageError(
-            f"the weights of {saved.path.name} do not fit {env.spec.id}: {found}; play them in the run's own "
+            f"the weights of {saved.path.name} do not fit {env.spec.id}: {differences}; play them in the run's own "
             "environment and wrappers, or where spaces are the same"
         )
 
 
 def learner_state(
     checkpoints: Checkpoints,
-    word: str,
+    name: str,
 ) -> tuple[Saved, dict[str, object]]:
     """Return the learner's state in the checkpoint with this name.
 
     Raises:
         UsageError: the checkpoint does not exist. BadCheckpoint: none can be read.
     """
-    if not isinstance(word, str):
+    if not isinstance(name, str):
         raise UsageError(
-            f"checkpoint is {word!r}; give a name: {', '.join(KINDS)}, or one of run.checkpoints"
+            f"checkpoint is {name!r}; give a name: {', '.join(KINDS)}, or one of run.checkpoints"
         )
-    if word in KINDS:
-        saved, components, _, warnings = checkpoints.load(KINDS[word], "learner")
+    if name in KINDS:
+        saved, components, _, warnings = checkpoints.load(KINDS[name], "learner")
         for warning in warnings:
             warn(f"{warning}; falling back to {saved.path.name}")
         return saved, components["learner"]
     named = {saved.path.name: saved for saved in checkpoints.kept()}
-    if word not in named:
+    if name not in named:
         known = [*KINDS, *named]
         raise UsageError(
-            f"no checkpoint '{word}'{did_you_mean(word, known)} (there is {', '.join(known)})"
+            f"no checkpoint '{name}'{did_you_mean(name, known)} (there is {', '.join(known)})"
         )
-    return named[word], read(named[word].path, "learner")[0]["learner"]
+    return named[name], read(named[name].path, "learner")[0]["learner"]

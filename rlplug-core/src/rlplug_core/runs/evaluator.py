@@ -48,9 +48,9 @@ class Evaluator:
         ranks = isinstance(learner, SupportsEvaluationRank)
         signals = InfoColumns.of(learner, self.env) if ranks else None
         result = evaluate(learner.agent(), self.env, self.seed, clock, signals=signals)
-        first = self.episode_seconds == 0.0
+        is_first = self.episode_seconds == 0.0
         self.episode_seconds = (time.monotonic() - started) / result.episodes
-        if first:
+        if is_first:
             self.warn_of_slow("each evaluation plays", result.episodes, evaluations)
         if result.cut and not self.has_warned_of_cut:
             self.has_warned_of_cut = True

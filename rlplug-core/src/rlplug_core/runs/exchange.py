@@ -52,8 +52,8 @@ def take_checkpoint(path: Path, taken: Taken) -> None:
     run = open_run(path)
     with run.directory.locked():
         config = run.directory.config
-        before = list(config.get("exchanges", ()))
-        if before and before[-1]["chunk"] >= taken.chunk:
+        exchanges = list(config.get("exchanges", ()))
+        if exchanges and exchanges[-1]["chunk"] >= taken.chunk:
             return
         require(run.path, config)  # the new seal must not trust code of other accounts
         source = path.parent / taken.source if taken.source else path
@@ -63,12 +63,12 @@ def take_checkpoint(path: Path, taken: Taken) -> None:
         number = _record(run, step, taken)
         kind = checkpoint.name.rpartition("-")[0]
         checkpoints = Checkpoints(run.directory.checkpoints_path, 0)
-        checkpoints.save(kind, step, components, {**_about(manifest), "journal": number})
+        checkpoints.save(kind, step, components, {**_other_entries(manifest), "journal": number})
         if taken.source:
             # The best checkpoint belongs to the state.
             for saved in Checkpoints(source / "checkpoints").kept("best")[:1]:
                 components, manifest = read(saved.path)
-                checkpoints.save("best", saved.step, components, _about(manifest))
+                checkpoints.save("best", saved.step, components, _other_entries(manifest))
         run.directory.write_config(add_seal(_new_config(config, taken)))
 
 
@@ -96,7 +96,7 @@ def _record(run: Run, step: int, taken: Taken) -> int:
     return record.seq
 
 
-def _about(manifest: Mapping[str, object]) -> dict[str, object]:
+def _other_entries(manifest: Mapping[str, object]) -> dict[str, object]:
     """Return the entries of a manifest that do not describe its own files."""
-    own = ("format", "step", "components", "files", "sha256")
-    return {name: value for name, value in manifest.items() if name not in own}
+    excluded = ("format", "step", "components", "files", "sha256")
+    return {name: value for name, value in manifest.items() if name not in excluded}

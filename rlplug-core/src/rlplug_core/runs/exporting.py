@@ -39,17 +39,17 @@ def export_policy(
         MissingPackage: a package that writes ONNX is not installed.
     """
     config = directory.config
-    found = readable_summary(directory.path)
+    summary = readable_summary(directory.path)
     env = plan.make_env(1)
     try:
         if complete(env).learned():
             raise UsageError(
-                f"the wrappers of {found.name} have learned state, which an export cannot contain; use the run itself: "
-                f"rlplug_core.load('{directory.path}')"
+                f"the wrappers of {summary.name} have learned state, which an export cannot contain; use the run "
+                f"itself: rlplug_core.load('{directory.path}')"
             )
         agent, clock = prepare_agent(plan, directory, env, Conditions(checkpoint), 0)
-        about = {
-            "run": found.name,
+        description = {
+            "run": summary.name,
             "algorithm": config["algorithm"],
             "env": config["env"],
             "checkpoint": checkpoint,
@@ -57,10 +57,10 @@ def export_policy(
             **_surroundings(plan),
         }
         program = env.spec if onnx or torchscript else None
-        own = Spec(complete(env).source.obs, complete(env).action_space, 1, env.spec.id)
-        idle = is_untrained(directory.path, clock.steps)
-        text = card(found, config, about, own, untrained=idle, program=program)
-        return write(out, agent, env, about, text, onnx=onnx, torchscript=torchscript)
+        spec = Spec(complete(env).source.obs, complete(env).action_space, 1, env.spec.id)
+        untrained = is_untrained(directory.path, clock.steps)
+        text = card(summary, config, description, spec, untrained=untrained, program=program)
+        return write(out, agent, env, description, text, onnx=onnx, torchscript=torchscript)
     finally:
         env.close()
 
@@ -70,15 +70,17 @@ def _surroundings(plan: Plan) -> dict[str, object]:
 
     `evaluate` and `play` of an export make the environment of the run's evaluations.
     """
-    each = [one.words for one in plan.wrappings if one.wrapper is around_each]
-    around = plan.wrappings if plan.eval_wrappings is None else plan.eval_wrappings
+    inner = [wrapping.words for wrapping in plan.wrappings if wrapping.wrapper is around_each]
+    evaluation_wrappings = plan.wrappings if plan.eval_wrappings is None else plan.eval_wrappings
     return {
-        "wrap": [one.words for one in plan.wrappings if one.wrapper is not around_each],
-        "wrap_each": each,
+        "wrap": [
+            wrapping.words for wrapping in plan.wrappings if wrapping.wrapper is not around_each
+        ],
+        "wrap_each": inner,
         "evaluation": {
             "env": plan.eval_source.name,
             "arguments": dict(plan.eval_source.arguments),
-            "wrap": [one.words for one in around],
+            "wrap": [wrapping.words for wrapping in evaluation_wrappings],
         },
     }
 
@@ -98,10 +100,10 @@ def load_export(
         raise UsageError(
             f"{directory} is an export, which is greedy; load the run itself with deterministic=False"
         )
-    found = read(directory)
+    export = read(directory)
     if not trust:
         require_plugins(
-            directory, unknown_wrappers(found.about["wrap"], found.about.get("env", ""))
+            directory, unknown_wrappers(export.about["wrap"], export.about.get("env", ""))
         )
-    env = wrap_env(found.env, tuple(map(WrapperSpec.parse, found.about["wrap"])))
-    return Policy(found.agent, env, origin=partial(load_export, directory.absolute(), trust=trust))
+    env = wrap_env(export.env, tuple(map(WrapperSpec.parse, export.about["wrap"])))
+    return Policy(export.agent, env, origin=partial(load_export, directory.absolute(), trust=trust))

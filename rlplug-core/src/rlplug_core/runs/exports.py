@@ -26,23 +26,23 @@ def export_plan(directory: Path, trust: bool = False) -> Plan:
         RlplugError: its files are damaged. UsageError: it does not name its environment.
         Untrusted: the environment or a wrapper is not an installed plugin, and `trust` does not allow it.
     """
-    about = read(directory).about
-    found = about.get("evaluation") or {
-        "env": about.get("env", ""),
-        "wrap": [*about.get("wrap_each", ()), *about.get("wrap", ())],
+    description = read(directory).about
+    evaluation = description.get("evaluation") or {
+        "env": description.get("env", ""),
+        "wrap": [*description.get("wrap_each", ()), *description.get("wrap", ())],
     }
-    name = found["env"]
-    words = found.get("wrap", ())
+    name = evaluation["env"]
+    words = evaluation.get("wrap", ())
     if not name:
         raise UsageError(f"{directory} does not name its environment; export the policy again")
     if not trust:
         require_plugins(directory, unknown_wrappers(words, name), env=name)
-    source = source_of(name, found.get("arguments", {}))
+    source = source_of(name, evaluation.get("arguments", {}))
     return Plan(
-        algorithm=str(about.get("algorithm", "")),
+        algorithm=str(description.get("algorithm", "")),
         env=source.name,
         learner=Algorithm,
-        options=RunOptions(total_timesteps=max(1, about.get("step", 0))),
+        options=RunOptions(total_timesteps=max(1, description.get("step", 0))),
         config=None,
         wrappings=tuple(map(WrapperSpec.parse, words)),
         schedules={},
@@ -66,10 +66,10 @@ def export_agent(
         raise UsageError(f"{directory} is an export, which has one policy; leave out --checkpoint")
     if explore:
         raise UsageError(f"{directory} is an export, which is greedy; leave out --stochastic")
-    found = read(directory)
-    obs = space_from_json(found.about["observation_space"])
-    action = space_from_json(found.about["action_space"])
+    export = read(directory)
+    obs = space_from_json(export.about["observation_space"])
+    action = space_from_json(export.about["action_space"])
     if difference := space_differences(env.spec, Spec(obs, action, env.spec.num_envs, env.spec.id)):
         raise UsageError(f"the policy of {directory} does not fit {env.spec.id}: {difference}")
-    step = int(found.about.get("step", 0))
-    return found.agent, Clock(max(1, step), step)
+    step = int(export.about.get("step", 0))
+    return export.agent, Clock(max(1, step), step)

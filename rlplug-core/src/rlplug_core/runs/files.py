@@ -46,15 +46,17 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def put_aside(path: Path) -> None:
-    """Give a file of a run, if it is there, a name with the first free number: `error.txt` becomes `error-1.txt`.
+    """Rename a file of a run, if it exists: `error.txt` becomes `error-1.txt`, or has the first free number above 1.
 
     Raises:
         NotWritten: the system refused.
     """
     if os.path.lexists(path):
-        named = (path.with_stem(f"{path.stem}-{number}") for number in count(1))
+        candidates = (path.with_stem(f"{path.stem}-{number}") for number in count(1))
         with writing(path):
-            path.rename(next(other for other in named if not os.path.lexists(other)))
+            path.rename(
+                next(candidate for candidate in candidates if not os.path.lexists(candidate))
+            )
 
 
 def shell_word(text: Path | str) -> str:

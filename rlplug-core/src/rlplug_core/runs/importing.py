@@ -46,28 +46,28 @@ def import_sb3(
         UsageError: the file or its kind of policy cannot be read, or it does not fit the environment.
     """
     path = Path(model)
-    found = read_sb3(path)
+    saved_model = read_sb3(path)
     statistics = None if normalize is None else _read_statistics(Path(normalize))
     source = source_of(absolute(env))
-    made = source.make(1)
+    environment = source.make(1)
     try:
-        space = complete(made).action_space
-        policy = policy_of(found, made.spec.obs, space, statistics)
-        about = {
+        space = complete(environment).action_space
+        policy = policy_of(saved_model, environment.spec.obs, space, statistics)
+        description = {
             "run": path.stem,
-            "algorithm": found.algorithm,
+            "algorithm": saved_model.algorithm,
             "env": source.name,
             "checkpoint": "best",
-            "step": found.steps,
+            "step": saved_model.steps,
             "wrap": [],
             "wrap_each": [],
             "evaluation": {"env": source.name, "arguments": {}, "wrap": []},
         }
-        return write(Path(out), policy, made, about, _card(found, env))
+        return write(Path(out), policy, environment, description, _card(saved_model, env))
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     finally:
-        made.close()
+        environment.close()
 
 
 def _card(model: Sb3Model, env: str) -> str:

@@ -62,7 +62,7 @@ def inspect(name: str, arguments: Mapping[str, object]) -> Inspection:
     words = tuple(provider_preset(name).get("wrap", ()))
     env = wrap_env(source.make(1), map(WrapperSpec.parse, words))
     try:
-        found = walk(RandomAgent(env.spec.action, Seeds(0)), env)
+        result = walk(RandomAgent(env.spec.action, Seeds(0)), env)
     finally:
         env.close()
     spec = env.spec
@@ -73,9 +73,9 @@ def inspect(name: str, arguments: Mapping[str, object]) -> Inspection:
         takes=type(spec.action).__name__,
         kind=kind_of(spec),
         limit=spec.limit,
-        rewards=(found.low, found.high),
-        steps=found.steps,
-        steps_per_second=found.speed,
+        rewards=(result.low, result.high),
+        steps=result.steps,
+        steps_per_second=result.speed,
         inexact=spec.inexact,
         wrap=words,
         agents=spec.agents,

@@ -74,11 +74,11 @@ class Journal:
             NotWritten: the disk did not take all of it; the file then has no part of it.
         """
         moment = int(time.time() * 1000)
-        kept = dict(data)
+        recorded = dict(data)
         if kind in ("metrics", "evaluation") and self._seen:
-            moment = self._replay(kind, step, kept, moment)
-        record = Record(self.seq + 1, moment, kind, step, kept)
-        line = {"seq": record.seq, "time": moment, "kind": kind, "step": step, "data": kept}
+            moment = self._replay(kind, step, recorded, moment)
+        record = Record(self.seq + 1, moment, kind, step, recorded)
+        line = {"seq": record.seq, "time": moment, "kind": kind, "step": step, "data": recorded}
         with writing(self.path):
             self._append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         self.seq = record.seq
@@ -102,10 +102,10 @@ class Journal:
 
     def _append(self, line: bytes) -> None:
         """Append a whole line or nothing: a partial line would damage the next one."""
-        rest = memoryview(line)
+        remaining = memoryview(line)
         try:
-            while rest:
-                rest = rest[os.write(self._file.fileno(), rest) :]
+            while remaining:
+                remaining = remaining[os.write(self._file.fileno(), remaining) :]
         except OSError:
             os.ftruncate(self._file.fileno(), self._size)
             raise
@@ -129,14 +129,15 @@ class Journal:
         data: dict[str, object],
         moment: int,
     ) -> int:
+        """Give a repeated measurement its first time and its first `perf/` values; return the time of the record."""
         for key in data:
-            found = self._seen.pop((kind, step, key), None)
-            if found is None:
+            earlier = self._seen.pop((kind, step, key), None)
+            if earlier is None:
                 continue
-            moment = min(moment, found[0])
+            moment = min(moment, earlier[0])
             if key.startswith("perf/"):
-                data[key] = found[1]
-            elif found[1] != data[key]:
+                data[key] = earlier[1]
+            elif earlier[1] != data[key]:
                 self.changed.append(f"{key} at step {step}")
         return moment
 
@@ -144,13 +145,13 @@ class Journal:
 def _drop_torn_line(file: IO[bytes]) -> int:
     """Drop a torn last line; return the remaining size."""
     size = end = os.fstat(file.fileno()).st_size
-    whole = 0
-    while end and not whole:
+    complete = 0
+    while end and not complete:
         begin = max(0, end - BLOCK)
         file.seek(begin)
         newline = file.read(end - begin).rfind(b"\n")
-        whole = begin + 1 + newline if newline >= 0 else 0
+        complete = begin + 1 + newline if newline >= 0 else 0
         end = begin
-    if whole < size:
-        file.truncate(whole)
-    return whole
+    if complete < size:
+        file.truncate(complete)
+    return complete

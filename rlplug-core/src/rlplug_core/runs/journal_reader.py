@@ -73,7 +73,7 @@ def valid_records(records: Iterable[Record]) -> list[Record]:
     kept: list[Record] = []
     for record in records:
         if record.kind == "start" and kept:
-            kept = [one for one in kept if not _is_superseded(one, record)]
+            kept = [earlier for earlier in kept if not _is_superseded(earlier, record)]
         kept.append(record)
     return kept
 
@@ -90,23 +90,25 @@ def tail(
     """
     lines = _records_with_positions(path, position)
     return (
-        (one, place)
-        for one, place in (lines if last is None else _records_in_order(lines, last))
-        if one is not None
+        (record, end)
+        for record, end in (lines if last is None else _records_in_order(lines, last))
+        if record is not None
     )
 
 
 def locate(path: Path, number: int) -> tuple[Record, int] | None:
     """Return the record with a sequence number and the byte position after it, or None if there is none.
 
-    Numbers rise, so it is searched by halves. If damaged lines mislead the search, the whole journal is read.
+    Numbers rise, so a binary search finds it. If damaged lines mislead the search, the whole journal is read.
     """
     with open_regular(path) as file:
         low = _block_of(file, number)
-        found = None if low is None else _search_block(file, number, low)
-    if found is None:
-        found = next((one for one in tail(path, 0, 0) if one[0].seq >= number), None)
-    return found if found is not None and found[0].seq == number else None
+        entry = None if low is None else _search_block(file, number, low)
+    if entry is None:
+        entry = next(
+            (candidate for candidate in tail(path, 0, 0) if candidate[0].seq >= number), None
+        )
+    return entry if entry is not None and entry[0].seq == number else None
 
 
 def last_number(path: Path) -> int:
@@ -117,11 +119,13 @@ def last_number(path: Path) -> int:
         lines = file.read(BLOCK).split(b"\n")[1 if size > BLOCK else 0 : -1]
     numbers = [record.seq for line in lines if (record := parse_record(line + b"\n"))]
     # Two numbers that agree show that the first one is not damaged.
-    agreeing = next((one for one, following in pairwise(numbers) if following == one + 1), None)
-    if agreeing is None:
+    confirmed = next(
+        (number for number, following in pairwise(numbers) if following == number + 1), None
+    )
+    if confirmed is None:
         return max((record.seq for record, _ in tail(path, 0, 0)), default=0)
     records = ((parse_record(line + b"\n"), 0) for line in lines)
-    return max(record.seq for record, _ in _records_in_order(records, agreeing - 1))
+    return max(record.seq for record, _ in _records_in_order(records, confirmed - 1))
 
 
 def _block_of(file: IO[bytes], number: int) -> int | None:
@@ -150,17 +154,17 @@ def _search_block(
 ) -> tuple[Record, int] | None:
     """Search a record from a position on, line by line."""
     file.seek(position)
-    found: tuple[Record, int] | None = None
+    entry: tuple[Record, int] | None = None
     for line in _lines(file):
         position += len(line)
         record = parse_record(line)
-        if found is not None:
-            return found if record is not None and record.seq == number + 1 else None
+        if entry is not None:
+            return entry if record is not None and record.seq == number + 1 else None
         if record is not None and record.seq == number:
-            found = record, position
+            entry = record, position
         elif record is None or record.seq > number:
             return None
-    return found
+    return entry
 
 
 def _records_with_positions(
@@ -188,18 +192,18 @@ def _records_in_order(
 ) -> Iterator[tuple[Record, int]]:
     """Yield records with numbers that rise from `last` by one more than the damaged lines between them."""
     missing = 0
-    odd = None
-    for record, place in lines:
-        if record is not None and odd is not None and record.seq == odd[0].seq + 1:
-            yield odd
+    candidate = None
+    for record, end in lines:
+        if record is not None and candidate is not None and record.seq == candidate[0].seq + 1:
+            yield candidate
         elif record is None or not last < record.seq <= last + 1 + missing:
             missing += 1
-            odd = (record, place) if record is not None and record.seq > last else None
+            candidate = (record, end) if record is not None and record.seq > last else None
             continue
         last = record.seq
         missing = 0
-        odd = None
-        yield record, place
+        candidate = None
+        yield record, end
 
 
 def _records(
@@ -233,14 +237,14 @@ def _search_lines(
 ) -> Iterator[tuple[bytes, int]]:
     """Yield the lines that name one of these kinds, each with the position after it."""
     names = b"|".join(re.escape(kind).encode() for kind in kinds)
-    wanted = re.compile(rb'"kind":"(?:%s)"' % names)
+    pattern = re.compile(rb'"kind":"(?:%s)"' % names)
     file.seek(0)
     position = 0
     while position < size:
         block = file.read(BLOCK)
         block += file.readline(LINE)
         end = 0
-        for match in wanted.finditer(block):
+        for match in pattern.finditer(block):
             if match.start() < end:
                 continue
             start = block.rfind(b"\n", 0, match.start()) + 1
@@ -256,22 +260,22 @@ def _lines_backwards(
     size: int,
 ) -> Iterator[tuple[bytes, int]]:
     """Yield the finished lines from the last one to the first, each with the position after it."""
-    rest = b""
+    remainder = b""
     end = size
     while end > 0:
         start = max(0, end - BLOCK)
         file.seek(start)
-        block = file.read(end - start) + rest
+        block = file.read(end - start) + remainder
         first = block.find(b"\n") + 1 if start else 0
         if start and not first and len(block) < LINE:  # no complete line yet
-            rest = block
+            remainder = block
             end = start
             continue
         position = start + len(block)
         for line in reversed(io.BytesIO(block[first:]).readlines()):
             yield line, position
             position -= len(line)
-        rest = block[:first]
+        remainder = block[:first]
         end = start
 
 
@@ -287,8 +291,8 @@ class _Starts:
                 self.positions.append(position)
         #: The lowest `after` of each start and those that follow it.
         self.lowest = [record.data["after"] for record in self.records]
-        for place in range(len(self.lowest) - 2, -1, -1):
-            self.lowest[place] = min(self.lowest[place], self.lowest[place + 1])
+        for index in range(len(self.lowest) - 2, -1, -1):
+            self.lowest[index] = min(self.lowest[index], self.lowest[index + 1])
 
     def supersede(self, record: Record, position: int) -> bool:
         """Return whether a later start superseded a record that ends at this position."""

@@ -68,22 +68,22 @@ def find(run: Path | str, out: Path = OUT) -> Path:
     for path in (Path(run), out / run):
         if regular(path / "config.json") or (path / "policy.json").is_file():
             return path
-    if len(below := [path for path in directories(out) if path.name == str(run)]) == 1:
-        return below[0]  # a run of a sweep, by its own name
+    if len(matches := [path for path in directories(out) if path.name == str(run)]) == 1:
+        return matches[0]  # a run of a sweep, by its own name
     for path in (Path(run), out / run):
-        if os.path.isdir(path) and (found := directories(path)):
-            raise UsageError(f"{path} is not a run but holds {_describe_runs(path, found)}")
+        if os.path.isdir(path) and (runs := directories(path)):
+            raise UsageError(f"{path} is not a run but holds {_describe_runs(path, runs)}")
     near = did_you_mean(Path(run).name, [path.name for path in directories(out)])
     raise UsageError(f"no run at {run}{near} ('rlplug runs' lists the runs in {out}/)")
 
 
-def _describe_runs(path: Path, found: Sequence[Path]) -> str:
+def _describe_runs(path: Path, runs: Sequence[Path]) -> str:
     """Return how many runs are below a path, which, and what to type instead of it."""
-    names = [str(one.relative_to(path)) for one in found]
-    some = ", ".join(names[:SHOWN])
+    names = [str(run.relative_to(path)) for run in runs]
+    listed = ", ".join(names[:SHOWN])
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return (
-        f"{len(names)} run{'s' * (len(names) > 1)}: {some}{more}; name one of them, as in "
+        f"{len(names)} run{'s' * (len(names) > 1)}: {listed}{more}; name one of them, as in "
         f"{shell_word(path / names[0])} ('rlplug compare {shell_word(path)}' sums up all)"
     )
 
@@ -93,8 +93,8 @@ def directories(out: Path = OUT) -> list[Path]:
     if not out.is_dir():
         return []
     places = [out, *(path.parent for path in out.glob("*/sweep.json"))]
-    found = [path.parent for place in places for path in place.glob("*/config.json")]
-    return sorted(found, key=lambda path: (_write_time(path / "config.json"), path.name))
+    paths = [path.parent for place in places for path in place.glob("*/config.json")]
+    return sorted(paths, key=lambda path: (_write_time(path / "config.json"), path.name))
 
 
 def _write_time(path: Path) -> int:
@@ -124,10 +124,10 @@ def readable_summary(path: Path) -> Summary:
     Raises:
         RlplugError: it cannot be read.
     """
-    found = summary(path)
-    if found.problem:
-        raise RlplugError(found.problem)
-    return found
+    result = summary(path)
+    if result.problem:
+        raise RlplugError(result.problem)
+    return result
 
 
 def records(path: Path, *kinds: str) -> Iterator[Record]:
@@ -138,12 +138,12 @@ def records(path: Path, *kinds: str) -> Iterator[Record]:
 
 def final_evaluation(path: Path) -> dict[str, object] | None:
     """Return the result of the last final evaluation of a run."""
-    found = [record.data for record in records(path, "final_eval")]
-    return found[-1] if found else None
+    results = [record.data for record in records(path, "final_eval")]
+    return results[-1] if results else None
 
 
 def remove(path: Path) -> None:
-    """Delete a run directory; of a link to one only the link.
+    """Delete a run directory, or only the link if the path is a link to one.
 
     Raises:
         UsageError: it is being written.
@@ -163,7 +163,7 @@ def remove(path: Path) -> None:
 def _summary(path: Path) -> Summary:
     directory = RunDirectory(path)
     config = directory.config
-    first = int(config["options"].get("total_timesteps") or 0)
+    first_total = int(config["options"].get("total_timesteps") or 0)
     journal = list(records(path, *ENDINGS, "evaluation", "final_eval"))
     starts = [record.data for record in journal if record.kind == "start"]
     evaluations = [record.data for record in journal if record.kind == "evaluation"]
@@ -176,7 +176,7 @@ def _summary(path: Path) -> Summary:
         algorithm=str(config["algorithm"]),
         env=str(config["env"]),
         seed=config["options"].get("seed"),
-        steps=max([steps, *(one.step for one in journal if one.kind in MEASURED)]),
+        steps=max([steps, *(record.step for record in journal if record.kind in MEASURED)]),
         total_timesteps=_total(config["options"], starts),
         best=_best(evaluations),
         last=evaluations[-1]["eval/return_mean"] if evaluations else None,
@@ -184,7 +184,7 @@ def _summary(path: Path) -> Summary:
         group=str(config["group"]),
         created=float(config["created"]),
         seconds=seconds,
-        extensions=_larger_extensions(first, extensions(first, starts)),
+        extensions=_larger_extensions(first_total, extensions(first_total, starts)),
     )
 
 
@@ -235,28 +235,28 @@ def extensions(
         first: the total of its start.
         starts: the `start` records of its processes.
     """
-    found: list[tuple[int, bool]] = []
+    totals: list[tuple[int, bool]] = []
     for start in starts:
-        total, stretched = found[-1] if found else (first, False)
+        total, stretched = totals[-1] if totals else (first, False)
         limit = int(start.get("limit") or total)
         rescale = bool(start.get("rescale"))
         if limit != total:
-            found.append((limit, rescale))
-        elif found:
-            found[-1] = total, stretched or rescale
-    return found
+            totals.append((limit, rescale))
+        elif totals:
+            totals[-1] = total, stretched or rescale
+    return totals
 
 
 def _larger_extensions(
     first: int,
-    further: Iterable[tuple[int, bool]],
+    extended: Iterable[tuple[int, bool]],
 ) -> tuple[tuple[int, bool], ...]:
     """Return the extensions beyond every total before them, which commands can repeat."""
-    found: list[tuple[int, bool]] = []
-    for total, stretched in further:
-        if total > max([first, *(one for one, _ in found)]):
-            found.append((total, stretched))
-    return tuple(found)
+    larger: list[tuple[int, bool]] = []
+    for total, stretched in extended:
+        if total > max([first, *(earlier for earlier, _ in larger)]):
+            larger.append((total, stretched))
+    return tuple(larger)
 
 
 def _name(path: Path) -> str:

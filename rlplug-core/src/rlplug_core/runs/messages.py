@@ -55,12 +55,12 @@ def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
 
     `origins` names the source of each option's value: `preset`, or the way the user set it.
     """
-    given = {name for name, origin in origins.items() if origin not in ("preset", "default")}
+    set_by_user = {name for name, origin in origins.items() if origin not in ("preset", "default")}
     yield from _batches(plan)
     yield from _chunks(plan)
     yield from _processes(plan)
-    yield from _without_effect(plan, given)
-    if "env_workers" in given:
+    yield from _without_effect(plan, set_by_user)
+    if "env_workers" in set_by_user:
         yield from _warn_of_idle_workers(plan)
 
 
@@ -79,16 +79,16 @@ def _batches(plan: Plan) -> Iterator[str]:
 
 def _chunks(plan: Plan) -> Iterator[str]:
     """Warn about a run that ends in the middle of a chunk, because chunks are counted and used as a whole."""
-    o = plan.options
+    options = plan.options
     if (
         plan.runner == "decoupled"
-        and not o.inline
-        and 10 * plan.chunk_steps * o.num_envs > o.total_timesteps
+        and not options.inline
+        and 10 * plan.chunk_steps * options.num_envs > options.total_timesteps
     ):
         yield (
-            f"total_timesteps is {o.total_timesteps:,}, and a chunk of an actor has "
-            f"{plan.chunk_steps * o.num_envs:,} env steps (chunk_steps times num_envs), which are learned from whole: "
-            "the run ends up to a chunk later; a smaller --chunk-steps ends it sooner"
+            f"total_timesteps is {options.total_timesteps:,}, and a chunk of an actor has "
+            f"{plan.chunk_steps * options.num_envs:,} env steps (chunk_steps times num_envs), which are learned from "
+            "whole: the run ends up to a chunk later; a smaller --chunk-steps ends it sooner"
         )
 
 
@@ -99,37 +99,38 @@ def _processes(plan: Plan) -> Iterator[str]:
         "decoupled": ("actors", plan.options.actors),
     }
     stepping = min(plan.options.env_workers, plan.options.num_envs)
-    usual = (
+    default = (
         ("learners", plan.options.learners)
         if plan.options.learners > 1
         else ("env_workers", stepping)
     )
-    name, count = counts.get(plan.runner, usual)
+    name, count = counts.get(plan.runner, default)
     if count > cores() and not plan.options.inline:
         yield f"{name} is {count}, and this machine has {cores()} cores: they will share cores and be no faster"
 
 
-def _without_effect(plan: Plan, given: set[str]) -> Iterator[str]:
+def _without_effect(plan: Plan, set_by_user: set[str]) -> Iterator[str]:
     """Warn about options that only other runners use."""
     for name, runners in RUNNERS.items():
-        if name in given and plan.runner not in runners:
-            able = [runner for runner in runners if runner in plan.learner.runners]
+        if name in set_by_user and plan.runner not in runners:
+            usable = [runner for runner in runners if runner in plan.learner.runners]
             names = " or ".join(map(repr, runners))
             reason = f"it is for the runner {names}, under which {plan.algorithm} does not run"
-            way = f"use --runner {' or '.join(able)}" if able else reason
-            yield f"{name} has no effect under the runner '{plan.runner}'; {way}"
+            remedy = f"use --runner {' or '.join(usable)}" if usable else reason
+            yield f"{name} has no effect under the runner '{plan.runner}'; {remedy}"
 
 
 def _warn_of_idle_workers(plan: Plan) -> Iterator[str]:
     """Warn about environment workers without environments."""
-    o = plan.options
-    if o.offline and o.env_workers > 1:
+    options = plan.options
+    if options.offline and options.env_workers > 1:
         yield "env_workers has no effect in an offline run, which steps no environment to learn"
-    elif o.num_envs == 1 < o.env_workers:
-        yield f"env_workers is {o.env_workers}, which has no effect with a single environment; use --num-envs too"
-    elif o.env_workers > o.num_envs:
+    elif options.num_envs == 1 < options.env_workers:
+        yield f"env_workers is {options.env_workers}, which has no effect with a single environment; use --num-envs too"
+    elif options.env_workers > options.num_envs:
         yield (
-            f"env_workers is {o.env_workers}, and there are {o.num_envs} environments: each gets only one process"
+            f"env_workers is {options.env_workers}, and there are {options.num_envs} environments: each gets only one "
+            "process"
         )
 
 
@@ -178,34 +179,36 @@ def add_resume_command(error: Stopped, run: Path) -> Stopped:
     )
 
 
-def advice(plan: Plan, checkpoints: Checkpoints, what: str) -> str:
-    """Return advice after a NaN: the last good checkpoint, metrics to look at, and options for smaller steps of `what`.
+def advice(plan: Plan, checkpoints: Checkpoints, failure: str) -> str:
+    """Return advice after a NaN: the last good checkpoint, metrics to look at, and options for smaller steps.
 
-    `what` is the message of a `NonFinite`, which names the optimizer.
+    `failure` is the message of a `NonFinite`, which names the optimizer.
     """
     good = last_good(checkpoints)
-    place = f"the last good checkpoint is {good.path}" if good else "there is no checkpoint yet"
+    location = f"the last good checkpoint is {good.path}" if good else "there is no checkpoint yet"
     smaller = "".join(
-        f" --set {name}={value:g}" for name, value in smaller_steps(plan, what).items()
+        f" --set {name}={value:g}" for name, value in smaller_steps(plan, failure).items()
     )
     pair = f"{shell_word(plan.algorithm)} {shell_word(plan.env)}"
     onward = f" --init {shell_word(good.path)}" if good else ""
     return (
-        f"{place}; look at the size of rewards and observations, clip gradients or take smaller steps: 'rlplug run "
+        f"{location}; look at the size of rewards and observations, clip gradients or take smaller steps: 'rlplug run "
         f"{pair}{smaller}{onward}' with your other options starts {'from there' if good else 'again'}"
     )
 
 
-def smaller_steps(plan: Plan, what: str) -> dict[str, float]:
-    """Return half of each learning rate or trust region that `what` names, or of all; at most the default."""
-    now = flatten(plan.config)
-    usual = flatten(type(plan.config)())
-    found = {name: now[name] / 2 for name in SMALLER if isinstance(now.get(name), int | float)}
-    found = {name: min(half, usual[name] or half) for name, half in found.items()}
-    meant = [
-        name for word, names in NAMED.items() if word in what for name in names if name in found
+def smaller_steps(plan: Plan, failure: str) -> dict[str, float]:
+    """Return half of each learning rate or trust region that `failure` names, or of all; at most the default."""
+    values = flatten(plan.config)
+    defaults = flatten(type(plan.config)())
+    halves = {
+        name: values[name] / 2 for name in SMALLER if isinstance(values.get(name), int | float)
+    }
+    halves = {name: min(half, defaults[name] or half) for name, half in halves.items()}
+    named = [
+        name for word, names in NAMED.items() if word in failure for name in names if name in halves
     ]
-    return {name: found[name] for name in meant or found}
+    return {name: halves[name] for name in named or halves}
 
 
 def last_good(checkpoints: Checkpoints) -> Saved | None:
@@ -251,14 +254,14 @@ def survey(plan: Plan) -> str:
     env = plan.make_eval_env(1)
     try:
         speed = walk(plan.make_learner(env.spec).agent(), env).speed
-        acted = complete(env).action_space
+        action_space = complete(env).action_space
     finally:
         env.close()
     limit = time_limit(plan.env, env.spec.limit)
     return "\n".join(
         (
             f"environment  {env.spec.id}: observation space {space_text(env.spec.obs)}, "
-            f"action space {space_text(acted)}; {limit}; {speed:,.0f} steps/s by itself",
+            f"action space {space_text(action_space)}; {limit}; {speed:,.0f} steps/s by itself",
             f"             {_preset(plan, env.spec)}; num_envs {plan.options.num_envs}; {_normalization(plan)}",
         )
     )
@@ -286,20 +289,21 @@ class Walk:
 
 def walk(agent: Agent, env: Env) -> Walk:
     """Step an environment until enough steps are measured; the agent's time does not count."""
-    found = Walk()
+    result = Walk()
     with preserve_generators():
         agent, memory = start(agent, env.spec)
         now = env.reset(0)
-        while found.steps < STEPS and found.seconds < ENOUGH:
+        while result.steps < STEPS and result.seconds < ENOUGH:
             act = agent.act(now.obs, now.is_first, memory, Clock(1))
             memory = act.recurrent_state
             began = time.perf_counter()
             now = env.step(act.action)
-            found.seconds = found.seconds + time.perf_counter() - began
-            found.steps = found.steps + env.spec.num_envs
+            result.seconds = result.seconds + time.perf_counter() - began
+            result.steps = result.steps + env.spec.num_envs
             rewards = now.reward[now.valid].tolist()
-            found.low, found.high = min(found.low, *rewards, inf), max(found.high, *rewards, -inf)
-    return found
+            result.low = min(result.low, *rewards, inf)
+            result.high = max(result.high, *rewards, -inf)
+    return result
 
 
 def space_text(space: Space) -> str:
@@ -322,31 +326,31 @@ def space_text(space: Space) -> str:
     return size + bounds
 
 
-def space_differences(here: Spec, there: Spec) -> str:
+def space_differences(actual: Spec, expected: Spec) -> str:
     """Return in words how the spaces of two environments differ; empty if they do not."""
     return ", ".join(
         [
-            *_differences(here.obs, there.obs, "observations"),
-            *_differences(here.action, there.action, "actions"),
+            *_differences(actual.obs, expected.obs, "observations"),
+            *_differences(actual.action, expected.action, "actions"),
         ]
     )
 
 
-def _differences(here: Space, there: Space, what: str) -> Iterator[str]:
+def _differences(actual: Space, expected: Space, noun: str) -> Iterator[str]:
     """Return the differences of one space, of Dicts only the parts that differ."""
-    if not (isinstance(here, spaces.Dict) and isinstance(there, spaces.Dict)):
-        if here != there:
+    if not (isinstance(actual, spaces.Dict) and isinstance(expected, spaces.Dict)):
+        if actual != expected:
             # The bounds of a Box may differ in some entries only.
-            said = str if space_text(here) == space_text(there) else space_text
-            yield f"its {what} are {said(here)} instead of {said(there)}"
+            text_of = str if space_text(actual) == space_text(expected) else space_text
+            yield f"its {noun} are {text_of(actual)} instead of {text_of(expected)}"
         return
-    if lacking := [name for name in there if name not in here.spaces]:
-        yield f"its {what} lack {quote_all(lacking)}"
-    if more := [name for name in here if name not in there.spaces]:
-        yield f"its {what} have {quote_all(more)} too"
-    for name in here:
-        if name in there.spaces:
-            yield from _differences(here[name], there[name], f"{what}/{name}")
+    if missing := [name for name in expected if name not in actual.spaces]:
+        yield f"its {noun} lack {quote_all(missing)}"
+    if extra := [name for name in actual if name not in expected.spaces]:
+        yield f"its {noun} have {quote_all(extra)} too"
+    for name in actual:
+        if name in expected.spaces:
+            yield from _differences(actual[name], expected[name], f"{noun}/{name}")
 
 
 def _preset(plan: Plan, spec: Spec) -> str:
@@ -358,8 +362,8 @@ def _preset(plan: Plan, spec: Spec) -> str:
 
 def _normalization(plan: Plan) -> str:
     named = {"net.normalize_obs": "observations", "normalize_reward": "rewards"}
-    yes = [what for name, what in named.items() if plan.flat.get(name)]
-    return f"{' and '.join(yes)} normalized" if yes else "nothing normalized"
+    normalized = [noun for name, noun in named.items() if plan.flat.get(name)]
+    return f"{' and '.join(normalized)} normalized" if normalized else "nothing normalized"
 
 
 def missing_run_error(run: Path) -> RlplugError:

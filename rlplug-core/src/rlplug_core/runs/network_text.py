@@ -28,8 +28,8 @@ def networks_of(algorithm: str, env: str) -> str:
         UsageError, PluginError: they cannot be made.
     """
     plan = Plan.of(RunRequest.make(algorithm, env, {}).with_presets())
-    with closing(plan.make_env(1)) as made:
-        return network_text(plan.make_learner(made.spec))
+    with closing(plan.make_env(1)) as environment:
+        return network_text(plan.make_learner(environment.spec))
 
 
 def network_text(learner: AnyLearner) -> str:
@@ -49,12 +49,12 @@ def network_text(learner: AnyLearner) -> str:
         if count:
             words = [*_keys(module), *(text for text, _ in layers)]
             networks.append((name, f"{count:,}", words))
-    names = max((len(name) for name, _, _ in networks), default=0)
-    numbers = max((len(number) for _, number, _ in networks), default=0)
+    name_width = max((len(name) for name, _, _ in networks), default=0)
+    number_width = max((len(number) for _, number, _ in networks), default=0)
     rows: list[str] = []
     for name, number, words in networks:
         title = "" if rows else "network"
-        start = f"{title:<13}{name:<{names}}  {number:>{numbers}} parameters  "
+        start = f"{title:<13}{name:<{name_width}}  {number:>{number_width}} parameters  "
         rows.append(_wrap(start, _without_repeats(words)))
     return "\n".join(rows)
 
@@ -73,9 +73,9 @@ def _parts(learner: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def _without_repeats(words: list[str]) -> list[str]:
     """Return the layers of equal members once: `2 x (Linear 4→64 · Linear 64→1)`."""
     for size in range(2, len(words) // 2 + 1):
-        times, rest = divmod(len(words), size)
+        times, remainder = divmod(len(words), size)
         first, *middle, last = words[:size]
-        if rest == 0 and words == words[:size] * times:
+        if remainder == 0 and words == words[:size] * times:
             return [f"{times} x ({first}", *middle, f"{last})"]
     return words
 
@@ -100,14 +100,14 @@ def _keys(module: nn.Module) -> list[str]:
 def _layers(module: nn.Module, seen: set[int]) -> Iterator[tuple[str, int]]:
     """Yield the text and the number of trained parameters of each layer that is not in `seen`, and add it there."""
     for layer in module.modules():
-        own = [
-            one
-            for one in layer.parameters(recurse=False)
-            if one.requires_grad and id(one) not in seen
+        parameters = [
+            parameter
+            for parameter in layer.parameters(recurse=False)
+            if parameter.requires_grad and id(parameter) not in seen
         ]
-        seen.update(map(id, own))
-        if own:
-            yield _layer_text(layer), sum(one.numel() for one in own)
+        seen.update(map(id, parameters))
+        if parameters:
+            yield _layer_text(layer), sum(parameter.numel() for parameter in parameters)
 
 
 def _layer_text(layer: nn.Module) -> str:
@@ -118,7 +118,9 @@ def _layer_text(layer: nn.Module) -> str:
         return (
             f"{kind} {layer.in_channels}→{layer.out_channels} ({kernel}, stride {layer.stride[0]})"
         )
-    shapes = {name: tuple(one.shape) for name, one in layer.named_parameters(recurse=False)}
+    shapes = {
+        name: tuple(parameter.shape) for name, parameter in layer.named_parameters(recurse=False)
+    }
     if len(weight := shapes.get("weight", ())) == 2:
         return f"{kind} {weight[1]}→{weight[0]}"
     if isinstance(layer, nn.LayerNorm | nn.RMSNorm):

@@ -59,12 +59,12 @@ def check_plan(plan: Plan) -> tuple[AnyLearner, str]:
         and not plan.source.is_object
     ):
         return learner, memory
-    other = plan.make_eval_env(1)
-    other.close()
-    if found := space_differences(other.spec, env.spec):
+    eval_env = plan.make_eval_env(1)
+    eval_env.close()
+    if differences := space_differences(eval_env.spec, env.spec):
         raise UsageError(
-            f"evaluations in {other.spec.id} do not fit training in {env.spec.id}: {found}; name one with the same "
-            "spaces"
+            f"evaluations in {eval_env.spec.id} do not fit training in {env.spec.id}: {differences}; name one with "
+            "the same spaces"
         )
     return learner, memory
 

@@ -29,11 +29,9 @@ from rlplug_core.types import MASK, Array, Obs, RecurrentState, Space, State, tr
 class Policy:
     """Maps observations to actions as in evaluation: one observation or a batch, in the units of the environment.
 
-    The agent acts greedily, unless an option such as `eval_eps` sets the probability of
-    another action; with `deterministic=False` it acts as in training at the clock's progress. It starts
-    with one row for any batch size, and draws random numbers for as many rows as a call has. The run's wrappers process
-    the observations as in an
-    episode.
+    The agent acts greedily, unless an option such as `eval_eps` sets the probability of another action; with
+    `deterministic=False` it acts as in training at the clock's progress. It draws random numbers for as many rows as a
+    call has. The run's wrappers process the observations as in an episode.
 
     Unpickled in another process, it is loaded again from its run or export, with the same weights and no memory.
 
@@ -75,9 +73,9 @@ class Policy:
 
     def __deepcopy__(self, memo: dict[int, object]) -> Policy:
         """Return a copy in this process, with the same memory."""
-        memo[id(self)] = made = Policy.__new__(Policy)
-        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return made
+        memo[id(self)] = copied = Policy.__new__(Policy)
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
 
     def reset(self) -> None:
         """Clear all memory; needed between episodes if the policy or a wrapper has a memory."""
@@ -207,11 +205,11 @@ def _canonical(space: Space, obs: object, place: str = "") -> Obs:
     }
 
 
-def _missing_entries(space: spaces.Dict, what: str) -> UsageError:
+def _missing_entries(space: spaces.Dict, problem: str) -> UsageError:
     entries = ", ".join(
         f"'{name}': info['{name}']" if name == MASK else f"'{name}': …" for name in space.spaces
     )
-    return UsageError(f"this observation {what} the policy sees; give it {{{entries}}}")
+    return UsageError(f"this observation {problem} the policy sees; give it {{{entries}}}")
 
 
 def _batch(space: Space, obs: Obs, single: bool, name: str = "") -> Obs:
@@ -227,19 +225,20 @@ def _batch(space: Space, obs: Obs, single: bool, name: str = "") -> Obs:
         }
     where = f"observation '{name[1:]}'" if name else "observation"
     shape = space.shape or ()
-    given: Array = np.asarray(obs)
-    rows = given[None] if single else given
+    values: Array = np.asarray(obs)
+    rows = values[None] if single else values
     if rows.shape[1:] != shape or rows.dtype.kind not in "biuf":
-        many = f"({', '.join(map(str, ('B', *shape)))})"
+        batch_shape = f"({', '.join(map(str, ('B', *shape)))})"
         raise UsageError(
-            f"the {where} has shape {given.shape} of {given.dtype}; one is {shape}, many are {many}"
+            f"the {where} has shape {values.shape} of {values.dtype}; one is {shape}, many are {batch_shape}"
         )
     if rows.dtype.kind == "f" and np.isnan(rows).any():
         raise UsageError(
             f"the {where} holds a NaN; look at the environment or the sensor that gave it"
         )
-    if found := outlier(space, rows) if isinstance(space, Counted) else first_altered(space, rows):
+    problem = outlier(space, rows) if isinstance(space, Counted) else first_altered(space, rows)
+    if problem:
         raise UsageError(
-            f"the {where} {found[1]}; look at the environment or the sensor that gave it"
+            f"the {where} {problem[1]}; look at the environment or the sensor that gave it"
         )
     return rows.astype(space.dtype, copy=False)

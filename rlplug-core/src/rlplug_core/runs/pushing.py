@@ -56,9 +56,9 @@ def push(
         UsageError: it needs an environment or a wrapper that is not an installed plugin, the environment has no
             frames, or the destination does not accept it.
     """
-    place = place_of(destination)
-    with TemporaryDirectory(ignore_cleanup_errors=True) as hidden:
-        folder = Path(hidden, "agent")
+    target = place_of(destination)
+    with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+        folder = Path(directory, "agent")
         if run.directory.is_export:
             folder.mkdir()
             for name in LIMITS:
@@ -69,13 +69,13 @@ def push(
             _write_record(run, folder)
         if film:
             _add_film(run, folder, checkpoint)
-        about = read(folder).about
-        _refuse_code(run, about)
+        description = read(folder).about
+        _refuse_code(run, description)
         check_folder(folder)
         files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-    algorithm = _without_folders(about.get("algorithm", ""))
-    manifest = manifest_of(files, algorithm, about.get("env", ""), _command(run))
-    source = place.write({**files, MANIFEST: manifest})
+    algorithm = _without_folders(description.get("algorithm", ""))
+    manifest = manifest_of(files, algorithm, description.get("env", ""), _command(run))
+    source = target.write({**files, MANIFEST: manifest})
     return PushedAgent(source, sha256(manifest).hexdigest())
 
 
@@ -85,11 +85,11 @@ def _add_film(run: Run, folder: Path, checkpoint: str) -> None:
     Raises:
         UsageError: the environment has no frames, or the film is still too large.
     """
-    place = folder / FILM
-    place.unlink(missing_ok=True)
+    film_path = folder / FILM
+    film_path.unlink(missing_ok=True)
     for every in (2, 8, 32):
-        run.play(1, checkpoint=checkpoint, video=place, every=every)
-        if place.stat().st_size <= FILM_BYTES:
+        run.play(1, checkpoint=checkpoint, video=film_path, every=every)
+        if film_path.stat().st_size <= FILM_BYTES:
             break
     else:
         raise UsageError(
@@ -100,11 +100,15 @@ def _add_film(run: Run, folder: Path, checkpoint: str) -> None:
     card.write_bytes(f"{text.replace(SHOWN, '').rstrip()}\n\n{SHOWN}\n".encode())
 
 
-def _refuse_code(run: Run, about: dict[str, Any]) -> None:
+def _refuse_code(run: Run, description: dict[str, Any]) -> None:
     """Refuse an agent that would need code which is not installed."""
-    evaluation = about.get("evaluation") or {}
-    words = [*about.get("wrap", ()), *about.get("wrap_each", ()), *evaluation.get("wrap", ())]
-    for env in (str(about.get("env", "")), str(evaluation.get("env", ""))):
+    evaluation = description.get("evaluation") or {}
+    words = [
+        *description.get("wrap", ()),
+        *description.get("wrap_each", ()),
+        *evaluation.get("wrap", ()),
+    ]
+    for env in (str(description.get("env", "")), str(evaluation.get("env", ""))):
         try:
             require_plugins(run.path, unknown_wrappers(words, env), env)
         except UsageError as error:
@@ -145,7 +149,7 @@ def _write_record(run: Run, folder: Path) -> None:
 def _without_folders(value: Any) -> Any:
     """Return JSON with the last part of each absolute path only."""
     if isinstance(value, dict):
-        return {name: _without_folders(one) for name, one in value.items()}
+        return {name: _without_folders(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_folders(one) for one in value]
+        return [_without_folders(item) for item in value]
     return _FOLDER.sub("", value) if isinstance(value, str) else value

@@ -30,29 +30,31 @@ UNASKED = re.compile(r"train\(\) got an unexpected keyword argument '(\w+)'")
 
 
 @contextmanager
-def add_python_notes(*own: str) -> Iterator[None]:
+def add_python_notes(*function_arguments: str) -> Iterator[None]:
     """Add a note to an error that names options; the command line prints no notes, Python and notebooks do.
 
     Args:
-        own: options that are arguments of this function; other functions take them in `options`.
+        function_arguments: options that are arguments of this function; other functions take them in `options`.
     """
     try:
         yield
     except RlplugError as error:
-        if (note := in_python(str(error), own)) and note not in getattr(error, "__notes__", ()):
+        if (note := in_python(str(error), function_arguments)) and note not in getattr(
+            error, "__notes__", ()
+        ):
             error.add_note(note)
         raise
     except TypeError as error:
-        if found := UNASKED.fullmatch(str(error)):
-            error.add_note(f"Options go into a dictionary: train(..., {{'{found[1]}': ...}})")
+        if match := UNASKED.fullmatch(str(error)):
+            error.add_note(f"Options go into a dictionary: train(..., {{'{match[1]}': ...}})")
         raise
 
 
-def in_python(sentence: str, own: Collection[str] = ()) -> str:
+def in_python(sentence: str, function_arguments: Collection[str] = ()) -> str:
     """Return the Python form of the options that a sentence names; empty if it names no option."""
-    found = dict.fromkeys(name.rstrip(".-") for name in TYPED.findall(COMMAND.sub("", sentence)))
-    names = [name.replace("-", "_") for name in found if name not in UNSAID]
-    arguments = ARGUMENTS.union(own)
+    typed = dict.fromkeys(name.rstrip(".-") for name in TYPED.findall(COMMAND.sub("", sentence)))
+    names = [name.replace("-", "_") for name in typed if name not in UNSAID]
+    arguments = ARGUMENTS.union(function_arguments)
     options = ", ".join(f"'{name}': ..." for name in names if name not in arguments)
     arguments_text = [f"{name}=..." for name in names if name in arguments] + [
         f"options={{{options}}}"

@@ -52,19 +52,22 @@ def recorded_environment(
     Raises:
         BadCheckpoint: there is none, so whether a resume is exact is unknown.
     """
-    found: Mapping[str, Any] | None = manifest.get("environment")
-    if found is None:
+    recorded: Mapping[str, Any] | None = manifest.get("environment")
+    if recorded is None:
         raise BadCheckpoint(
             f"checkpoint {name} is damaged: manifest.json has no environment; remove the checkpoint to use an "
             "older one"
         )
-    return found
+    return recorded
 
 
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def differences(
+    recorded: Mapping[str, Any],
+    current: Mapping[str, Any],
+) -> list[str]:
     """Return one sentence for each change that prevents a bit-exact resume."""
-    before = _with_versions(then)
-    after = _with_versions(now)
+    before = _with_versions(recorded)
+    after = _with_versions(current)
     return [
         f"{key} was {value} and is {after.get(key)}"
         for key, value in before.items()
@@ -80,14 +83,14 @@ def _with_versions(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def writers(
-    then: Mapping[str, Any],
-    now: Mapping[str, Any],
+    recorded: Mapping[str, Any],
+    current: Mapping[str, Any],
 ) -> tuple[str, ...]:
     """Return the packages with other versions than `then`, each with its old version in pip's form: `torch==2.10.0`."""
     return tuple(
         f"{name}=={version}"
-        for name, version in then["versions"].items()
-        if name != "python" and version != now["versions"].get(name)
+        for name, version in recorded["versions"].items()
+        if name != "python" and version != current["versions"].get(name)
     )
 
 
@@ -100,8 +103,8 @@ def absent_writers(versions: Mapping[str, str]) -> tuple[str, ...]:
     Returns:
         Each as pip installs it, such as `rlplug-mine==0.1.0`.
     """
-    usual = ("python", "torch", "numpy", "gymnasium")
-    installed = {name: _version_here(name) for name in versions if name not in usual}
+    common = ("python", "torch", "numpy", "gymnasium")
+    installed = {name: _version_here(name) for name in versions if name not in common}
     return tuple(
         f"{plain(name)}=={plain(versions[name])}"
         for name in installed
@@ -120,5 +123,5 @@ def _version_here(package: str) -> str | None:
 def _cpu() -> str:
     """Return the processor and the kernels that compute matrix products."""
     maker, family = processor()
-    kernels = f", {told} in OpenBLAS" if (told := os.environ.get(KERNELS)) else ""
+    kernels = f", {kernel_name} in OpenBLAS" if (kernel_name := os.environ.get(KERNELS)) else ""
     return f"{maker} {family} {torch.backends.cpu.get_cpu_capability()}{kernels}".strip()

@@ -67,8 +67,8 @@ def reproduce(
     plan = with_dataset(plan_of(old), old.config.get("dataset"), old.path)
     final = _final_checkpoint(old)
     _, manifest = read(final.path, "clock")
-    then = recorded_environment(final.path.name, manifest)
-    surroundings = differences(then, environment(plan))
+    recorded = recorded_environment(final.path.name, manifest)
+    surroundings = differences(recorded, environment(plan))
     if not manifest["exact"]:
         surroundings.append(f"the run could not be exact: {manifest['inexact']}")
     algorithm, env, options = names(old.path, old.directory.config, warn)
@@ -108,13 +108,13 @@ def _final_checkpoint(run: Run) -> Saved:
     Raises:
         UsageError: it was deleted.
     """
-    found = Checkpoints(run.directory.checkpoints_path).kept("final")
-    if not found:
+    finals = Checkpoints(run.directory.checkpoints_path).kept("final")
+    if not finals:
         raise UsageError(
             f"run {run.name} has no final checkpoint left to compare with in {run.directory.checkpoints_path}; "
             "bring it back, or train again with 'rlplug run'"
         )
-    return found[0]
+    return finals[0]
 
 
 def _extensions(run: Run) -> list[tuple[int, bool]]:
@@ -123,7 +123,7 @@ def _extensions(run: Run) -> list[tuple[int, bool]]:
     Raises:
         UsageError: it got a new total before its end, and a repetition does not stop at that step.
     """
-    found: list[tuple[int, bool]] = []
+    totals: list[tuple[int, bool]] = []
     goal = (run.options["total_timesteps"], False)
     status = "killed"
     for record in read_journal(run.journal, kinds=("start", "end")):
@@ -133,7 +133,7 @@ def _extensions(run: Run) -> list[tuple[int, bool]]:
             else goal
         )
         if status == "finished" and record.kind == "start":
-            found.append(new)
+            totals.append(new)
         elif new != goal:
             raise UsageError(
                 f"run {run.name}, {status} at step {record.step:,} of {goal[0]:,}, continued to {new[0]:,}; a "
@@ -141,19 +141,19 @@ def _extensions(run: Run) -> list[tuple[int, bool]]:
             )
         goal = new
         status = str(record.data["status"]) if record.kind == "end" else "killed"
-    return found
+    return totals
 
 
-def compare(one: RunDirectory, other: RunDirectory) -> list[str]:
+def compare(old: RunDirectory, new: RunDirectory) -> list[str]:
     """Return the differences between two runs: the first unequal record, and the final learner's parts."""
-    found = []
-    first = _first_difference(_numbers(one.path), _numbers(other.path))
-    if first:
-        found.append(first)
-    finals = [Checkpoints(run.checkpoints_path).kept("final")[0].path for run in (one, other)]
+    sentences = []
+    difference = _first_difference(_numbers(old.path), _numbers(new.path))
+    if difference:
+        sentences.append(difference)
+    finals = [Checkpoints(run.checkpoints_path).kept("final")[0].path for run in (old, new)]
     left, right = (digests(final, "learner") for final in finals)
     files = sorted(left.keys() | right.keys())
-    return found + [
+    return sentences + [
         f"{file} of the final checkpoint" for file in files if left.get(file) != right.get(file)
     ]
 
@@ -169,12 +169,12 @@ def _numbers(path: Path) -> dict[tuple[int, str], float]:
 
 
 def _first_difference(
-    one: dict[tuple[int, str], float],
-    other: dict[tuple[int, str], float],
+    old: dict[tuple[int, str], float],
+    new: dict[tuple[int, str], float],
 ) -> str:
-    for step, key in sorted(one.keys() | other.keys()):
-        was = one.get((step, key))
-        now = other.get((step, key))
+    for step, key in sorted(old.keys() | new.keys()):
+        was = old.get((step, key))
+        now = new.get((step, key))
         if was != now and not (_nan(was) and _nan(now)):
             return f"{key} from step {step:,} on: it was {was} and is {now}"
     return ""

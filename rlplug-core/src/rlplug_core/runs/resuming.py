@@ -52,12 +52,12 @@ def resume_from_checkpoint(
     if saved.kind == "final" and (total_timesteps is None or saved.step >= limit):
         _complete(run, lambda: session(plan), saved, limit, components["events"]["ended"])
         return
-    then = recorded_environment(saved.path.name, manifest)
-    now = environment(plan)
-    for difference in differences(then, now):
+    recorded = recorded_environment(saved.path.name, manifest)
+    current = environment(plan)
+    for difference in differences(recorded, current):
         warn(f"this resume will not give the same bits: {difference}")
     plan.make_env(1).close()  # fails before the run changes
-    point = Point(saved.step, components, manifest.get("journal"), writers(then, now))
+    point = Point(saved.step, components, manifest.get("journal"), writers(recorded, current))
     session(plan).train(point, total_timesteps, rescale)
 
 
@@ -100,12 +100,12 @@ def _check_total(run: Run, saved: Saved, total_timesteps: int | None) -> None:
 
 def _check_none_gone(run: Run, status: str) -> None:
     """Raise UsageError if a run had a checkpoint: starting again would supersede its records."""
-    made = (
+    names = (
         [record.data["name"] for record in read(run.journal, kinds=("checkpoint",))]
         if run.journal.exists()
         else []
     )
-    last = next((name for name in reversed(made) if not name.startswith("best")), None)
+    last = next((name for name in reversed(names) if not name.startswith("best")), None)
     if last is not None or status == "finished":
         raise UsageError(
             f"run {run.name} cannot continue, because its checkpoints are gone from {run.directory.checkpoints_path}"

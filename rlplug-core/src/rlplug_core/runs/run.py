@@ -57,9 +57,12 @@ class Run:
         self.journal = self.directory.journal_path
 
     def __repr__(self) -> str:
-        found = self.summary()
-        about = found.problem or f"{found.algorithm} on {found.env}, seed {found.seed}"
-        return f"Run({self.name}: {about}, {found.status} at step {found.steps:,})"
+        description = self.summary()
+        text = (
+            description.problem
+            or f"{description.algorithm} on {description.env}, seed {description.seed}"
+        )
+        return f"Run({self.name}: {text}, {description.status} at step {description.steps:,})"
 
     @property
     def config(self) -> dict[str, Any]:
@@ -103,7 +106,7 @@ class Run:
             UsageError: the run has recorded metrics, but not this one.
         """
         steps, values = tables.curve(self.journal, name)
-        if not len(steps) and (known := [one for one in self.curves() if one != "step"]):
+        if not len(steps) and (known := [metric for metric in self.curves() if metric != "step"]):
             raise UsageError(
                 f"{self.name} has no curve '{name}'{did_you_mean(name, known)} (curves() has all)"
             )
@@ -158,7 +161,7 @@ class Run:
     ) -> dict[int, Evaluation]:
         """Play greedy episodes with every kept checkpoint; return evaluations by env step, a learning curve."""
         kept = reversed(Checkpoints(self.directory.checkpoints_path).kept("final", "step", "best"))
-        # If two have the same step, the final one.
+        # Of two with the same step, the final one is in the result.
         names = {saved.step: saved.path.name for saved in kept}
         return {step: self.evaluate(episodes, seed, name) for step, name in names.items()}
 
@@ -347,13 +350,13 @@ def _plan_with_install_line(run: Run, request: RunRequest) -> Plan:
     try:
         return Plan.of(request)
     except (UsageError, PluginError) as error:
-        written = run.directory.config.get("environment") or {"versions": {}}
-        wrote = absent_writers(written["versions"])
-        if not wrote:
+        recorded = run.directory.config.get("environment") or {"versions": {}}
+        packages = absent_writers(recorded["versions"])
+        if not packages:
             raise
         kind = UsageError if isinstance(error, UsageError) else PluginError
         raise kind(
-            f"{error}; run {run.name} was made with {', '.join(wrote)}: python -m pip install {' '.join(wrote)}"
+            f"{error}; run {run.name} was made with {', '.join(packages)}: python -m pip install {' '.join(packages)}"
         ) from error
 
 
@@ -368,5 +371,5 @@ def _policy(
     return Run(path, env, trust).policy(checkpoint, deterministic)
 
 
-def _path(place: Path | str | None) -> Path | None:
-    return None if place is None else Path(place)
+def _path(path: Path | str | None) -> Path | None:
+    return None if path is None else Path(path)

@@ -145,7 +145,7 @@ class Episodes(msgspec.Struct):
             raise ValueError("columns differ in length")
 
 
-def _columns(data: Mapping[str, Any]) -> bool:
+def _columns_match(data: Mapping[str, Any]) -> bool:
     """Return whether the `info` columns of these episodes have the same length and hold numbers or None."""
     extra = [column for name, column in data.items() if name.startswith(INFO)]
     numbers = msgspec.convert(extra, list[list[float | None]])
@@ -213,18 +213,18 @@ def _record(line: bytes) -> Record | None:
 
 def is_valid(kind: str, data: dict[str, object]) -> bool:
     """Return whether a record of this kind holds everything that its readers rely on."""
-    if kind in ("metrics", "evaluation") and not _numbers(data):
+    if kind in ("metrics", "evaluation") and not _fits_columns(data):
         return False
     if kind not in KINDS:
         return True
     try:
         msgspec.convert(data, KINDS[kind])
-        return kind != "episodes" or _columns(data)
+        return kind != "episodes" or _columns_match(data)
     except (msgspec.ValidationError, RecursionError):
         return False
 
 
-def _numbers(data: dict[str, object]) -> bool:
+def _fits_columns(data: dict[str, object]) -> bool:
     """Return whether columns can hold these metrics; most of a journal is metrics, so this avoids a schema."""
     for value in data.values():
         if value.__class__ is int and not -LARGEST <= value <= LARGEST:

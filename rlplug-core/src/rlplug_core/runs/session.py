@@ -146,11 +146,11 @@ class Session:
         put_aside(self.directory.path / FAILURE)
         self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
         self.hooks.write = lambda kind, data: self.journal.write(kind, self.clock.steps, data)
-        with ExitStack() as closing:
-            closing.enter_context(safe_streams())
-            closing.callback(self.journal.close)
-            closing.callback(self._call_end_hooks)
-            closing.callback(self.evaluator.close)
+        with ExitStack() as stack:
+            stack.enter_context(safe_streams())
+            stack.callback(self.journal.close)
+            stack.callback(self._call_end_hooks)
+            stack.callback(self.evaluator.close)
             try:
                 threads = self.plan.options.threads
                 with torch_settings(threads), handle_signals(self.stop.receive), no_exit():
@@ -365,7 +365,7 @@ class Session:
         self._check_place()
         self.journal.sync()  # before the checkpoint, which contains the number of the last record
         inexact = self.runner.inexact or self._missing_state(components)
-        about = {
+        entries = {
             "reason": reason,
             "exact": not inexact,
             "inexact": inexact,
@@ -375,7 +375,7 @@ class Session:
         }
         if wrappers := wrapper_state(self.runner):
             components = {**components, "wrappers": wrappers}
-        saved = self.checkpoints.save(kind, step, components, about)
+        saved = self.checkpoints.save(kind, step, components, entries)
         self.record("checkpoint", step, {"name": saved.path.name, "reason": reason})
         self.hooks.run_checkpoint(self.run, saved.path, reason)
         if kind == "step" and isinstance(self.runner, Sync):

@@ -34,24 +34,24 @@ def copy_sources(
         The configuration with `sources`: for each of `algorithm`, `env`, `wrap.0`, `controller.0`, … and the targets
         that is a file: its path, its copy, its SHA-256. With `modules`: the folder of each that is not installed.
     """
-    kept: dict[str, dict[str, str]] = {}
+    copies: dict[str, dict[str, str]] = {}
     named = roles(cast("RunConfig", config), targets)
     for role, name in named.items():
         if path := source_file(name):
-            found = digest(path)
-            copied = content(path)
+            sha256 = digest(path)
+            source = content(path)
             # Files with the same name may have different contents.
-            copy = Path(FOLDER, f"{path.stem}-{found[:8]}.py")
+            copy = Path(FOLDER, f"{path.stem}-{sha256[:8]}.py")
             with writing(run / copy), hold_directory(run / FOLDER) as folder:
-                replace(folder / copy.name, copied)
-            kept[role] = {"file": str(path), "copy": str(copy), "sha256": found}
+                replace(folder / copy.name, source)
+            copies[role] = {"file": str(path), "copy": str(copy), "sha256": sha256}
     folders = {
         role: folder_of(name)
         for role, name in named.items()
-        if is_target(name) and role not in kept
+        if is_target(name) and role not in copies
     }
     modules = {role: str(folder) for role, folder in folders.items() if folder}
-    return {**config, "sources": kept, **({"modules": modules} if modules else {})}
+    return {**config, "sources": copies, **({"modules": modules} if modules else {})}
 
 
 def names(
@@ -60,25 +60,25 @@ def names(
     say: Callable[[str], None],
 ) -> tuple[str, str, Mapping[str, Any]]:
     """Return the algorithm, the environment and the options of a run with its own copies; warn about changed files."""
-    kept = config.get("sources", {})
+    sources = config.get("sources", {})
     folders = config.get("modules", {})
     options = config["options"]
-    named = roles(config, [role for role in kept if role in options])
+    named = roles(config, [role for role in sources if role in options])
     for folder in folders.values():
         importable(Path(folder))
-    found = {role: _name(run, config, role, name, say) for role, name in named.items()}
-    own = {
+    resolved = {role: _name(run, config, role, name, say) for role, name in named.items()}
+    targets = {
         role: join_words(name, split(options[role])[1])
-        for role, name in found.items()
+        for role, name in resolved.items()
         if role in options
     }
     lists = {}
     for name, listed in _lists(options).items():
         lists[name] = [
-            join_words(found[f"{name}.{number}"], split(words)[1])
+            join_words(resolved[f"{name}.{number}"], split(words)[1])
             for number, words in enumerate(listed)
         ]
-    return found["algorithm"], found["env"], {**options, **own, **lists}
+    return resolved["algorithm"], resolved["env"], {**options, **targets, **lists}
 
 
 def identities(
@@ -92,8 +92,8 @@ def identities(
     for role, listed in _lists(options).items():
         words = map(split, listed)
         lists[role] = [join_words(identity(name), values) for name, values in words]
-    own = {role: split(options[role]) for role in targets}
-    named = {role: join_words(identity(name), values) for role, (name, values) in own.items()}
+    parsed = {role: split(options[role]) for role in targets}
+    named = {role: join_words(identity(name), values) for role, (name, values) in parsed.items()}
     return identity(algorithm), identity(env), {**options, **named, **lists}
 
 

@@ -39,19 +39,19 @@ WRITER = f"{SHORT}RecordVideo"
 _TARGET = re.compile(r".+:[^\W\d]\w*", re.DOTALL)
 
 
-def add_seal(about: Mapping[str, object]) -> dict[str, object]:
-    """Return the data with their seal, which is empty if this account has no key."""
-    return {**about, SEAL: _seal(about)}
+def add_seal(data: Mapping[str, object]) -> dict[str, object]:
+    """Return the data and their seal, which is empty if this account has no key."""
+    return {**data, SEAL: _seal(data)}
 
 
-def genuine(about: Mapping[str, object]) -> bool:
+def genuine(data: Mapping[str, object]) -> bool:
     """Return whether this account wrote these data and they are unchanged."""
-    seal = about.get(SEAL)
-    wanted = _seal(about)
+    seal = data.get(SEAL)
+    expected = _seal(data)
     return (
-        bool(wanted)
+        bool(expected)
         and isinstance(seal, str)
-        and hmac.compare_digest(seal.encode(), wanted.encode())
+        and hmac.compare_digest(seal.encode(), expected.encode())
     )
 
 
@@ -61,9 +61,9 @@ def require(run: Path, config: RunConfig) -> None:
     Raises:
         Untrusted: the run has code that this account did not write or that has changed; the message names it.
     """
-    if found := code_without_seal(run, config):
+    if code := code_without_seal(run, config):
         raise Untrusted(
-            f"{plain(run.name)} would execute {' and '.join(found)}; read it, then add --trust (trust=True in Python)"
+            f"{plain(run.name)} would execute {' and '.join(code)}; read it, then add --trust (trust=True in Python)"
         )
 
 
@@ -110,8 +110,12 @@ def unknown_wrappers(wrappers: Iterable[str], env: str) -> list[str]:
     `rlplug run` uses the wrappers of providers without a question, so a record that repeats one adds no code. A module
     of the working directory with the same name would be other code.
     """
-    usual = provider_preset(env).get("wrap", ()) if env else ()
-    return [one for one in wrappers if one not in usual or is_local(one.partition(":")[0])]
+    preset_wrappers = provider_preset(env).get("wrap", ()) if env else ()
+    return [
+        wrapper
+        for wrapper in wrappers
+        if wrapper not in preset_wrappers or is_local(wrapper.partition(":")[0])
+    ]
 
 
 def names_code(name: str) -> bool:
@@ -126,14 +130,16 @@ def names_code(name: str) -> bool:
 def code_without_seal(run: Path, config: RunConfig) -> list[str]:
     """Return the code that a run would execute without this account's seal, each part with the reason."""
     written_here = genuine(config)
-    found = _find_changed_sources(run, config, written_here)
+    changed = _find_changed_sources(run, config, written_here)
     if written_here:
-        return found
+        return changed
     folders = [f"modules in {plain(str(folder))}" for folder in config.get("modules", {}).values()]
     cluster = str(config["options"].get("on", ""))
     # A driver unpickles the results of a cluster, so joining one is running its code.
     clusters = [f"code of the Ray cluster {plain(cluster)}"] if "://" in cluster else []
-    return found + [f"{part}, which this account did not write here" for part in folders + clusters]
+    return changed + [
+        f"{part}, which this account did not write here" for part in folders + clusters
+    ]
 
 
 def _find_changed_sources(
@@ -141,16 +147,16 @@ def _find_changed_sources(
     config: RunConfig,
     written_here: bool,
 ) -> list[str]:
-    kept = config.get("sources", {})
+    sources = config.get("sources", {})
     options = config["options"]
     targets = [
         name
         for name, value in options.items()
         if isinstance(value, str) and _TARGET.fullmatch(split(value)[0])
     ]
-    found = []
-    for role, name in roles(config, {*kept, *targets, "eval_env"}).items():
-        if not (names_code(name) or role in kept):
+    sentences = []
+    for role, name in roles(config, {*sources, *targets, "eval_env"}).items():
+        if not (names_code(name) or role in sources):
             continue  # an installed plugin
         copy = copy_of(run, config, role)
         changed = copy is not None and digest(copy) not in ("", config["sources"][role]["sha256"])
@@ -160,14 +166,14 @@ def _find_changed_sources(
             reason = "has changed since the run started"
         else:
             continue
-        found.append(f"{plain(str(copy or name))} ({plain(role)}), which {reason}")
-    return found
+        sentences.append(f"{plain(str(copy or name))} ({plain(role)}), which {reason}")
+    return sentences
 
 
-def _seal(about: Mapping[str, object]) -> str:
-    rest = {name: value for name, value in about.items() if name != SEAL}
+def _seal(data: Mapping[str, object]) -> str:
+    sealed = {name: value for name, value in data.items() if name != SEAL}
     # Sealed in the form of its file: a tuple becomes a list there.
-    text = json.dumps(json.loads(json.dumps(rest)), sort_keys=True)
+    text = json.dumps(json.loads(json.dumps(sealed)), sort_keys=True)
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     key = _key(Path(home) / "rlplug" / "key")
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest() if key else ""

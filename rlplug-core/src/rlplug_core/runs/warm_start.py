@@ -44,18 +44,18 @@ class WarmStart:
                 raise UsageError(
                     f"--init-parts {part}: no such part{did_you_mean(part, PARTS)} ({', '.join(PARTS)})"
                 )
-        place = find(words) if is_source(words) else Path(words)
-        if (place / "policy.json").is_file() or (place / "manifest.json").is_file():
-            return cls(place.absolute(), tuple(parts))
-        if place.parent.name == "checkpoints" and not place.exists():
+        location = find(words) if is_source(words) else Path(words)
+        if (location / "policy.json").is_file() or (location / "manifest.json").is_file():
+            return cls(location.absolute(), tuple(parts))
+        if location.parent.name == "checkpoints" and not location.exists():
             raise UsageError(
                 f"--init {words}: this checkpoint is gone, because later ones of its run replaced it; "
                 "name the run, or an export of it, which stays"
             )
-        whole = {"buffer", "optimizer"} & {*parts}
+        training_parts = {"buffer", "optimizer"} & {*parts}
         checkpoints = Checkpoints(find(words) / "checkpoints")
         return cls(
-            learner_state(checkpoints, "latest" if whole else "best")[0].path.absolute(),
+            learner_state(checkpoints, "latest" if training_parts else "best")[0].path.absolute(),
             tuple(parts),
         )
 
@@ -116,47 +116,47 @@ class WarmStart:
             raise UsageError(
                 f"{self.path} holds no buffer; name a run, or a checkpoint of the kind step or final"
             )
-        found: Mapping[str, object] = read(self.path, "buffer")[0]["buffer"]
-        if isinstance(found.get("data"), str) or "recorded" in found:
+        state: Mapping[str, object] = read(self.path, "buffer")[0]["buffer"]
+        if isinstance(state.get("data"), str) or "recorded" in state:
             raise UsageError(
                 f"the buffer at {self.path} is filled from a data set; name that one with --dataset"
             )
-        return found
+        return state
 
     def check(
         self,
         buffer: Mapping[str, Any],
-        own: Mapping[str, Any],
+        empty: Mapping[str, Any],
         num_envs: int,
     ) -> None:
         """Refuse a buffer's state if its numbers have another meaning in this run.
 
         Args:
             buffer: the state to load.
-            own: the state of this run's empty buffer.
+            empty: the state of this run's empty buffer.
             num_envs: number of environments of this run.
 
         Raises:
             UsageError: it was made with other options; the message names them.
         """
-        own_settings = {"num_envs": num_envs, **own.get("made", {})}
+        settings = {"num_envs": num_envs, **empty.get("made", {})}
         saved_settings = {**_rows(buffer), **buffer.get("made", {})}
         names = (
-            [*own_settings, *saved_settings] if "made" in buffer else saved_settings
+            [*settings, *saved_settings] if "made" in buffer else saved_settings
         )  # older checkpoints do not have it
-        differ = [
+        different = [
             name
             for name in dict.fromkeys(names)
-            if saved_settings.get(name, "none") != own_settings.get(name, "none")
+            if saved_settings.get(name, "none") != settings.get(name, "none")
         ]
-        found = [
-            f"{name} is {saved_settings.get(name, 'none')} there and {own_settings.get(name, 'none')} here"
-            for name in differ
+        differences = [
+            f"{name} is {saved_settings.get(name, 'none')} there and {settings.get(name, 'none')} here"
+            for name in different
         ]
-        if found:
+        if differences:
             raise UsageError(
-                f"the buffer at {self.path} does not fit: {'; '.join(found)}; give the same numbers, or leave the "
-                "buffer out of --init-parts"
+                f"the buffer at {self.path} does not fit: {'; '.join(differences)}; give the same numbers, or leave "
+                "the buffer out of --init-parts"
             )
 
     def _export(self, learner: Algorithm[Any]) -> None:
@@ -175,52 +175,54 @@ class WarmStart:
 
     def _copy(
         self,
-        own: Mapping[str, Tensor],
+        current: Mapping[str, Tensor],
         saved: Mapping[str, Tensor],
     ) -> None:
-        if found := [
-            sentence for name in {**own, **saved} if (sentence := _difference(name, own, saved))
+        if differences := [
+            sentence
+            for name in {**current, **saved}
+            if (sentence := _difference(name, current, saved))
         ]:
-            rest = f", and {len(found) - 3} more" if len(found) > 3 else ""
+            more = f", and {len(differences) - 3} more" if len(differences) > 3 else ""
             raise UsageError(
-                f"the weights at {self.path} do not fit: {'; '.join(found[:3])}{rest}; use the same algorithm, network "
-                "and spaces, or load fewer parts with --init-parts"
+                f"the weights at {self.path} do not fit: {'; '.join(differences[:3])}{more}; use the same algorithm, "
+                "network and spaces, or load fewer parts with --init-parts"
             )
-        if not own:
+        if not current:
             raise UsageError(f"{self.path} has nothing for this learner's {', '.join(self.parts)}")
         with torch.no_grad():
-            for name, tensor in own.items():
+            for name, tensor in current.items():
                 tensor.copy_(saved[name])
 
 
 def targets_of(learner: Algorithm[Any]) -> list[Target]:
     """Return the target networks of a learner: its attributes of type `Target`, also in lists."""
-    kept = [
-        one
+    values = [
+        item
         for value in vars(learner).values()
-        for one in (value if isinstance(value, list) else [value])
+        for item in (value if isinstance(value, list) else [value])
     ]
-    return [one for one in kept if isinstance(one, Target)]
+    return [item for item in values if isinstance(item, Target)]
 
 
 def part_of(name: str, names: Iterable[str]) -> str:
     """Return the part of a learner that a tensor belongs to; everything but the policy is the critic's."""
-    alone = not any("policy" in other.partition(".")[0] for other in names)
-    return "policy" if alone or "policy" in name.partition(".")[0] else "critic"
+    no_policy = not any("policy" in tensor_name.partition(".")[0] for tensor_name in names)
+    return "policy" if no_policy or "policy" in name.partition(".")[0] else "critic"
 
 
 def _difference(
     name: str,
-    own: Mapping[str, Tensor],
+    current: Mapping[str, Tensor],
     saved: Mapping[str, Tensor],
 ) -> str:
     if name not in saved:
         return f"there is no {name}"
-    if name not in own:
+    if name not in current:
         return f"{name} is there and not here"
-    there = saved[name].shape
-    here = own[name].shape
-    return "" if there == here else f"{name} is {[*there]} there and {[*here]} here"
+    saved_shape = saved[name].shape
+    shape = current[name].shape
+    return "" if saved_shape == shape else f"{name} is {[*saved_shape]} there and {[*shape]} here"
 
 
 def _rows(buffer: Mapping[str, object]) -> dict[str, int]:

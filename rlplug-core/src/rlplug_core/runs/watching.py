@@ -54,16 +54,16 @@ class Showing:
     @contextmanager
     def films(self, fps: float, run: Path) -> Iterator[Films]:
         """Yield the receivers of the frames; no link leads a film out of the videos of the run."""
-        found: list[Film] = []
+        receivers: list[Film] = []
         if self.frames is not None:
-            found.append(Pictures(self.frames))
+            receivers.append(Pictures(self.frames))
         with ExitStack() as stack:
             if self.video is not None:
                 video = self.video.absolute()
                 if video.parent == run / VIDEOS:
                     video = stack.enter_context(hold_directory(video.parent)) / video.name
-                found.append(film(video, self.fps or fps))
-            yield stack.enter_context(Films(*found))
+                receivers.append(film(video, self.fps or fps))
+            yield stack.enter_context(Films(*receivers))
 
 
 def show_episodes(
@@ -84,10 +84,10 @@ def show_episodes(
     if showing.in_window and not has_display():
         raise UsageError("there is no display for a window; write a film instead: --video film.mp4")
     check_whole("episodes", episodes, 1)
-    used = seed_of(plan, seed)
+    play_seed = seed_of(plan, seed)
     env = make_shown_env(conditions.applied(plan), "human" if showing.in_window else "rgb_array")
     try:
-        agent, clock = prepare_agent(plan, directory, env, conditions, used)
+        agent, clock = prepare_agent(plan, directory, env, conditions, play_seed)
         with showing.films(complete(env).fps, directory.path) as films, renderer_errors(plan.env):
             reel = (
                 None if showing.in_window else Reel(films, showing.every, showing.sheet is not None)
@@ -96,7 +96,7 @@ def show_episodes(
                 agent,
                 env,
                 episodes=episodes,
-                seed=used,
+                seed=play_seed,
                 clock=clock,
                 reel=reel,
                 explore=conditions.stochastic,
