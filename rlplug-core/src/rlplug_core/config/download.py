@@ -75,25 +75,32 @@ def check_encrypted(noun: str, before: str, address: str) -> None:
         not before or _is_loopback(urlsplit(before).hostname or "")
     )
     if parts.scheme != "https" and not (parts.scheme == "http" and local):
-        led = f"{plain(before)} leads to " if before else ""
-        raise UsageError(f"{led}{plain(address)}: a {noun} is read over https only; write https://")
+        redirect = f"{plain(before)} leads to " if before else ""
+        raise UsageError(
+            f"{redirect}{plain(address)}: a {noun} is read over https only; write https://"
+        )
 
 
-def _read(answer: IO[bytes], most: int, deadline: float, what: str) -> bytes:
+def _read(
+    answer: IO[bytes],
+    most: int,
+    deadline: float,
+    subject: str,
+) -> bytes:
     """Return all bytes of an answer.
 
     Raises:
         UsageError: there are more than `most`, or they come too slowly.
     """
     parts: list[bytes] = []
-    left = most + 1
-    while left > 0 and (part := answer.read(min(BLOCK, left))):
+    remaining = most + 1
+    while remaining > 0 and (part := answer.read(min(BLOCK, remaining))):
         parts.append(part)
-        left -= len(part)
+        remaining -= len(part)
         if time.monotonic() > deadline:
-            raise UsageError(f"{what} arrives too slowly; try again later")
-    if left <= 0:
-        raise UsageError(f"{what} has more than {most:,} bytes")
+            raise UsageError(f"{subject} arrives too slowly; try again later")
+    if remaining <= 0:
+        raise UsageError(f"{subject} has more than {most:,} bytes")
     return b"".join(parts)
 
 

@@ -110,13 +110,13 @@ def open_regular(
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR) or path.is_dir():
             raise BadFile(path, "it is not a regular file; delete it") from error
         raise
-    about = os.fstat(number)
-    if stat.S_ISREG(about.st_mode) and about.st_size <= limit:
+    status = os.fstat(number)
+    if stat.S_ISREG(status.st_mode) and status.st_size <= limit:
         return os.fdopen(number, mode)
     os.close(number)
-    if not stat.S_ISREG(about.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise BadFile(path, "it is not a regular file; delete it")
-    raise BadFile(path, f"it has {about.st_size:,} bytes, and at most {limit:,} are allowed")
+    raise BadFile(path, f"it has {status.st_size:,} bytes, and at most {limit:,} are allowed")
 
 
 def open_lock(path: Path) -> IO[bytes]:
@@ -236,13 +236,13 @@ def keep_directory(inside: str = ".") -> Iterator[None]:
     Args:
         inside: the working directory of the block.
     """
-    place = os.getcwd()
+    directory = os.getcwd()
     os.chdir(inside)
     try:
         yield
     finally:
-        if os.path.isdir(place):
-            os.chdir(place)
+        if os.path.isdir(directory):
+            os.chdir(directory)
 
 
 def parse_json(data: bytes) -> Any:
@@ -304,12 +304,12 @@ def from_toml(path: Path) -> dict[str, Any]:
     if len(text) > TEXT:
         raise ValueError(f"it has more than {TEXT:,} bytes")
     try:
-        found = tomllib.loads(text.decode())
-        json.dumps(found)  # fails if it nests too deep
+        tables = tomllib.loads(text.decode())
+        json.dumps(tables)  # fails if it nests too deep
     except TypeError:
         raise ValueError("it contains a date or a time, which no option accepts") from None
     except RecursionError:
         raise ValueError("it nests too deep") from None
     except ValueError as error:
         raise ValueError(plain(str(error))) from error
-    return found
+    return tables

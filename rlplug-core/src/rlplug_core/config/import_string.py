@@ -30,11 +30,13 @@ def load_target(target: str, noun: str) -> Any:
     Raises:
         UsageError: the file, the module or the name does not exist. PluginError: the code raised while it was imported.
     """
-    place, _, attribute = target.rpartition(":")
-    if not place or not attribute.isidentifier():
+    location, _, attribute = target.rpartition(":")
+    if not location or not attribute.isidentifier():
         raise UsageError(f"'{target}' names no {noun}; write ./file.py:Name or module:Name")
     module = (
-        _from_file(Path(place), target) if place.endswith(".py") else _from_module(place, target)
+        _from_file(Path(location), target)
+        if location.endswith(".py")
+        else _from_module(location, target)
     )
     return attribute_of(module, attribute, f"'{target}'")
 
@@ -46,8 +48,8 @@ def is_target(name: str) -> bool:
 
 def source_file(name: str) -> Path | None:
     """Return the file of a `./file.py:Name`, which a run copies; None for anything installed."""
-    place = name.rpartition(":")[0]
-    return Path(place).resolve() if place.endswith(".py") else None
+    path = name.rpartition(":")[0]
+    return Path(path).resolve() if path.endswith(".py") else None
 
 
 def absolute(name: str) -> str:
@@ -122,23 +124,23 @@ def _execute(loader: Loader, module: ModuleType, target: str) -> None:
         ) from error
 
 
-def attribute_of(module: ModuleType, attribute: str, what: str) -> object:
+def attribute_of(module: ModuleType, attribute: str, subject: str) -> object:
     value: object = module
     for name in attribute.split("."):
         try:
             value = getattr(value, name)
         except AttributeError as error:
             raise PluginError(
-                f"{what} cannot be loaded: {_display_name(module)} has no '{attribute}'"
+                f"{subject} cannot be loaded: {_display_name(module)} has no '{attribute}'"
                 f"{did_you_mean(attribute, _definitions(module))}"
             ) from error
         except ModuleNotFoundError as error:  # from a module with `__getattr__`
             raise MissingPackage(
-                f"{what} needs the module '{error.name}', which is not installed{where_searched()}"
+                f"{subject} needs the module '{error.name}', which is not installed{where_searched()}"
             ) from error
         except Exception as error:  # `__getattr__` of a foreign module may raise anything
             raise PluginError(
-                f"{what} cannot be loaded: {describe(error)}; --traceback shows where"
+                f"{subject} cannot be loaded: {describe(error)}; --traceback shows where"
             ) from error
     return value
 
@@ -184,7 +186,7 @@ def place_of(error: BaseException) -> str:
     installed = [
         Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")
     ]
-    found = ""
+    place = ""
     frames = error.__traceback__
     while frames is not None:
         code = frames.tb_frame.f_code
@@ -196,9 +198,9 @@ def place_of(error: BaseException) -> str:
             and file.is_file()
             and not any(file.is_relative_to(prefix) for prefix in installed)
         ):
-            found = f" ({file.name}:{frames.tb_lineno}, in {code.co_name})"
+            place = f" ({file.name}:{frames.tb_lineno}, in {code.co_name})"
         frames = frames.tb_next
-    return found
+    return place
 
 
 def message_of(error: BaseException) -> str:

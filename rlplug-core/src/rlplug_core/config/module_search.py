@@ -23,9 +23,11 @@ def importable(folder: Path) -> None:
 
 def where_searched() -> str:
     """Return the searched folders and the remedy for a missing module: the end of a sentence."""
-    folders = [str(one) if one.is_dir() else f"{one}, which is gone" for one in _ADDED[-SHOWN:]]
-    looked = f" (looked in {'; '.join(folders)})" if folders else ""
-    return f"{looked}; install it, or say where it is: PYTHONPATH=FOLDER"
+    folders = [
+        str(folder) if folder.is_dir() else f"{folder}, which is gone" for folder in _ADDED[-SHOWN:]
+    ]
+    searched = f" (looked in {'; '.join(folders)})" if folders else ""
+    return f"{searched}; install it, or say where it is: PYTHONPATH=FOLDER"
 
 
 def search_working_directory(module: str) -> None:

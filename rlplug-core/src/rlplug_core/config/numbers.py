@@ -34,12 +34,12 @@ def whole(text: str) -> int:
     try:
         return int(word)
     except ValueError:
-        found = re.fullmatch(r"([\d_.e+]+?)([kmbg]?)", word)
-        if found is None:
+        match = re.fullmatch(r"([\d_.e+]+?)([kmbg]?)", word)
+        if match is None:
             raise
         try:
             # Decimal, because 4.1 * 10**6 is not a whole float.
-            number = Decimal(found[1]) * LETTERS.get(found[2], 1)
+            number = Decimal(match[1]) * LETTERS.get(match[2], 1)
         except ArithmeticError:  # of Decimal
             raise ValueError(f"{text} is not a number") from None
         if number.adjusted() > DIGITS or number != number.to_integral_value():

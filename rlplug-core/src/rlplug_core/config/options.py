@@ -91,8 +91,8 @@ class Config:
     """The base of all configurations.
 
     Attributes:
-        search: option names to tuning ranges.
-        formerly: former names of options to their current names, so that older runs and files stay readable.
+        search: tuning ranges by option name.
+        formerly: the current names of options by their former names, so that older runs and files stay readable.
         schedules: the schedules that options of this configuration follow, by dotted name; the options themselves
             hold the values at the start.
     """
@@ -114,20 +114,20 @@ class Config:
         Raises:
             BadConfig: its class has slots, which leave no place for schedules.
         """
-        made = copy.copy(self)
+        copied = copy.copy(self)
         try:
-            object.__setattr__(made, "schedules", schedules)
+            object.__setattr__(copied, "schedules", schedules)
         except AttributeError as error:
             raise BadConfig(
                 f"option '{min(schedules)}' cannot follow a schedule: its class {type(self).__name__} has slots; "
                 "give it a number, or leave slots=True out of the class"
             ) from error
-        return made
+        return copied
 
 
 def watch(config: C, seen: set[str]) -> C:
     """Return a copy that adds the name of every option that is read to `seen`; with slots, all names at once."""
-    names = {one.name for one in dataclasses.fields(config)}
+    names = {field.name for field in dataclasses.fields(config)}
     if not type(config).__dictoffset__:
         seen |= names
         return config
@@ -138,12 +138,12 @@ def watch(config: C, seen: set[str]) -> C:
                 seen.add(name)
             return super().__getattribute__(name)
 
-    made: C = Watched.__new__(Watched)
-    vars(made).update(vars(config))
-    return made
+    copied: C = Watched.__new__(Watched)
+    vars(copied).update(vars(config))
+    return copied
 
 
 def _with_value(config: C, path: list[str], value: float) -> C:
-    name, *rest = path
-    changed = _with_value(getattr(config, name), rest, value) if rest else value
+    name, *remaining = path
+    changed = _with_value(getattr(config, name), remaining, value) if remaining else value
     return dataclasses.replace(config, **{name: changed})

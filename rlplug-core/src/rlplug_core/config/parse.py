@@ -59,13 +59,13 @@ def convert_both(
     Raises:
         BadConfig: an unknown option or a wrong value.
     """
-    shared = {option.name for option in schema(RunOptions)}
-    own = {option.name for option in schema(config)}
-    check_names(values, shared | own, algorithm)
-    shared_values = {name: value for name, value in values.items() if name in shared}
-    own_values = {name: value for name, value in values.items() if name in own}
-    options, _ = convert_with_schedules(RunOptions, shared_values, algorithm)
-    return options, *convert_with_schedules(config, own_values, algorithm)
+    run_names = {option.name for option in schema(RunOptions)}
+    config_names = {option.name for option in schema(config)}
+    check_names(values, run_names | config_names, algorithm)
+    run_values = {name: value for name, value in values.items() if name in run_names}
+    config_values = {name: value for name, value in values.items() if name in config_names}
+    options, _ = convert_with_schedules(RunOptions, run_values, algorithm)
+    return options, *convert_with_schedules(config, config_values, algorithm)
 
 
 def convert_with_schedules(
@@ -76,10 +76,12 @@ def convert_with_schedules(
     """Return a configuration as `convert` does, and the schedules among `values`, which have dotted names."""
     options = {option.name: option for option in schema(config)}
     check_names(values, options, where)
-    given = {name: _plain_value(options[name], value, where) for name, value in values.items()}
+    plain_values = {
+        name: _plain_value(options[name], value, where) for name, value in values.items()
+    }
     scheduled = _schedules(options, values, where)
     first_values = {name: schedule.values[0] for name, schedule in scheduled.items()}
-    start = {**flatten(config()), **given, **first_values}
+    start = {**flatten(config()), **plain_values, **first_values}
     trials = [
         {**start, name: value}
         for name, schedule in scheduled.items()
@@ -163,7 +165,7 @@ def _with_schedules(
             "rlplug_core.Config; give it a number"
         )
     try:
-        return config.following({name: each.schedule for name, each in scheduled.items()})
+        return config.following({name: parsed.schedule for name, parsed in scheduled.items()})
     except BadConfig as error:
         raise BadConfig(f"{where}: {error}") from error
 
@@ -204,10 +206,10 @@ def values_in_range(
     schedule: ParsedSchedule,
 ) -> tuple[float, ...]:
     """Return the values of a schedule that must be in range: all except later ones at an open bound."""
-    start, *rest = schedule.values
+    start, *later = schedule.values
     return (
         start,
-        *(value for value in rest if not (option.open_minimum and value == option.minimum)),
+        *(value for value in later if not (option.open_minimum and value == option.minimum)),
     )
 
 
@@ -217,7 +219,7 @@ def number_of_word(name: str, value: object) -> object:
 
 
 def parse(option: Option, text: str) -> object:
-    """Convert a string from the command line to the option's type; a wrong one stays a string."""
+    """Convert a string from the command line to the option's type; text of a wrong form stays a string."""
     if isinstance(number := number_of_word(option.name, text), int):
         return number
     if option.optional and text.lower() in ("none", "null"):

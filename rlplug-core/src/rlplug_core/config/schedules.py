@@ -85,17 +85,17 @@ def schedule_text(text: object) -> ParsedSchedule | None:
     Raises:
         BadConfig: its arguments cannot be understood.
     """
-    found = WRITTEN.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = WRITTEN.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         return None
-    kind, inside, closed = found.groups()
+    kind, inside, closed = match.groups()
     try:
         if not closed:
             raise ValueError("a bracket is not closed")
         schedule, values = _piecewise(inside) if kind == "piecewise" else _line(kind, inside)
     except (ValueError, TypeError) as error:
-        raise BadConfig(f"'{found.string.strip()}' is not a schedule; write {FORMS}") from error
-    return ParsedSchedule(found.string.strip(), schedule, (schedule(0.0), *values))
+        raise BadConfig(f"'{match.string.strip()}' is not a schedule; write {FORMS}") from error
+    return ParsedSchedule(match.string.strip(), schedule, (schedule(0.0), *values))
 
 
 def _line(kind: str, inside: str) -> tuple[Schedule, tuple[float, ...]]:

@@ -62,9 +62,9 @@ def schema(config: type[object]) -> tuple[Option, ...]:
 def _check_fields(config: type[object]) -> None:
     """Refuse fields without a type, which would silently not be options."""
     for base in config.__mro__[:-1]:
-        own = vars(base)
+        attributes = vars(base)
         typed = vars(base).get("__annotations__", {})
-        for name, value in own.items():
+        for name, value in attributes.items():
             if (
                 not name.startswith("_")
                 and name not in (*typed, "search", "formerly")
@@ -73,7 +73,7 @@ def _check_fields(config: type[object]) -> None:
                 raise BadConfig(
                     f"{base.__name__}.{name} has no type, so it is not an option; write one after its name"
                 )
-        if typed and "__dataclass_fields__" not in own:
+        if typed and "__dataclass_fields__" not in attributes:
             raise BadConfig(
                 f"{base.__name__} is not a dataclass; write @dataclass(frozen=True) above it"
             )
@@ -104,13 +104,13 @@ def _plain_value(value: object) -> object:
 
 def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
     """Return nested tables as one table with dotted names."""
-    found: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            found.update(flat(value, f"{prefix}{name}."))
+            table.update(flat(value, f"{prefix}{name}."))
         else:
-            found[prefix + name] = value
-    return found
+            table[prefix + name] = value
+    return table
 
 
 def _options(
@@ -174,9 +174,9 @@ def _option(
 def _strip_optional(hint: object) -> tuple[object, bool]:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         parts = typing.get_args(hint)
-        rest = tuple(part for part in parts if part is not type(None))
-        if len(rest) < len(parts):
-            return typing.Union[rest], True  # noqa: UP007  # of a number of types that is not known here
+        members = tuple(part for part in parts if part is not type(None))
+        if len(members) < len(parts):
+            return typing.Union[members], True  # noqa: UP007  # of a number of types that is not known here
     return hint, False
 
 
@@ -185,7 +185,7 @@ def _kind(name: str, hint: object) -> tuple[str, tuple[str, ...]]:
         return "choice", tuple(str(value) for value in typing.get_args(hint))
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         word, *lists = typing.get_args(hint)
-        items = [typing.get_args(one) for one in lists if typing.get_origin(one) is tuple]
+        items = [typing.get_args(part) for part in lists if typing.get_origin(part) is tuple]
         if typing.get_origin(word) is Literal and items == [(word, ...)]:
             return "choices", tuple(str(value) for value in typing.get_args(word))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
@@ -213,7 +213,7 @@ def _help_texts(config: type[object]) -> dict[str, str]:
 
 
 def _comments(config: type[object]) -> dict[str, str]:
-    """Return each field's comment: the one on its own lines, else the lines of comment directly above it."""
+    """Return each field's comment: the one on the field's lines, else the comment lines directly above it."""
     try:
         source = inspect.cleandoc(inspect.getsource(config))
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
@@ -226,7 +226,7 @@ def _comments(config: type[object]) -> dict[str, str]:
             comments[token.start[0]] = token.string.lstrip("# ").strip()
     fields = [node for node in getattr(tree, "body", []) if isinstance(node, ast.AnnAssign)]
     trailing = {line for field in fields for line in _lines(field)}
-    found: dict[str, str] = {}
+    helps: dict[str, str] = {}
     for field in fields:
         inside = [comments[line] for line in _lines(field) if line in comments]
         above: list[str] = []
@@ -235,8 +235,8 @@ def _comments(config: type[object]) -> dict[str, str]:
             above.insert(0, comments[line])
             line -= 1
         if isinstance(field.target, ast.Name) and (inside or above):
-            found[field.target.id] = inside[0] if inside else " ".join(above)
-    return found
+            helps[field.target.id] = inside[0] if inside else " ".join(above)
+    return helps
 
 
 def _lines(node: ast.AnnAssign) -> range:

@@ -47,9 +47,9 @@ def nearest(
 
     if clause := instead().get(_plain(word)):
         return f"; {clause}"
-    found = options_called(word, known)
+    matches = options_called(word, known)
     known_names = set(known)
-    if not found:
+    if not matches:
         options = {_plain(option): option for option in known_names}
         options |= {
             name: option
@@ -57,18 +57,18 @@ def nearest(
             if option in known_names
             for name in _other_names(option)
         }
-        found = [
+        matches = [
             options[name] for name in get_close_matches(_plain(word), options, n=3, cutoff=0.6)
         ]
-    near = " or ".join(repr(write(option)) for option in dict.fromkeys(found))
+    near = " or ".join(repr(write(option)) for option in dict.fromkeys(matches))
     return f"; did you mean {near}?" if near else ""
 
 
 def options_called(word: str, known: Collection[str]) -> list[str]:
     """Return the options among `known` that some library calls `word`, in the order of the file."""
     typed = _plain(word)
-    there = set(known)
-    return [option for option in table() if option in there and typed in _other_names(option)]
+    existing = set(known)
+    return [option for option in table() if option in existing and typed in _other_names(option)]
 
 
 def _other_names(option: str) -> list[str]:

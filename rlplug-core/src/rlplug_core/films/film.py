@@ -43,16 +43,18 @@ class Animation:
     def close(self) -> None:
         if not self.frames:
             return
-        first, *rest = self.frames
+        first, *others = self.frames
         kind, unit = (GIF, 10) if self.path.suffix.lower() == ".gif" else (WEBP, 1)
         ends = [
             round(1000 / unit * count / self.fps) * unit for count in range(len(self.frames) + 1)
         ]
         durations = [end - start for start, end in pairwise(ends)]
         with temporary_directory(part_directory(self.path)) as folder:
-            made = folder / self.path.name
-            first.save(made, save_all=True, append_images=rest, duration=durations, loop=0, **kind)
-            made.replace(self.path)
+            temporary = folder / self.path.name
+            first.save(
+                temporary, save_all=True, append_images=others, duration=durations, loop=0, **kind
+            )
+            temporary.replace(self.path)
 
     def discard(self) -> None:
         """Do nothing; no file exists yet."""
@@ -88,9 +90,11 @@ def film(path: Path, fps: float) -> Film:
             f"or give --fps {FASTEST}"
         )
     if find_spec(package) is None:
-        other = f", or name it {path.stem}.webp" if package == "av" and find_spec("PIL") else ""
+        alternative = (
+            f", or name it {path.stem}.webp" if package == "av" and find_spec("PIL") else ""
+        )
         raise MissingPackage(
-            f"{path.name} needs {package}: python -m pip install 'rlplug-cli[video]'{other}"
+            f"{path.name} needs {package}: python -m pip install 'rlplug-cli[video]'{alternative}"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     return Mp4(path, fps) if package == "av" else Animation(path, fps)
@@ -114,7 +118,7 @@ class Mp4:
         self.fps = Fraction(fps).limit_denominator(1000)
         self.container: Any = None
         self.stream: Any = None
-        self.made = path
+        self.unfinished = path
         self.folder = ExitStack()  # with the temporary directory
 
     def add(self, frame: Array) -> None:
@@ -123,9 +127,9 @@ class Mp4:
         frame = pad_to_even(enlarge(frame))
         if self.container is None:
             folder = self.folder.enter_context(temporary_directory(part_directory(self.path)))
-            self.made = folder / self.path.name
+            self.unfinished = folder / self.path.name
             self.container = av.open(
-                str(self.made), "w", format="mp4", options={"movflags": "faststart"}
+                str(self.unfinished), "w", format="mp4", options={"movflags": "faststart"}
             )
             # ultrafast: half the time of veryfast, three times the bytes
             options = {"preset": "ultrafast", "crf": "23"}
@@ -142,7 +146,7 @@ class Mp4:
         with self.folder:
             with closing(self.container):
                 self.container.mux(self.stream.encode())
-            self.made.replace(self.path)
+            self.unfinished.replace(self.path)
 
     def discard(self) -> None:
         with self.folder:

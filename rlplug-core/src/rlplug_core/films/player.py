@@ -97,18 +97,20 @@ def play(
 def _merge(evaluations: list[Evaluation]) -> Evaluation:
     """Merge evaluations. If any episode reports success, an episode that was cut counts as not successful."""
     successes: list[bool | None] = []
-    if any(each.successes for each in evaluations):
-        for each in evaluations:
+    if any(evaluation.successes for evaluation in evaluations):
+        for evaluation in evaluations:
             # Without a report, an episode that was cut has failed, and the result of any other one is unknown.
-            unknown = [None] * (len(each.returns) - each.cut)
-            successes += each.successes or (*[False] * each.cut, *unknown)
+            unknown = [None] * (len(evaluation.returns) - evaluation.cut)
+            successes += evaluation.successes or (*[False] * evaluation.cut, *unknown)
     return Evaluation(
-        returns=tuple(total for each in evaluations for total in each.returns),
-        lengths=tuple(length for each in evaluations for length in each.lengths),
+        returns=tuple(total for evaluation in evaluations for total in evaluation.returns),
+        lengths=tuple(length for evaluation in evaluations for length in evaluation.lengths),
         successes=tuple(successes),
         infos=tuple(
-            info for each in evaluations for info in each.infos or ({},) * len(each.returns)
+            info
+            for evaluation in evaluations
+            for info in evaluation.infos or ({},) * len(evaluation.returns)
         ),
-        agents=tuple(agent for each in evaluations for agent in each.agents),
-        cut=sum(each.cut for each in evaluations),
+        agents=tuple(agent for evaluation in evaluations for agent in evaluation.agents),
+        cut=sum(evaluation.cut for evaluation in evaluations),
     )

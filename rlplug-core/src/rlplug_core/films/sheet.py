@@ -44,7 +44,9 @@ class Strip:
     def row(self) -> list[Array]:
         """Return `ACROSS` frames, or all if there are fewer."""
         count = min(ACROSS, len(self.frames))
-        return [self.frames[round(place)] for place in np.linspace(0, len(self.frames) - 1, count)]
+        return [
+            self.frames[round(position)] for position in np.linspace(0, len(self.frames) - 1, count)
+        ]
 
 
 def shrink(frame: Array) -> Array:
@@ -77,8 +79,8 @@ def sheet(path: Path, strips: list[Strip]) -> Path:
             f"{title} return {figures(strip.total)}, {strip.length:,} steps".strip(),
             fill="black",
         )
-        for place, frame in enumerate(strip.row()):
-            page.paste(Image.fromarray(frame), (gap + place * (WIDTH + gap), top + line))
+        for position, frame in enumerate(strip.row()):
+            page.paste(Image.fromarray(frame), (gap + position * (WIDTH + gap), top + line))
     path.parent.mkdir(parents=True, exist_ok=True)
     page.save(path)
     return path

@@ -22,20 +22,21 @@ import signal, sys
 for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
     if hasattr(signal, name):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-sentence, over = sys.stdin.readline(), sys.stdin.readline()
+sentence = sys.stdin.readline()
+over = sys.stdin.readline()
 if sentence and not over:
     sys.stderr.write(sentence)
 """
 
 
 @contextlib.contextmanager
-def name_on_crash(what: str, remedy: str) -> Iterator[None]:
-    """Import `what` inside this block: if the process dies there, stderr says so, with the `remedy`."""
-    sentence = f"the process died while {plain(what)} was imported: it crashed, or called os._exit; {plain(remedy)}"
-    words = [sys.executable, "-I", "-S", "-c", _CODE]
+def name_on_crash(imported: str, remedy: str) -> Iterator[None]:
+    """Import `imported` inside this block: if the process dies there, stderr says so, with the `remedy`."""
+    sentence = f"the process died while {plain(imported)} was imported: it crashed, or called os._exit; {plain(remedy)}"
+    command = [sys.executable, "-I", "-S", "-c", _CODE]
     import subprocess  # 4 modules that commands without a plugin do not need
 
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as watcher:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as watcher:
         _write_line(watcher, f"rlplug: {sentence}\n")
         try:
             yield

@@ -16,7 +16,7 @@ from rlplug_core.types import Episode
 class EndedRows(Sequence[Episode]):
     """The episodes that ended in one step of an environment on a device.
 
-    Everything but the creation waits for the device; `read` reads many at once.
+    Every operation except the construction waits for the device; `read` reads many at once.
 
     Attributes:
         ended: [N] whether the row's episode has ended.
@@ -45,7 +45,7 @@ class EndedRows(Sequence[Episode]):
         self.id = id
 
     def __bool__(self) -> bool:
-        """Return True without a look at the device."""
+        """Return True without waiting for the device."""
         return True
 
     def __len__(self) -> int:
@@ -70,17 +70,17 @@ def read(steps: Sequence[tuple[int, EndedRows]]) -> list[tuple[int, Episode]]:
     """
     if not steps:
         return []
-    each = [rows for _, rows in steps]
-    where = torch.stack([rows.ended for rows in each]).nonzero()
-    at = (where[:, 0], where[:, 1])
-    totals = torch.stack([rows.totals for rows in each])[at]
-    lengths = torch.stack([rows.lengths for rows in each])[at]
-    columns = [to_host(column).tolist() for column in (*at, totals, lengths)]
-    told = [rows.success for rows in each if rows.success is not None]
+    ended_rows = [rows for _, rows in steps]
+    positions = torch.stack([rows.ended for rows in ended_rows]).nonzero()
+    index = (positions[:, 0], positions[:, 1])
+    totals = torch.stack([rows.totals for rows in ended_rows])[index]
+    lengths = torch.stack([rows.lengths for rows in ended_rows])[index]
+    columns = [to_host(column).tolist() for column in (*index, totals, lengths)]
+    reported = [rows.success for rows in ended_rows if rows.success is not None]
     successes = [None] * len(columns[0])
-    if len(told) == len(each):
-        successes = to_host(torch.stack(told)[at]).tolist()
-    _check(each[-1])
+    if len(reported) == len(ended_rows):
+        successes = to_host(torch.stack(reported)[index]).tolist()
+    _check(ended_rows[-1])
     return [
         (steps[step][0], Episode(row, total, length, success))
         for step, row, total, length, success in zip(*columns, successes, strict=True)

@@ -56,17 +56,17 @@ def refresh() -> None:
 
 def scan(switches: Switches) -> tuple[Record, ...]:
     """Scan the installed distributions; switches of the user disable some contributions."""
-    found = [
+    contributions = [
         record for distribution in contributing() for record in _records(distribution, switches)
     ]
-    found.sort(
+    contributions.sort(
         key=lambda record: (not record.first_party, record.distribution, record.group, record.id)
     )
-    return tuple(_reserve_ids(found))
+    return tuple(_reserve_ids(contributions))
 
 
 def _records(distribution: Installed, switches: Switches) -> list[Record]:
-    about = (
+    origin = (
         distribution.name,
         plain(distribution.version or "?", 40),
         index.about(distribution.summary),
@@ -76,17 +76,17 @@ def _records(distribution: Installed, switches: Switches) -> list[Record]:
     except ValueError as error:
         reason = f"its metadata cannot be parsed ({plain(str(error))})"
         return [
-            Record("algorithms", distribution.name, "", *about[:2], status="broken", reason=reason)
+            Record("algorithms", distribution.name, "", *origin[:2], status="broken", reason=reason)
         ]
     unmet = _unmet(distribution) or _other_contract(points)
-    found = [
-        _check_status(Record(group, plain(id, 60), target, *about), switches, unmet)
+    checked = [
+        _check_status(Record(group, plain(id, 60), target, *origin), switches, unmet)
         for group in GROUPS
         for section, id, target in points
         if section == f"rlplug.{group}"
     ]
-    return found + [
-        Record("algorithms", plain(id, 60), target, *about, status="broken", reason=reason)
+    return checked + [
+        Record("algorithms", plain(id, 60), target, *origin, status="broken", reason=reason)
         for section, id, target in points
         if (reason := _unknown_group(section))
     ]
@@ -128,12 +128,12 @@ def _absent(package: str) -> str:
 def _unmet(distribution: Installed) -> str:
     """Return why the distribution's requirement on rlplug-core is not met, or an empty string."""
     mentions = (line for line in distribution.requires if canonical(line).startswith("rlplug-core"))
-    wanted = [line for line in mentions if not _OF_AN_EXTRA.search(line)]
-    if all(_is_surely_met(line) for line in wanted):
+    requirements = [line for line in mentions if not _OF_AN_EXTRA.search(line)]
+    if all(_is_surely_met(line) for line in requirements):
         return ""
     from packaging.requirements import InvalidRequirement, Requirement  # 15 ms, and few need it
 
-    for line in wanted:
+    for line in requirements:
         try:
             requirement = Requirement(line)
         except InvalidRequirement as error:
@@ -185,12 +185,12 @@ def _order(version: str) -> list[int]:
     return [int(number) for number in re.sub(r"(\.0+)+$", "", version.strip()).split(".")]
 
 
-def _reserve_ids(found: Iterable[Record]) -> Iterator[Record]:
+def _reserve_ids(contributions: Iterable[Record]) -> Iterator[Record]:
     """Reserve first-party ids: a contribution of another distribution with such an id keeps only its full name."""
     owners: dict[tuple[Group, str], str] = defaultdict(str)
     for group, names in KNOWN.items():
         owners.update({(group, id): owner for id, owner in names.items() if owner in FIRST_PARTY})
-    for record in found:
+    for record in contributions:
         key = (record.group, record.id)
         if record.first_party:
             owners[key] = record.distribution

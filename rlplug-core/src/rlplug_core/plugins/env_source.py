@@ -106,8 +106,8 @@ class EnvSource:
         from rlplug_core.types import Spec  # with gymnasium, so only here
 
         spec = getattr(self.given, "spec", None)
-        own = spec if isinstance(spec, Spec) else self.given
-        return int(getattr(own, "num_envs", 1))
+        vector = spec if isinstance(spec, Spec) else self.given
+        return int(getattr(vector, "num_envs", 1))
 
     def apart(self) -> EnvSource:
         """Return a source for evaluations, which step copies of an object, not the object that training uses.
@@ -183,8 +183,8 @@ def source_of(
         )
     bare = getattr(env, "unwrapped", env)
     name = getattr(getattr(env, "spec", None), "id", None) or type(bare).__name__
-    found = EnvSource(str(name), {}, env, UNNAMED, _copy(env))
-    return found.with_arguments(arguments)
+    source = EnvSource(str(name), {}, env, UNNAMED, _copy(env))
+    return source.with_arguments(arguments)
 
 
 def take_arguments(
@@ -192,8 +192,12 @@ def take_arguments(
     prefix: str,
 ) -> dict[str, Any]:
     """Return the keyword arguments of an environment among options by dotted name, `TRAIN` or `EVAL` by `prefix`."""
-    found = {n.removeprefix(prefix): value for n, value in values.items() if n.startswith(prefix)}
-    return nest(found)
+    arguments = {
+        name.removeprefix(prefix): value
+        for name, value in values.items()
+        if name.startswith(prefix)
+    }
+    return nest(arguments)
 
 
 def _steps(env: object) -> bool:

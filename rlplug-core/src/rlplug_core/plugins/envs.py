@@ -52,12 +52,12 @@ def make_env(
     if code is not None:
         return make_from_code(code, env_id, num_envs, with_device(code, arguments, device))
 
-    def make(maker: Provider, known: str) -> Env:
+    def make(maker: Provider, provider_id: str) -> Env:
         from rlplug_core.protocols import SupportsDevice  # with torch, so only here
 
         if isinstance(maker, SupportsDevice) and "device" not in arguments:
             maker = maker.on_device(device)
-        return maker.make(known, num_envs)
+        return maker.make(provider_id, num_envs)
 
     return by_provider(env_id, arguments, make)
 
@@ -78,19 +78,19 @@ def by_provider(
     record = record_of(env_id)
     (full, short) = env_parts(env_id)
 
-    def make_from(record: Record, known: str) -> Env:
+    def make_from(record: Record, provider_id: str) -> Env:
         maker = build_provider(record, arguments)
-        return call_user_code(lambda: make(maker, known), env_id)
+        return call_user_code(lambda: make(maker, provider_id), env_id)
 
     if record is None:
         return _find_in_registry(env_id, make_from)
     try:
         return make_from(record, short)
     except UnknownEnv:
-        others = [] if full else _providers_listing(env_id, but=record)
-        if not others:
+        candidates = [] if full else _providers_listing(env_id, excluded=record)
+        if not candidates:
             raise
-        return make_from(others[0], env_id)
+        return make_from(candidates[0], env_id)
 
 
 def env_ids() -> tuple[str, ...]:
@@ -119,8 +119,8 @@ def load_code(env_id: str) -> object:
 
 def _registers(env_id: str) -> bool:
     """Return whether an imported module has registered an id without a version with Gymnasium."""
-    place, _, name = env_id.rpartition(":")
-    if place.endswith(".py") or "gymnasium" not in sys.modules:
+    module, _, name = env_id.rpartition(":")
+    if module.endswith(".py") or "gymnasium" not in sys.modules:
         return False
     from gymnasium import registry
 
@@ -133,10 +133,10 @@ def names_code(env_id: str) -> bool:
     In `module:Some-v0`, Gymnasium imports a module before it looks up an id. After a provider's name, as in
     `envpool:Some-v0`, the provider reads the rest.
     """
-    place, _, name = env_id.rpartition(":")
-    if env_id.endswith(".py") or place.endswith(".py"):
+    module, _, name = env_id.rpartition(":")
+    if env_id.endswith(".py") or module.endswith(".py"):
         return True
-    return bool(place and name.isidentifier() and not provider_in(env_id))
+    return bool(module and name.isidentifier() and not provider_in(env_id))
 
 
 def _usable_providers() -> list[Record]:
@@ -144,7 +144,8 @@ def _usable_providers() -> list[Record]:
 
 
 def record_of(env_id: str) -> Record | None:
-    """Return the plugin of the id's namespace, or the default one without; None if no plugin has the namespace."""
+    """Return the plugin of the id's namespace, or the default one without a namespace; None if no plugin has the "
+    "namespace."""
     if full := env_parts(env_id)[0]:
         return usable("envs", full)
     if named := provider_in(env_id):
@@ -152,14 +153,14 @@ def record_of(env_id: str) -> Record | None:
     return None if "/" in env_id else usable("envs", DEFAULT)
 
 
-def _providers_listing(env_id: str, but: Record) -> list[Record]:
+def _providers_listing(env_id: str, excluded: Record) -> list[Record]:
     """Return other providers with a pattern in their index that matches the id."""
-    found = []
+    providers = []
     for record in _usable_providers():
-        patterns = () if record == but else index.env_ids(record)
+        patterns = () if record == excluded else index.env_ids(record)
         if any(fnmatchcase(env_id, pattern) for pattern in patterns):
-            found.append(record)
-    return found
+            providers.append(record)
+    return providers
 
 
 def _find_in_registry(
@@ -168,9 +169,9 @@ def _find_in_registry(
 ) -> Env:
     """Look in the default provider's registry for an id with a namespace that no plugin has."""
     namespace = env_id.rpartition("/")[0]
-    known = {name.lower(): distribution for name, distribution in KNOWN["envs"].items()}
-    if namespace.lower() in known:
-        line = install_line(known[namespace.lower()])
+    owners = {name.lower(): distribution for name, distribution in KNOWN["envs"].items()}
+    if namespace.lower() in owners:
+        line = install_line(owners[namespace.lower()])
         raise UnknownEnv(f"no environment '{env_id}': '{namespace}/…' comes with: {line}")
     try:
         return make_from(usable("envs", DEFAULT), env_id)
@@ -234,11 +235,11 @@ def make_shown(
         shown = {RENDER_MODE: render_mode} if accepts_keyword(code, RENDER_MODE) else {}
         return make_from_code(code, name, 1, {**arguments, **shown})
 
-    def make(maker: Provider, known: str) -> Env:
+    def make(maker: Provider, provider_id: str) -> Env:
         if not isinstance(maker, SupportsRender):
             raise UsageError(
                 f"{name} cannot be watched: its provider, {type(maker).__name__}, has no 'make_shown'"
             )
-        return maker.make_shown(known, render_mode)
+        return maker.make_shown(provider_id, render_mode)
 
     return by_provider(name, arguments, make)

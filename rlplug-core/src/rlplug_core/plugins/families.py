@@ -55,10 +55,10 @@ class Family:
         return f"python -m pip install {quoted}"
 
     def holds(self, env_id: str) -> bool:
-        """Return whether an id is one of these; `name_v3` is so too without its version."""
+        """Return whether an id is one of these; `name` is, too, if `name_v3` is."""
         return any(
-            fnmatchcase(env_id, one) or (env_id and one.rpartition("_v")[0] == env_id)
-            for one in self.ids
+            fnmatchcase(env_id, pattern) or (env_id and pattern.rpartition("_v")[0] == env_id)
+            for pattern in self.ids
         )
 
 
@@ -90,8 +90,8 @@ def _of(record: Record) -> Iterable[Family]:
     root = package_root(record.top_level)
     path = None if root is None else root / "families" / f"{record.id}.toml"
     if path is None or not path.is_file():
-        found, _ = index.read(record)
-        summary = found.summary if found else record.summary
+        description, _ = index.read(record)
+        summary = description.summary if description else record.summary
         yield Family(
             name=record.id,
             provider=record.id,
@@ -113,13 +113,13 @@ def _of(record: Record) -> Iterable[Family]:
 
 
 def _family(record: Record, name: str, table: object) -> Family:
-    given = table if isinstance(table, dict) else {}
-    texts = [given.get(key) for key in TEXTS]
-    ids = given.get("ids")
+    entries = table if isinstance(table, dict) else {}
+    texts = [entries.get(key) for key in TEXTS]
+    ids = entries.get("ids")
     if not all(isinstance(text, str) for text in texts) or not isinstance(ids, list):
         raise PluginError(
             f"{record}: the family '{name}' is incomplete; it needs the strings {', '.join(TEXTS)} and a list of ids"
         )
     fields = dict(zip(TEXTS, map(str, texts), strict=True))
-    limit = str(given.get("limit", ""))
+    limit = str(entries.get("limit", ""))
     return Family(name=name, provider=record.id, ids=tuple(map(str, ids)), limit=limit, **fields)

@@ -69,8 +69,8 @@ class HookView:
     ) -> Path:
         if not file.is_file():
             raise UsageError(f"{kind} '{name}': there is no file {file}")
-        place = self.path / folder / f"{name.replace('/', '-')}{file.suffix}"
-        with hold_directory(place.parent) as own, file.open("rb") as parts:
-            replace(own / place.name, parts)
-        self._write(kind, {"name": name, "path": f"{folder}/{place.name}"})
-        return place
+        target = self.path / folder / f"{name.replace('/', '-')}{file.suffix}"
+        with hold_directory(target.parent) as held, file.open("rb") as parts:
+            replace(held / target.name, parts)
+        self._write(kind, {"name": name, "path": f"{folder}/{target.name}"})
+        return target

@@ -89,19 +89,19 @@ class Hooks:
         Raises:
             UsageError: one of them implements no hook, or an unknown one.
         """
-        for number, one in enumerate(objects):
-            name = f"hooks[{number}] ({getattr(one, '__name__', type(one).__name__)})"
-            self._admit(one, name, "objects, not classes, with ")
+        for number, plugin in enumerate(objects):
+            name = f"hooks[{number}] ({getattr(plugin, '__name__', type(plugin).__name__)})"
+            self._admit(plugin, name, "objects, not classes, with ")
 
-    def _admit(self, one: object, name: str, what: str = "it ") -> None:
+    def _admit(self, plugin: object, name: str, prefix: str = "it ") -> None:
         """Register a user's hooks; unlike a plugin, they are refused without a hook or with a wrong one."""
         try:
-            self._take(one, name)
+            self._register(plugin, name)
         except MISSPELT as error:
             raise UsageError(f"{name}: {plain(str(error), 300)}") from error
-        if isinstance(one, type) or not self._manager.get_hookcallers(one):
+        if isinstance(plugin, type) or not self._manager.get_hookcallers(plugin):
             raise UsageError(
-                f"{name} implements no hook; give {what}methods such as rlplug_run_log that are marked "
+                f"{name} implements no hook; give {prefix}methods such as rlplug_run_log that are marked "
                 "@rlplug_core.hookimpl"
             )
 
@@ -111,11 +111,11 @@ class Hooks:
         for name, call in self._calls("rlplug_configure"):
             before = deepcopy(options)
             self._guard(name, "rlplug_configure", partial(call, config=options))
-            if taken := sorted(before.keys() - options.keys()):
+            if removed := sorted(before.keys() - options.keys()):
                 self.report(
-                    f"hook plugin '{name}' removed options, which are restored: {', '.join(taken)}"
+                    f"hook plugin '{name}' removed options, which are restored: {', '.join(removed)}"
                 )
-                options.update({key: before[key] for key in taken})
+                options.update({key: before[key] for key in removed})
             changed = [key for key in options if key not in before or options[key] != before[key]]
             origins |= dict.fromkeys(changed, f"hook {name}")
         return origins
@@ -184,11 +184,11 @@ class Hooks:
     def add(self, plugin: object, name: str) -> None:
         """Register one object of hook implementations; a misspelt hook or argument switches it off at once."""
         try:
-            self._take(plugin, name)
+            self._register(plugin, name)
         except MISSPELT as error:
             self._fail(name, f"hook plugin '{name}': {plain(str(error), 300)}")
 
-    def _take(self, plugin: object, name: str) -> None:
+    def _register(self, plugin: object, name: str) -> None:
         self._manager.register(plugin, name=name)
         self._manager.check_pending()
 
@@ -201,8 +201,10 @@ class Hooks:
         """Return the plugins that implement a hook, each with a function that calls only its hook."""
         for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
             plugin = implementation.plugin
-            others = [other for other in self._manager.get_plugins() if other is not plugin]
-            yield implementation.plugin_name, self._manager.subset_hook_caller(hook, others)
+            excluded = [
+                candidate for candidate in self._manager.get_plugins() if candidate is not plugin
+            ]
+            yield implementation.plugin_name, self._manager.subset_hook_caller(hook, excluded)
 
     def _guard(self, name: str, hook: str, call: Callable[[], object]) -> None:
         """Call a hook of one plugin and restore the state of the process's random generators."""
@@ -255,7 +257,7 @@ def _configure_plugins(options: Iterable[str]) -> dict[str, object]:
 
 
 def hooks_for(
-    given: bool | Sequence[object],
+    requested: bool | Sequence[object],
     options: Sequence[str] = (),
 ) -> Hooks:
     """Return the hooks of a run: those of all plugins for True, none for False, or of all plugins and of objects.
@@ -266,12 +268,12 @@ def hooks_for(
     Raises:
         UsageError: it is something else, or an object implements no hook; and as `Hooks` does.
     """
-    if isinstance(given, bool):
-        return Hooks(given, options=options)
-    if not isinstance(given, list | tuple):
+    if isinstance(requested, bool):
+        return Hooks(requested, options=options)
+    if not isinstance(requested, list | tuple):
         raise UsageError(
-            f"hooks is {given!r}; give True, False, or a list of objects with hooks: hooks=[MyHooks()]"
+            f"hooks is {requested!r}; give True, False, or a list of objects with hooks: hooks=[MyHooks()]"
         )
     hooks = Hooks(options=options)
-    hooks.join(given)
+    hooks.join(requested)
     return hooks

@@ -30,7 +30,7 @@ FORMAT = 2
 CONTRACT = 2
 #: The oldest contract with plugins that still work.
 OLDEST_CONTRACT = 1
-#: What `config.Option.type` may be.
+#: The values of `config.Option.type`.
 TYPES = frozenset(
     {
         "int",
@@ -171,8 +171,8 @@ def options(index: Index) -> tuple[Option, ...]:
 
     def make_option(data: Mapping[str, Any]) -> Option:
         search = data.get("search")
-        found = Range(search["kind"], tuple(search["values"])) if search else None
-        return Option(**{**data, "choices": tuple(data["choices"]), "search": found})
+        searched = Range(search["kind"], tuple(search["values"])) if search else None
+        return Option(**{**data, "choices": tuple(data["choices"]), "search": searched})
 
     return tuple(make_option(data) for data in index.options)
 
@@ -188,11 +188,11 @@ def digest(path: Path) -> str:
 
 def module_file(module: str) -> Path | None:
     """Return the source of a module, found by joining names to the top-level package's directory."""
-    top, *rest = module.split(".")
+    top, *parts = module.split(".")
     root = package_root(top)
     if root is None:
-        return None if rest else _single_file(top)
-    base = root.joinpath(*rest)
+        return None if parts else _single_file(top)
+    base = root.joinpath(*parts)
     return next(
         (
             path
@@ -265,7 +265,7 @@ _OPTION_KEYS = {
 }
 
 
-def _check_option(data: Any, stands_alone: bool) -> None:
+def _check_option(data: Any, shares_names: bool) -> None:
     """Check an option. Options of wrappers are typed after their names; those of algorithms share a namespace with the
     options of every run."""
     from rlplug_core.plugins.reserved import RESERVED
@@ -289,15 +289,15 @@ def _check_option(data: Any, stands_alone: bool) -> None:
         raise ValueError(f"option '{name}' has a bound of a wrong type")
     if data["type"] not in TYPES:
         raise ValueError(f"option '{name}' has the unknown type '{plain(data['type'])}'")
-    if stands_alone and name in RESERVED:
+    if shares_names and name in RESERVED:
         raise ValueError(f"option '{name}' is a reserved run option")
 
 
 def _changed(index: Index) -> list[str]:
     """Return the modules of an index with another source now."""
     changed = []
-    for module, wanted in index.modules.items():
+    for module, recorded in index.modules.items():
         path = module_file(module)
-        if path is None or digest(path) != wanted:
+        if path is None or digest(path) != recorded:
             changed.append(module)
     return changed

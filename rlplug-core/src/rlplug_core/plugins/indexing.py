@@ -33,7 +33,7 @@ from rlplug_core.plugins.reserved import RESERVED
 from rlplug_core.plugins.resolve import LOADERS, algorithm
 
 #: Attributes of a class that an index repeats, unless they come from rlplug-core's own base.
-_SAID = frozenset({"Config", "abilities", "actions", "aliases", "runners"})
+_REPEATED = frozenset({"Config", "abilities", "actions", "aliases", "runners"})
 _PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|10\.\d{4,9}/[^\s,;)]+")
 
 
@@ -64,9 +64,9 @@ def make(record: Record) -> Index:
 def write(record: Record) -> Path:
     """Write the index file of a contribution into its package; returns its path."""
     path = _path(record)
-    made = text(make(record))
+    content = text(make(record))
     path.parent.mkdir(exist_ok=True)
-    path.write_text(made, encoding="utf-8")
+    path.write_text(content, encoding="utf-8")
     read.cache_clear()
     return path
 
@@ -87,10 +87,13 @@ def _path(record: Record) -> Path:
         raise PluginError(
             f"{record}: '{record.top_level}' is a single module; an index needs a package"
         )
-    for other in records():
-        if other.group not in (record.group, *MODULES) and other.full_name == record.full_name:
+    for candidate in records():
+        if (
+            candidate.group not in (record.group, *MODULES)
+            and candidate.full_name == record.full_name
+        ):
             raise PluginError(
-                f"{record} and the {NOUNS[other.group]} of its name need the same {path.name}; rename one"
+                f"{record} and the {NOUNS[candidate.group]} of its name need the same {path.name}; rename one"
             )
     return path
 
@@ -104,7 +107,7 @@ def _algorithm(record: Record) -> Index:
             raise PluginError(
                 f"{record} has an option '{option.name}', which is reserved for every run; rename it"
             )
-    papers = (found.group() for text in documents for found in _PAPER.finditer(text))
+    papers = (match.group() for text in documents for match in _PAPER.finditer(text))
     sources = [*_sources(cls), *_config_sources(cls.Config)]
     return Index(
         FORMAT,
@@ -172,10 +175,12 @@ def _module_hashes(values: Iterable[Any]) -> dict[str, str]:
 
 
 def _sources(cls: type[object]) -> Iterator[str]:
-    """Return the module of a class, and of every base that says something an index repeats."""
+    """Return the module of a class, and of every base with an attribute that an index repeats."""
     yield cls.__module__
     for base in cls.__mro__:
-        if base.__module__.partition(".")[0] != "rlplug_core" and not _SAID.isdisjoint(vars(base)):
+        if base.__module__.partition(".")[0] != "rlplug_core" and not _REPEATED.isdisjoint(
+            vars(base)
+        ):
             yield base.__module__
 
 

@@ -2,7 +2,7 @@
 
 `importlib.metadata` finds the same ones, but parses the metadata of a distribution with a mail parser for each query
 of its name: with many plugins that is most of the time of `rlplug list`. Here a distribution without a contribution
-costs one look for `entry_points.txt`. Path entries that are not directories are left to the library.
+costs one check for `entry_points.txt`. Path entries that are not directories are left to the library.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def contributing() -> Iterator[Installed]:
             if name not in seen:
                 seen.add(name)
                 points = _text(f"{path}/entry_points.txt")
-                if MARK in points and (found := _parse(_headers(path), points)):
-                    yield found
+                if MARK in points and (parsed := _parse(_headers(path), points)):
+                    yield parsed
     for distribution in _distributions_in_archives():
         points = _read_text(distribution, "entry_points.txt")
-        found = _parse(_read_text(distribution, "METADATA"), points) if MARK in points else None
-        if found and found.name not in seen:
-            seen.add(found.name)
-            yield found
+        parsed = _parse(_read_text(distribution, "METADATA"), points) if MARK in points else None
+        if parsed and parsed.name not in seen:
+            seen.add(parsed.name)
+            yield parsed
 
 
 def _metadata_in(directory: str) -> Iterator[tuple[str, str]]:
@@ -132,12 +132,12 @@ def _distributions_in_archives() -> Iterator[Distribution]:
     """Yield distributions in archives on the path, and those of unusual finders."""
     archives = [entry for entry in sys.path if os.path.isfile(entry)]
     finders = [finder for finder in sys.meta_path if finder is not PathFinder]
-    others = [find for finder in finders if (find := getattr(finder, "find_distributions", None))]
-    if not archives and not others:
+    searches = [find for finder in finders if (find := getattr(finder, "find_distributions", None))]
+    if not archives and not searches:
         return
     from importlib.metadata import DistributionFinder, distributions
 
     if archives:
         yield from distributions(path=archives)
-    for find in others:
+    for find in searches:
         yield from find(DistributionFinder.Context())

@@ -38,9 +38,9 @@ def learner_of(words: str, spec: Spec, context: Context) -> AnyLearner:
         raise UsageError(
             f"{name} does not run under '{context.runner}', as one algorithm of several does"
         )
-    own = {option.name for option in schema(learner.Config)}
+    names = {option.name for option in schema(learner.Config)}
     presets = {
-        key: value for key, value in preset(name, spec.id, kind_of(spec)).items() if key in own
+        key: value for key, value in preset(name, spec.id, kind_of(spec)).items() if key in names
     }
-    given = values_of(learner.Config, text, name, "algorithm")
-    return learner(spec, convert(learner.Config, {**presets, **given}, name), context)
+    values = values_of(learner.Config, text, name, "algorithm")
+    return learner(spec, convert(learner.Config, {**presets, **values}, name), context)

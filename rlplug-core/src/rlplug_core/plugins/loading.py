@@ -62,22 +62,22 @@ def _missing(record: Record, module: str) -> str:
         sentence = f"{record} needs the module '{module}', which the installed version of '{package}' does not have"
     for line in metadata.distribution(record.distribution).requires or ():
         name, _, marker = line.partition(";")
-        bare = re.match(r"[\w.-]*", name.strip())
-        if bare and canonical(bare[0]).replace("-", "_") == package.lower():
+        match = re.match(r"[\w.-]*", name.strip())
+        if match and canonical(match[0]).replace("-", "_") == package.lower():
             if is_older:
                 return (
-                    f"{sentence}: python -m pip install --upgrade {bare[0]} {record.distribution}"
+                    f"{sentence}: python -m pip install --upgrade {match[0]} {record.distribution}"
                 )
             extra = marker.partition("extra ==")[2].strip(" '\"()")
-            wanted = f"'{record.distribution}[{extra}]'" if extra else f"'{name.strip()}'"
-            return f"{sentence}: python -m pip install {wanted}"
+            requirement = f"'{record.distribution}[{extra}]'" if extra else f"'{name.strip()}'"
+            return f"{sentence}: python -m pip install {requirement}"
     return f"{sentence}, and {record.distribution} does not declare it; ask its author"
 
 
 def check_parts(
     value: object,
     parts: tuple[str, ...],
-    what: str,
+    subject: str,
     protocol: str,
 ) -> type:
     """Return `value` if it is a class with all `parts`; a shallow check before any training.
@@ -86,11 +86,11 @@ def check_parts(
         PluginError: it is not a class, or parts are missing.
     """
     if not isinstance(value, type):
-        raise PluginError(f"{what} is not a class; {protocol} must be one")
+        raise PluginError(f"{subject} is not a class; {protocol} must be one")
     missing = [part for part in parts if getattr(value, part, None) is None]
     if missing:
         raise PluginError(
-            f"{what} is not {protocol}: it has no {', '.join(repr(part) for part in missing)}"
+            f"{subject} is not {protocol}: it has no {', '.join(repr(part) for part in missing)}"
         )
     return value
 
@@ -99,9 +99,9 @@ def build(record: Record) -> Provider:
     """Return the environment provider of a record; imports its plugin."""
     cls = check_parts(load(record), ("ids", "make"), str(record), "an environment provider")
     try:
-        built: Provider = cls()
+        provider: Provider = cls()
     except Exception as error:  # a foreign constructor may raise anything
         raise PluginError(
             f"{record} cannot be built: {describe(error)}; --traceback shows where"
         ) from error
-    return built
+    return provider

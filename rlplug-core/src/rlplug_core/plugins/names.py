@@ -33,24 +33,24 @@ def env_parts(env_id: str) -> tuple[str, str]:
     The name is empty if the id does not start with a provider's distribution. Ids of the default provider need no
     namespace, but the full name has one: `rlplug-envs/gymnasium/CartPole-v1`.
     """
-    distribution, _, rest = env_id.partition("/")
-    namespace, _, short = rest.partition("/")
+    distribution, _, remainder = env_id.partition("/")
+    namespace, _, short = remainder.partition("/")
     for record in records() if short else ():
         if record.group == "envs" and (record.distribution, record.id) == (
             canonical(distribution),
             namespace.lower(),
         ):
-            return record.full_name, short if record.id == DEFAULT else rest
+            return record.full_name, short if record.id == DEFAULT else remainder
     return "", env_id
 
 
 def provider_in(env_id: str) -> str:
     """Return the provider before the slash or colon of an id, `pettingzoo/…` or `envpool:…`; empty if there is none."""
-    words = {env_id.rpartition(mark)[0].lower() for mark in "/:"}
+    prefixes = {env_id.rpartition(mark)[0].lower() for mark in "/:"}
     matching = (
         record.id for record in records() if record.group == "envs" and record.status != "shadowed"
     )
-    return next((id for id in matching if id.lower() in words), "")
+    return next((id for id in matching if id.lower() in prefixes), "")
 
 
 def ids(group: Group) -> list[str]:
@@ -88,13 +88,13 @@ def _matches(group: Group, name: str) -> list[Record]:
             for record in matching
             if (record.distribution, record.id) == (canonical(distribution), id)
         ]
-    found = [record for record in matching if record.id == name and record.status != "shadowed"]
-    found = found or [
+    matches = [record for record in matching if record.id == name and record.status != "shadowed"]
+    matches = matches or [
         record for record in matching if record.status == "ok" and name in aliases(record)
     ]
-    enabled = [record for record in found if record.status != "disabled"]
+    enabled = [record for record in matches if record.status != "disabled"]
     working = [record for record in enabled if record.status != "broken"]
-    return working or enabled or found[:1]
+    return working or enabled or matches[:1]
 
 
 def _unknown(group: Group, name: str) -> str:
@@ -116,8 +116,10 @@ def offered(group: Group, name: str) -> str:
     """Return the packages of the registry with a plugin, and the pip lines that install them; "" if none has it."""
     from rlplug_core.plugins.registry import distributions_with  # only a mistake needs it
 
-    offering = distributions_with(group, name)
-    if not offering:
+    distributions = distributions_with(group, name)
+    if not distributions:
         return ""
-    verb = "has" if len(offering) == 1 else "have"
-    return f"{' and '.join(offering)} {verb} it: {' or '.join(map(install_line, offering))}"
+    verb = "has" if len(distributions) == 1 else "have"
+    return (
+        f"{' and '.join(distributions)} {verb} it: {' or '.join(map(install_line, distributions))}"
+    )

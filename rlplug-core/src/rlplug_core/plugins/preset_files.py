@@ -54,15 +54,15 @@ def read(record: Record) -> Presets:
         content = from_toml(path)
     except (OSError, ValueError) as error:
         raise PluginError(f"{record}: the preset file {path} cannot be read: {error}") from error
-    words = {name: content.pop(name, "") for name in ("extends", "summary")}
-    for name, value in words.items():
+    texts = {name: content.pop(name, "") for name in ("extends", "summary")}
+    for name, value in texts.items():
         if not isinstance(value, str):
             raise PluginError(
                 f"{record}: the preset file {path}: '{name}' is {value!r}; it must be a string"
             )
     _check_tables(content, f"{record}: the preset file {path}")
     kinds = content.pop("kind", {})
-    return Presets(path, content, **words, kinds=kinds)
+    return Presets(path, content, **texts, kinds=kinds)
 
 
 def _check_tables(content: Mapping[str, object], where: str) -> None:
@@ -86,22 +86,22 @@ def chain(record: Record) -> list[Presets]:
     Raises:
         PluginError: a file cannot be read, or it extends an algorithm that is not installed, or itself in a cycle.
     """
-    found = [read(record)]
+    presets = [read(record)]
     ids = [record.full_name]
-    while found[-1].extends:
-        path = found[-1].path
-        name = found[-1].extends
+    while presets[-1].extends:
+        path = presets[-1].path
+        name = presets[-1].extends
         try:
             base = find("algorithms", name)
         except UsageError as error:
             raise PluginError(f"the preset file {path} extends '{name}': {error}") from error
         if base.full_name in ids:
-            way = " extends ".join(
+            cycle = " extends ".join(
                 f"'{id}'" for id in [*ids[ids.index(base.full_name) :], base.full_name]
             )
             raise PluginError(
-                f"the preset file {path} extends '{name}' in a cycle: {way}; remove one 'extends'"
+                f"the preset file {path} extends '{name}' in a cycle: {cycle}; remove one 'extends'"
             )
         ids.append(base.full_name)
-        found.append(read(base))
-    return found
+        presets.append(read(base))
+    return presets

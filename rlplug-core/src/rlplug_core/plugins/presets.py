@@ -71,22 +71,26 @@ def _for_algorithm(algorithm: str) -> list[dict[str, dict[str, object]]]:
     if is_target(algorithm):
         return []
     record = find("algorithms", algorithm)
-    others = {
-        one.top_level: one
-        for one in records()
-        if one.group == "envs" and one.status == "ok" and one.top_level != record.top_level
+    providers = {
+        provider.top_level: provider
+        for provider in records()
+        if provider.group == "envs"
+        and provider.status == "ok"
+        and provider.top_level != record.top_level
     }
-    found: list[dict[str, dict[str, object]]] = []
-    for presets in (read(replace(one, id=record.id)) for one in others.values()):
-        wide = {"default", "*"} & presets.tables.keys() | {f"kind.{kind}" for kind in presets.kinds}
-        if wide:
+    tables: list[dict[str, dict[str, object]]] = []
+    for presets in (read(replace(provider, id=record.id)) for provider in providers.values()):
+        general = {"default", "*"} & presets.tables.keys() | {
+            f"kind.{kind}" for kind in presets.kinds
+        }
+        if general:
             warn(
-                f"the preset file {presets.path} is left out: '{min(wide)}' applies to all environments, and only "
+                f"the preset file {presets.path} is left out: '{min(general)}' applies to all environments, and only "
                 f"{record.distribution} may set these for {record.id}; name your own environments"
             )
         else:
-            found.append(presets.tables)
-    return found
+            tables.append(presets.tables)
+    return tables
 
 
 def provider_preset(env_id: str) -> dict[str, Any]:
@@ -116,9 +120,9 @@ def _matching_values(
     values: dict[str, object] = {}
     for table in (presets.tables.get("default", {}), presets.kinds.get(kind, {})):
         values.update(flat(table))
-    fitting = (name for name in presets.tables if name != "default" and fnmatchcase(env_id, name))
+    matching = (name for name in presets.tables if name != "default" and fnmatchcase(env_id, name))
     # The most specific name is the last: the id itself, or the pattern with the most letters.
-    letters = {name: sum(char not in "*?[]" for char in name) for name in fitting}
+    letters = {name: sum(char not in "*?[]" for char in name) for name in matching}
     for name in sorted(letters, key=lambda name: (name == env_id, letters[name])):
         values.update(flat(presets.tables[name]))
     return values
@@ -151,7 +155,7 @@ def merge(*layers: tuple[str, Mapping[str, object]]) -> tuple[dict[str, object],
     values: dict[str, object] = {}
     origins: dict[str, str] = {}
     for origin, layer in reversed(layers):
-        given = flat(layer)
-        values.update(given)
-        origins.update(dict.fromkeys(given, origin))
+        layer_values = flat(layer)
+        values.update(layer_values)
+        origins.update(dict.fromkeys(layer_values, origin))
     return values, origins

@@ -76,15 +76,17 @@ class Offer:
     @property
     def last_check(self) -> CheckResult | None:
         """Return the newest result, of its own version if there is one; a failure on that day counts first."""
-        own = [check for check in self.checks if check.version == self.version]
+        same_version = [check for check in self.checks if check.version == self.version]
         return max(
-            own or self.checks, key=lambda check: (check.date, bool(check.failed)), default=None
+            same_version or self.checks,
+            key=lambda check: (check.date, bool(check.failed)),
+            default=None,
         )
 
-    def with_checks(self, others: Iterable[CheckResult]) -> Offer:
+    def with_checks(self, results: Iterable[CheckResult]) -> Offer:
         """Return it with further results, as far as it has none for that version and that rlplug-core."""
         known = {(check.version, check.core) for check in self.checks}
-        new = tuple(check for check in others if (check.version, check.core) not in known)
+        new = tuple(check for check in results if (check.version, check.core) not in known)
         return dataclasses.replace(self, checks=self.checks + new)
 
 
@@ -100,12 +102,12 @@ def source(environ: Mapping[str, str] = os.environ) -> str:
     if not path.is_file():
         return str(OWN)
     try:
-        found = from_toml(path).get("plugins", {}).get("registry", str(OWN))
+        place = from_toml(path).get("plugins", {}).get("registry", str(OWN))
     except (OSError, ValueError, AttributeError) as error:
         raise UsageError(f"the configuration file {path} cannot be read: {error}") from error
-    if not isinstance(found, str):
+    if not isinstance(place, str):
         raise UsageError(f"{path}: plugins.registry must be a path or an address")
-    return found
+    return place
 
 
 def offers(place: str, refresh: bool = False) -> tuple[Offer, ...]:
@@ -118,9 +120,11 @@ def offers(place: str, refresh: bool = False) -> tuple[Offer, ...]:
     Raises:
         UsageError: the registry does not exist, or its contents are not the ones of `#sha256=…`.
     """
-    found = {offer for data in _contents(place, refresh) for offer in _offers(data)}
+    entries = {offer for data in _contents(place, refresh) for offer in _offers(data)}
     order = {group: number for number, group in enumerate(GROUPS)}
-    return tuple(sorted(found, key=lambda one: (order[one.group], one.id, one.distribution)))  # type: ignore[index]
+    return tuple(
+        sorted(entries, key=lambda entry: (order[entry.group], entry.id, entry.distribution))
+    )  # type: ignore[index]
 
 
 def distributions_with(group: str, name: str) -> list[str]:
@@ -134,10 +138,10 @@ def distributions_with(group: str, name: str) -> list[str]:
         if not _is_address(place) or _cache_path(place).is_file():
             return sorted(
                 {
-                    one.distribution
-                    for one in offers(place)
-                    if one.group == group
-                    and name in (one.id, f"{one.distribution}/{one.id}", *one.aliases)
+                    offer.distribution
+                    for offer in offers(place)
+                    if offer.group == group
+                    and name in (offer.id, f"{offer.distribution}/{offer.id}", *offer.aliases)
                 }
             )
     return []
@@ -146,25 +150,27 @@ def distributions_with(group: str, name: str) -> list[str]:
 def installed_offers(records: Iterable[Record]) -> list[Offer]:
     """Return the entries of installed plugins; plugins without an index are left out."""
     records = tuple(records)
-    found = []
+    entries = []
     results = all_results()
     checks = check_results(records)
     for record in records:
         description, _ = index.read(record)
         if description is not None:
             names = [field.name for field in fields(Offer) if hasattr(description, field.name)]
-            own = {name: getattr(description, name) for name in names}
+            values = {name: getattr(description, name) for name in names}
             if record.group == "algorithms":
-                own["learned"] = tuple(str(one) for one in results if one.algorithm == record.id)
-            found.append(
+                values["learned"] = tuple(
+                    str(result) for result in results if result.algorithm == record.id
+                )
+            entries.append(
                 Offer(
                     distribution=record.distribution,
                     version=record.version,
                     checks=checks[record],
-                    **own,
+                    **values,
                 )
             )
-    return found
+    return entries
 
 
 def write(path: Path, records: Iterable[Record]) -> int:
@@ -181,15 +187,19 @@ def write(path: Path, records: Iterable[Record]) -> int:
     new = installed_offers(records)
     packages = {offer.distribution for offer in new}
     old = offers(str(path)) if path.exists() else ()
-    kept = [one for one in old if one.distribution not in packages]
-    checks = {(one.group, one.id): one.checks for one in old if one.distribution in packages}
+    kept = [entry for entry in old if entry.distribution not in packages]
+    checks = {
+        (entry.group, entry.id): entry.checks for entry in old if entry.distribution in packages
+    }
     written = [
-        one.with_checks(
-            check for check in checks.get((one.group, one.id), ()) if check.version != one.version
+        entry.with_checks(
+            check
+            for check in checks.get((entry.group, entry.id), ())
+            if check.version != entry.version
         )
-        for one in new
+        for entry in new
     ]
-    data = {"format": FORMAT, "plugins": [asdict(one) for one in (*kept, *written)]}
+    data = {"format": FORMAT, "plugins": [asdict(entry) for entry in (*kept, *written)]}
     replace(path, (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
     return len(new)
 
@@ -204,7 +214,7 @@ def _contents(place: str, refresh: bool) -> Iterator[object]:
         return
     path = Path(place).expanduser()
     if path.is_dir():
-        yield from (_read(one) for one in sorted(path.glob("*.json")))
+        yield from (_read(file) for file in sorted(path.glob("*.json")))
     else:
         yield _read(path)
 
@@ -232,21 +242,21 @@ def _offers(data: Any) -> Iterator[Offer]:
 def _offer(entry: object) -> Offer | None:
     """Return an entry with cleaned strings; None if it is not an entry or has invalid names."""
     try:
-        found = as_type(entry, Offer, Path())
+        offer = as_type(entry, Offer, Path())
     except BadFile:
         return None
-    names = _NAME.fullmatch(found.id) and _NAME.fullmatch(found.distribution)
-    if not names or found.group not in GROUPS:
+    names = _NAME.fullmatch(offer.id) and _NAME.fullmatch(offer.distribution)
+    if not names or offer.group not in GROUPS:
         return None
     return dataclasses.replace(
-        found,
-        version=plain(found.version),
-        summary=plain(found.summary),
-        paper=plain(found.paper),
-        ids=tuple(map(plain, found.ids)),
-        aliases=tuple(map(plain, found.aliases)),
-        learned=tuple(map(plain, found.learned)),
-        checks=tuple(map(_cleaned, found.checks)),
+        offer,
+        version=plain(offer.version),
+        summary=plain(offer.summary),
+        paper=plain(offer.paper),
+        ids=tuple(map(plain, offer.ids)),
+        aliases=tuple(map(plain, offer.aliases)),
+        learned=tuple(map(plain, offer.learned)),
+        checks=tuple(map(_cleaned, offer.checks)),
     )
 
 
@@ -282,11 +292,11 @@ def _fetch(address: str, path: Path) -> None:
         UsageError: it cannot be reached, is too large, is not encrypted, or its hash is another one.
     """
     place, fragment = urldefrag(address)
-    found = download(place, MOST_BYTES, "registry")
-    wanted = fragment.removeprefix("sha256=")
-    if wanted and hashlib.sha256(found).hexdigest() != wanted.lower():
+    content = download(place, MOST_BYTES, "registry")
+    expected = fragment.removeprefix("sha256=")
+    if expected and hashlib.sha256(content).hexdigest() != expected.lower():
         raise UsageError(
-            f"the registry {place} has other contents than #sha256={plain(wanted)} says; ask who gave you the address"
+            f"the registry {place} has other contents than #sha256={plain(expected)} says; ask who gave you the address"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace(path, found)
+    replace(path, content)

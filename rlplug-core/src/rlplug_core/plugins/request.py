@@ -75,7 +75,9 @@ class RunRequest:
     @property
     def set_by_user(self) -> list[str]:
         """Return the names of the values that come neither from presets nor from defaults."""
-        return [name for name, one in self.origins.items() if one not in ("preset", "default")]
+        return [
+            name for name, origin in self.origins.items() if origin not in ("preset", "default")
+        ]
 
     @cached_property
     def options(self) -> dict[str, Any]:
@@ -85,10 +87,12 @@ class RunRequest:
             UsageError: the environment for evaluations has no import path.
         """
         prefixes = (TRAIN, EVAL)
-        found = {name: one for name, one in self.values.items() if not name.startswith(prefixes)}
-        if found.get("eval_env"):
-            found["eval_env"] = self.eval_source.name
-        return found
+        values = {
+            name: value for name, value in self.values.items() if not name.startswith(prefixes)
+        }
+        if values.get("eval_env"):
+            values["eval_env"] = self.eval_source.name
+        return values
 
     @cached_property
     def source(self) -> EnvSource:
@@ -107,15 +111,15 @@ class RunRequest:
             UsageError: the environment has no import path.
         """
         arguments = take_arguments(self.values, EVAL)
-        given = self.values.get("eval_env") or None
-        if given is None:
+        requested = self.values.get("eval_env") or None
+        if requested is None:
             return self.source.with_arguments(arguments) if arguments else self.source
-        found = source_of(given, arguments)
-        if found.unnamed:
+        source = source_of(requested, arguments)
+        if source.unnamed:
             raise UsageError(
-                f"eval_env is {found.unnamed}; put it at the top of a file or a module, and name it"
+                f"eval_env is {source.unnamed}; put it at the top of a file or a module, and name it"
             )
-        return found
+        return source
 
 
 def _to_record(option: str, value: object) -> object:

@@ -66,13 +66,13 @@ def memory(name: str) -> type:
 
 def network(name: str) -> Callable[..., object]:
     """Return the function or class that makes a network; raise as `algorithm` does."""
-    made: object = _load_code(NETWORK, name) if is_target(name) else load(usable("networks", name))
-    if not callable(made):
+    maker: object = _load_code(NETWORK, name) if is_target(name) else load(usable("networks", name))
+    if not callable(maker):
         raise PluginError(
-            f"'{name}' is not a network: it is a {type(made).__name__}; name a function (space, net) that returns "
+            f"'{name}' is not a network: it is a {type(maker).__name__}; name a function (space, net) that returns "
             "(module, features)"
         )
-    return made
+    return maker
 
 
 def population(name: str) -> type:

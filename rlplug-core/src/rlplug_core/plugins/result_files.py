@@ -87,7 +87,7 @@ class CheckResult:
 
 def preset_results(env: str) -> list[PresetResult]:
     """Return the results of all usable algorithms in an environment, as far as their packages have them."""
-    return [one for one in all_results() if one.env == env]
+    return [result for result in all_results() if result.env == env]
 
 
 def all_results() -> list[PresetResult]:
@@ -101,12 +101,12 @@ def check_results(plugins: Iterable[Record]) -> dict[Record, tuple[CheckResult, 
     """Return the recorded checks of plugins; results of other sources than the installed ones are left out."""
     plugins = tuple(plugins)
     rows = _rows(plugins, CHECKS, list[CheckResult])
-    found = {}
+    checks = {}
     for record in plugins:
         description, _ = index.read(record)
         key = (record.group, record.id, _source_hash(description) if description else "")
-        found[record] = tuple(row for row in rows if (row.group, row.id, row.sources) == key)
-    return found
+        checks[record] = tuple(row for row in rows if (row.group, row.id, row.sources) == key)
+    return checks
 
 
 def record_check(
@@ -161,14 +161,14 @@ def _rows(
     kind: type[list[T]],
 ) -> list[T]:
     """Return the rows of a file in the packages of plugins; warn about a damaged file and leave it out."""
-    found: list[T] = []
-    for package in sorted({one.top_level for one in plugins}):
+    rows: list[T] = []
+    for package in sorted({record.top_level for record in plugins}):
         root = package_root(package)
         path = None if root is None else root / name
         if path is None or not path.is_file():
             continue
         try:
-            found += as_type(from_json(path, follow=True), kind, path)
+            rows += as_type(from_json(path, follow=True), kind, path)
         except BadFile as error:
             warn(str(error))
-    return found
+    return rows

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: The short name of `gymnasium.wrappers`, as in `gymnasium:ClipAction`.
 SHORT = "gymnasium:"
-#: What to use instead of wrappers that learn.
+#: The options that replace wrappers that learn.
 INSTEAD = "--wrap normalize-obs or --net.normalize-obs scales observations, and --normalize-reward rewards"
 
 #: The replacements for wrappers that repeat actions and ignore action masks, by the names of Gymnasium's classes.
@@ -42,13 +42,13 @@ class Single:
         Raises:
             UsageError: the wrapper does not exist, or it learns. BadConfig: an argument has no value.
         """
-        found = cls(name, text)
-        if learns(found.load()):
+        wrapper = cls(name, text)
+        if learns(wrapper.load()):
             raise UsageError(
                 f"evaluations and loaded policies would not get what {name} learns; {INSTEAD}"
             )
-        found.keywords()
-        return found
+        wrapper.keywords()
+        return wrapper
 
     def load(self) -> Callable[..., GymEnv]:
         """Import the class or the function."""
@@ -56,12 +56,12 @@ class Single:
         if self.name.startswith(SHORT):
             from gymnasium import wrappers
 
-            word = self.name.removeprefix(SHORT)
-            if word not in wrappers.__all__:
+            class_name = self.name.removeprefix(SHORT)
+            if class_name not in wrappers.__all__:
                 raise UsageError(
-                    f"gymnasium.wrappers has no '{word}'{did_you_mean(word, wrappers.__all__)}"
+                    f"gymnasium.wrappers has no '{class_name}'{did_you_mean(class_name, wrappers.__all__)}"
                 )
-            code = attribute_of(wrappers, word, f"'{self.name}'")
+            code = attribute_of(wrappers, class_name, f"'{self.name}'")
         else:
             code = load_target(self.name, "wrapper")
         if not is_single(code):
@@ -116,22 +116,27 @@ def repeating(code: object) -> str:
     if not isinstance(code, type):
         return ""
     return next(
-        (ours for name, ours in REPEATING.items() if issubclass(code, getattr(wrappers, name))), ""
+        (
+            replacement
+            for name, replacement in REPEATING.items()
+            if issubclass(code, getattr(wrappers, name))
+        ),
+        "",
     )
 
 
 def _parts(text: str, name: str) -> list[tuple[str, str]]:
     """Parse `key=value,…`; a part without `=` belongs to the value before it: `shape=(84,84)`."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for part in text.split(",") if text else ():
         key, equals, value = part.partition("=")
         if equals and key.strip().isidentifier():
-            found.append((key.strip(), value.strip()))
-        elif found:
-            found[-1] = (found[-1][0], f"{found[-1][1]},{part}")
+            pairs.append((key.strip(), value.strip()))
+        elif pairs:
+            pairs[-1] = (pairs[-1][0], f"{pairs[-1][1]},{part}")
         else:
             raise BadConfig(f"wrapper {name}: '{part}' is not an argument; write name=value")
-    return found
+    return pairs
 
 
 def _value(text: str) -> object:

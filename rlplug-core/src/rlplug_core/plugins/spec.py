@@ -75,7 +75,7 @@ class WrapperSpec:
             if config is None:
                 return env
         try:
-            made = self.wrapper(env, config)
+            wrapped = self.wrapper(env, config)
         except RlplugError:
             raise
         except Exception as error:  # a foreign constructor may raise anything
@@ -84,9 +84,9 @@ class WrapperSpec:
                 f"wrapper '{self.words}' cannot be put around {env.spec.id}: {describe(error)}; "
                 f"{remedy or '--traceback shows where'}"
             ) from error
-        if getattr(made, "spec", None) is None:
+        if getattr(wrapped, "spec", None) is None:
             raise PluginError(f"wrapper '{self.words}' made no environment: it has no 'spec'")
-        return made
+        return wrapped
 
     def _check_rows(self, env: Env) -> None:
         """Raise UsageError if the environment gives tensors, and the wrapper does not say that it takes them."""
@@ -167,12 +167,12 @@ def build_controller(spec: PartSpec) -> Controller:
     Raises:
         UsageError: an option is wrong. PluginError: it raised, or has no `reason`.
     """
-    made = spec.build()
-    if not isinstance(getattr(made, "reason", None), str):
+    built = spec.build()
+    if not isinstance(getattr(built, "reason", None), str):
         raise PluginError(
             f"controller '{spec.words}' has no 'reason'; it is '' until it stops the run"
         )
-    return cast("Controller", made)
+    return cast("Controller", built)
 
 
 def _config(code: object, text: str, name: str, noun: str) -> object:
@@ -197,8 +197,8 @@ def call_plugin(call: Callable[[], T], failure: str) -> T:
 
 def split(words: str) -> tuple[str, str]:
     """Split `NAME:option=value,…` into `NAME` and `option=value,…`; without options, the second is empty."""
-    found = _WORDS.fullmatch(words)
-    return (found["name"], found["options"] or "") if found else (words, "")
+    match = _WORDS.fullmatch(words)
+    return (match["name"], match["options"] or "") if match else (words, "")
 
 
 def join_words(name: str, options: str) -> str:

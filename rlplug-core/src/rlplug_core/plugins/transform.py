@@ -138,9 +138,9 @@ def freeze(env: Env, state: State) -> None:
         if state:
             complete(env).freeze(state)
     except (KeyError, TypeError, ValueError) as error:
-        what = f"there is no {error}" if isinstance(error, KeyError) else plain(str(error))
+        problem = f"there is no {error}" if isinstance(error, KeyError) else plain(str(error))
         raise UsageError(
-            f"what the run's wrappers learned does not fit those around {env.spec.id}: {what}; evaluate it with the "
+            f"what the run's wrappers learned does not fit those around {env.spec.id}: {problem}; evaluate it with the "
             "wrappers it was trained with"
         ) from error
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: The parameter of a function that gets the number of environments to return.
 ROWS = "num_envs"
-_PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -75,7 +75,9 @@ def _call(
     if ROWS in parameters and parameters[ROWS].kind is not inspect.Parameter.POSITIONAL_ONLY:
         return partial(code, **{ROWS: num_envs}, **arguments), True
     needed = [
-        one.name for one in parameters.values() if one.kind in _PLACES and one.default is one.empty
+        parameter.name
+        for parameter in parameters.values()
+        if parameter.kind in _POSITIONAL and parameter.default is parameter.empty
     ]
     if [name for name in needed if name not in arguments]:
         return partial(code, num_envs, **arguments), True
@@ -89,10 +91,12 @@ def _parameters(code: Any) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def accepts_keyword(code: object, word: str) -> bool:
+def accepts_keyword(code: object, keyword: str) -> bool:
     """Return whether a class or a function takes a keyword."""
     parameters = _parameters(code)
-    return word in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return keyword in parameters or any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
 
 
 def check_arguments(
@@ -104,11 +108,11 @@ def check_arguments(
     parameters = _parameters(code)
     if ROWS in arguments:
         raise UsageError(f"'{name}': the option {ROWS} sets the number of environments")
-    for word in arguments:
-        if not accepts_keyword(code, word):
-            known = [one for one in parameters if one != ROWS]
+    for keyword in arguments:
+        if not accepts_keyword(code, keyword):
+            known = [parameter for parameter in parameters if parameter != ROWS]
             raise UsageError(
-                f"'{name}' takes no argument '{word}'{did_you_mean(word, known)} "
+                f"'{name}' takes no argument '{keyword}'{did_you_mean(keyword, known)} "
                 f"(it takes {', '.join(known) or 'none'})"
             )
 
@@ -128,19 +132,19 @@ def _first_then_new(
     waiting = [first]
     world = getattr(first, "unwrapped", first)
 
-    def following() -> object:
+    def next_env() -> object:
         if waiting:
             return waiting.pop()
-        made = make()
-        bare = getattr(made, "unwrapped", made)
-        if bare is world and (is_world(made) or isinstance(made, Single | VectorEnv)):
+        env = make()
+        bare = getattr(env, "unwrapped", env)
+        if bare is world and (is_world(env) or isinstance(env, Single | VectorEnv)):
             raise PluginError(
                 f"'{name}' returned the same environment twice, which training and evaluation would share; make a new "
                 "one at every call, or give the environment itself in place of a function"
             )
-        return made
+        return env
 
-    return following
+    return next_env
 
 
 def adopt(make: Callable[[], object], num_envs: int, name: str) -> Env:
@@ -228,16 +232,16 @@ def check_env(env: Any, name: str, num_envs: int | None) -> Env:
         part for part in ("spec", "reset", "step", "state_dict") if getattr(env, part, None) is None
     ]
     if missing:
-        what = "None" if env is None else f"a {type(env).__name__}"
-        raise PluginError(f"'{name}' made {what}, {_describe_other(env, missing)}")
+        kind = "None" if env is None else f"a {type(env).__name__}"
+        raise PluginError(f"'{name}' made {kind}, {_describe_other(env, missing)}")
     # In a multi-agent world each agent has a row.
     agents = len(set(getattr(env.spec, "agents", ()))) or 1
-    found = getattr(env.spec, ROWS, num_envs)
-    found = found // agents if found else found
-    if num_envs is not None and found != num_envs:
+    count = getattr(env.spec, ROWS, num_envs)
+    count = count // agents if count else count
+    if num_envs is not None and count != num_envs:
         env.close()
         raise UsageError(
-            f"'{name}' made {found} environments but was called for {num_envs}; give the function a parameter "
+            f"'{name}' made {count} environments but was called for {num_envs}; give the function a parameter "
             f"'{ROWS}', and return that many"
         )
     return env
@@ -260,7 +264,12 @@ def missing_argument(make: Callable[..., object]) -> str:
     """Return the first required argument, or an empty string."""
     parameters = _parameters(make).values()
     return next(
-        (one.name for one in parameters if one.kind in _NAMED and one.default is one.empty), ""
+        (
+            parameter.name
+            for parameter in parameters
+            if parameter.kind in _NAMED and parameter.default is parameter.empty
+        ),
+        "",
     )
 
 
