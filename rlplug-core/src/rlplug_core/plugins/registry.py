@@ -121,10 +121,10 @@ def offers(place: str, refresh: bool = False) -> tuple[Offer, ...]:
         UsageError: the registry does not exist, or its contents are not the ones of `#sha256=…`.
     """
     entries = {offer for data in _contents(place, refresh) for offer in _offers(data)}
-    order = {group: number for number, group in enumerate(GROUPS)}
-    return tuple(
-        sorted(entries, key=lambda entry: (order[entry.group], entry.id, entry.distribution))
-    )  # type: ignore[index]
+    ordered = sorted(
+        entries, key=lambda entry: (GROUPS.index(entry.group), entry.id, entry.distribution)
+    )
+    return tuple(ordered)
 
 
 def distributions_with(group: str, name: str) -> list[str]:

@@ -179,10 +179,10 @@ class Truncated(Vector):
 
 
 class Recall(Vector):
-    """A cue of 1 or -1 in the first observation and a question in the fifth; 1 for the right answer (action 1 for cue
-    1).
+    """A cue of 1 or -1 in the first observation, and a question in the fifth: reward 1 if the action repeats the cue.
 
-    The best return is 1, without memory 0.5. Observations are dictionaries.
+    Action 1 repeats the cue 1, action 0 the cue -1. The best return is 1, without memory 0.5. Observations are
+    dictionaries.
     """
 
     length: ClassVar[int] = 5
@@ -295,8 +295,8 @@ class Continuous(Vector):
     obs = spaces.Box(-1, 1, (1,), np.float32)
 
     def open(self, rows: Array) -> None:
-        seen = self.state.setdefault("x", np.zeros(self.num_envs))
-        seen[rows] = self.generator.uniform(-1, 1, self.num_envs)[rows]
+        positions = self.state.setdefault("x", np.zeros(self.num_envs))
+        positions[rows] = self.generator.uniform(-1, 1, self.num_envs)[rows]
 
     def observe(self) -> Obs:
         return self.state["x"][:, None].astype(np.float32)

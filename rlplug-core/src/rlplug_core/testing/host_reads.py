@@ -96,4 +96,4 @@ def _has_mask(args: Sequence[object]) -> bool:
     indices = args[1] if len(args) > 1 else ()
     if not isinstance(indices, list | tuple):
         return False
-    return any(isinstance(one, Tensor) and one.dtype is torch.bool for one in indices)
+    return any(isinstance(index, Tensor) and index.dtype is torch.bool for index in indices)

@@ -12,8 +12,7 @@ from rlplug_core.types import Array
 
 
 class Tabular(Vector):
-    """A finite process with one-hot states [S] as observations. An episode starts in a random state that is not
-    terminal.
+    """A finite process with one-hot states [S] as observations; episodes start in a random state that is not terminal.
 
     A subclass defines the probability of each successor (`chance` [S, A, S]), `reward` [S, A, S], the `terminal` states
     [S], and the number of steps after which an episode is truncated (`limit`).
@@ -32,8 +31,10 @@ class Tabular(Vector):
         """
         values = np.zeros(cls.chance.shape[:2])
         while True:
-            following = ((1 - epsilon) * values.max(-1) + epsilon * values.mean(-1)) * ~cls.terminal
-            new: Array = (cls.chance * (cls.reward + gamma * following)).sum(-1)
+            next_values = (
+                (1 - epsilon) * values.max(-1) + epsilon * values.mean(-1)
+            ) * ~cls.terminal
+            new: Array = (cls.chance * (cls.reward + gamma * next_values)).sum(-1)
             if np.abs(new - values).max() < 1e-12:
                 return new
             values = new
@@ -64,9 +65,9 @@ def _arrows(
     """Return probabilities and rewards [S, 2, S] of arrows (state, action, successor, probability, reward)."""
     chance = np.zeros((states, 2, states))
     reward = np.zeros((states, 2, states))
-    for state, action, successor, probability, paid in arrows:
+    for state, action, successor, probability, amount in arrows:
         chance[state, action, successor] = probability
-        reward[state, action, successor] = paid
+        reward[state, action, successor] = amount
     return chance, reward
 
 
@@ -113,10 +114,9 @@ class Fork(Tabular):
 
 
 class Drift(Tabular):
-    """Four places in a circle: move one or two places at random, or leave for one of two prizes. Truncated after 12
-    steps.
+    """Four places in a circle: move one or two places at random, or leave for one of two prizes.
 
-    Leaving is best only in place 0 (at γ = 0.9). Places and prizes are random.
+    Episodes are truncated after 12 steps. Leaving is best only in place 0 (at γ = 0.9). Places and prizes are random.
     """
 
     obs = spaces.Box(0, 1, (6,), np.float32)

@@ -124,9 +124,9 @@ def _check_call(
     count: int,
     keywords: tuple[str, ...],
 ) -> None:
-    for given in ((), keywords):
+    for passed in ((), keywords):
         try:
-            inspect.signature(function).bind(*range(count), **dict.fromkeys(given))
+            inspect.signature(function).bind(*range(count), **dict.fromkeys(passed))
         except TypeError as error:
             name = getattr(function, "__qualname__", function)
             raise Failed(f"{name} does not accept the arguments of the runners: {error}") from error
@@ -134,10 +134,10 @@ def _check_call(
 
 def _check_act(act: Act, spec: Spec, where: str) -> None:
     action = act.action
-    wanted = (spec.num_envs, *shape_of(spec.action))
-    if not isinstance(action, np.ndarray) or action.shape != wanted:
+    expected = (spec.num_envs, *shape_of(spec.action))
+    if not isinstance(action, np.ndarray) or action.shape != expected:
         shape = getattr(action, "shape", type(action).__name__)
-        raise Failed(f"{where}: action is {shape}, not an array {wanted}")
+        raise Failed(f"{where}: action is {shape}, not an array {expected}")
     problem = _outside(action, spec.action)
     if problem:
         raise Failed(f"{where}: {problem}")
@@ -164,7 +164,7 @@ def _outside(action: Array, space: Space) -> str:
         )
     if action.dtype.kind not in "iu":
         return f"actions are {action.dtype}, not integers"
-    wrong = [one for one in action if not space.contains(np.asarray(one, dtype=space.dtype)[()])]
+    wrong = [row for row in action if not space.contains(np.asarray(row, dtype=space.dtype)[()])]
     return f"action {wrong[0]} is not in {space}" if wrong else ""
 
 

@@ -21,8 +21,8 @@ SHAKES = 4
 
 def agents(subject: Subject) -> None:
     """Agents of one learner share live weights, have separate generators, and differ between ranks."""
-    separate = _actions(subject, disturbed=False)
-    in_turns = _actions(subject, disturbed=True)
+    separate = _actions(subject, in_turns=False)
+    in_turns = _actions(subject, in_turns=True)
     if difference(separate[1], in_turns[1]):
         raise Failed("random numbers of one agent depend on another; give each its own generator")
     if not difference(*separate):
@@ -93,17 +93,17 @@ def _greedy(subject: Subject, agent: Agent) -> Leaves:
     )
 
 
-def _actions(subject: Subject, disturbed: bool) -> tuple[Leaves, Leaves]:
-    """Return the actions of agents 0 and 1 for the same observations, separately or in turns (`disturbed`)."""
+def _actions(subject: Subject, in_turns: bool) -> tuple[Leaves, Leaves]:
+    """Return the actions of agents 0 and 1 for the same observations, separately or in turns (`in_turns`)."""
     learner = subject.learner(subject.spec, Seeds(0))
     first = learner.agent(0, 2)
     second = learner.agent(1, 2)
-    other = acts(first, Probe(subject.spec, Story()), TURNS)
+    first_acts = acts(first, Probe(subject.spec, Story()), TURNS)
     actions: list[Array] = []
-    other_actions: list[Array] = []
+    first_actions: list[Array] = []
     for act in acts(second, Probe(subject.spec, Story()), TURNS):
         actions.append(act.action.copy())
-        if disturbed:
-            other_actions.append(next(other).action.copy())
-    other_actions += [act.action.copy() for act in other]
-    return leaves(other_actions), leaves(actions)
+        if in_turns:
+            first_actions.append(next(first_acts).action.copy())
+    first_actions += [act.action.copy() for act in first_acts]
+    return leaves(first_actions), leaves(actions)

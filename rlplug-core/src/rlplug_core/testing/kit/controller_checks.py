@@ -20,29 +20,32 @@ def events(subject: ControllerSubject) -> None:
 def reasons(subject: ControllerSubject) -> None:
     """It gives a reason when it stops the run, and only then."""
     before = ""
-    for number, one in enumerate(subject.play()[0]):
-        if one.stop and not one.reason:
+    for number, moment in enumerate(subject.play()[0]):
+        if moment.stop and not moment.reason:
             raise Failed(
                 f"at event {number} it stops the run without a reason; set `reason` together with `clock.stop`"
             )
-        if one.reason != before and not one.stop:
+        if moment.reason != before and not moment.stop:
             raise Failed(
-                f"at event {number} it gives the reason '{one.reason}' but does not stop the run; set `clock.stop`, too"
+                f"at event {number} it gives the reason '{moment.reason}' but does not stop the run; set "
+                "`clock.stop`, too"
             )
-        before = one.reason
+        before = moment.reason
 
 
 def state(subject: ControllerSubject) -> None:
     """After saving and loading in the middle it makes the same decisions as without."""
-    whole, _ = subject.play()
+    uninterrupted, _ = subject.play()
     for middle in (1, EVENTS // 3, EVENTS // 2):
-        _, half = subject.play(end=middle)
-        rest, _ = subject.play(middle, EVENTS, save_and_read(half))
-        for number, (one, other) in enumerate(zip(whole[middle:], rest, strict=True), middle):
-            if one != other:
+        _, saved = subject.play(end=middle)
+        resumed, _ = subject.play(middle, EVENTS, save_and_read(saved))
+        for number, (expected, actual) in enumerate(
+            zip(uninterrupted[middle:], resumed, strict=True), middle
+        ):
+            if expected != actual:
                 raise Failed(
-                    f"saved after {middle} events and loaded again, it decides {other} after event {number}, and {one} "
-                    "without; put its counts into `state_dict`"
+                    f"saved after {middle} events and loaded again, it decides {actual} after event {number}, and "
+                    f"{expected} without; put its counts into `state_dict`"
                 )
 
 
@@ -55,9 +58,9 @@ def settings(subject: ControllerSubject) -> None:
         [build_controller(subject.controlling)], Clock(1), lambda settings: None
     )
     group.controllers[0].load_state_dict(saved["group"]["all"][0])
-    if (found := settings_of(group.controllers)) != saved["group"]["settings"]:
+    if (loaded := settings_of(group.controllers)) != saved["group"]["settings"]:
         raise Failed(
-            f"after loading, its settings are {found} instead of {saved['group']['settings']}; save their state"
+            f"after loading, its settings are {loaded} instead of {saved['group']['settings']}; save their state"
         )
 
 

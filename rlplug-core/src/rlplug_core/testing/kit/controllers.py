@@ -55,15 +55,17 @@ class ControllerSubject:
         if state is not None:
             group.load_state_dict(state["group"])
             clock.scale = state["scale"]["factor"]
-        seen = []
+        moments = []
         for number in range(start, end):
             clock.steps = 100 * number
             clock.stop = False  # the run continues after a stop
             value = 10.0 * np.sin(number / 9) + 10.0
-            won = {"score": value, "is_success": float(value > 10)}
-            group.ended([Episode(row, value, 50 + number, value > 10, won) for row in range(2)])
-            group.evaluated(Evaluation((value, value + 1), (50, 60), (value > 10,) * 2, (won,) * 2))
-            seen.append(
+            info = {"score": value, "is_success": float(value > 10)}
+            group.ended([Episode(row, value, 50 + number, value > 10, info) for row in range(2)])
+            group.evaluated(
+                Evaluation((value, value + 1), (50, 60), (value > 10,) * 2, (info,) * 2)
+            )
+            moments.append(
                 Moment(
                     clock.scale,
                     clock.stop,
@@ -71,4 +73,4 @@ class ControllerSubject:
                     dict(group.settings),
                 )
             )
-        return seen, {"group": group.state_dict(), "scale": {"factor": clock.scale}}
+        return moments, {"group": group.state_dict(), "scale": {"factor": clock.scale}}

@@ -23,7 +23,7 @@ LITTLE = 1e-6
 MODEST = 0.1
 #: Number of samples, including single steps of single episodes.
 MANY = 256
-#: The share of a response that counts as rounding, and the factor over the response of the other half that counts.
+#: The share of a response that counts as rounding; a response counts if it is this many times that of the other half.
 ROUNDING = 1e-3
 MARGIN = 3.0
 #: The allowed share of numbers without the expected response.
@@ -34,15 +34,16 @@ Mask = Callable[[Array], Array]
 
 def episodes(subject: Subject) -> None:
     """A sample learns nothing from the next episode of its row: sums, advantages and values end with its own."""
-    usual = _response(subject, "", _even)
-    own = _norm(_response(subject, "rewards", _even) - usual)
-    if not own:
+    baseline = _response(subject, "", _even)
+    own_effect = _norm(_response(subject, "rewards", _even) - baseline)
+    if not own_effect:
         raise Skipped("rewards have no effect on its first batch")
-    near = _norm(_response(subject, "sequel", _even) - usual)
-    far = _norm(_response(subject, "sequel", _even, elsewhere=True) - usual)
-    if near > MARGIN * far + ROUNDING * own:
+    same_half = _norm(_response(subject, "sequel", _even) - baseline)
+    other_half = _norm(_response(subject, "sequel", _even, elsewhere=True) - baseline)
+    if same_half > MARGIN * other_half + ROUNDING * own_effect:
         raise Failed(
-            f"updates depend on the next episode of the row, {near / own:.0%} as much as on the episode's own rewards; "
+            f"updates depend on the next episode of the row, {same_half / own_effect:.0%} as much as on the episode's "
+            "own rewards; "
             "at the end of an episode, cut sums over rewards and the recursion of advantages (terminated | truncated), "
             "and use the value of the step's own next_obs"
         )
@@ -50,17 +51,17 @@ def episodes(subject: Subject) -> None:
 
 def rewards(subject: Subject) -> None:
     """A sample learns from its own reward, and not from one of a step earlier or later."""
-    usual = _response(subject, "", _opening)
-    every = _response(subject, "rewards", _opening)
-    wanted = np.abs(every - usual)
-    own = np.abs(_response(subject, "opening", _opening) - usual)
-    far = _norm(_response(subject, "opening", _opening, elsewhere=True) - usual) / np.sqrt(
-        len(usual)
-    )
-    responding = wanted > ROUNDING * wanted.max() + 10 * far
+    baseline = _response(subject, "", _opening)
+    all_rewards = _response(subject, "rewards", _opening)
+    reward_change = np.abs(all_rewards - baseline)
+    own_change = np.abs(_response(subject, "opening", _opening) - baseline)
+    other_half = _norm(
+        _response(subject, "opening", _opening, elsewhere=True) - baseline
+    ) / np.sqrt(len(baseline))
+    responding = reward_change > ROUNDING * reward_change.max() + 10 * other_half
     if not responding.any():
         raise Skipped("rewards have no effect on its first batch")
-    silent = (own <= MARGIN * far + ROUNDING * wanted) & responding
+    silent = (own_change <= MARGIN * other_half + ROUNDING * reward_change) & responding
     if (share := silent.sum() / responding.sum()) > SILENT:
         raise Failed(
             f"{share:.0%} of the numbers that depend on rewards do not depend on the sample's own reward; rewards, "
@@ -84,12 +85,12 @@ def later_matters(subject: Subject) -> bool:
     Raises:
         Skipped: this cannot be measured.
     """
-    usual = _response(subject, "", _opening)
-    near, far = (
-        _norm(_response(subject, "later", _opening, elsewhere) - usual)
+    baseline = _response(subject, "", _opening)
+    same_half, other_half = (
+        _norm(_response(subject, "later", _opening, elsewhere) - baseline)
         for elsewhere in (False, True)
     )
-    return near > MARGIN * far + ROUNDING * _norm(usual)
+    return same_half > MARGIN * other_half + ROUNDING * _norm(baseline)
 
 
 def _half(places: Array) -> Array:

@@ -76,23 +76,24 @@ def steps(subject: EnvSubject) -> None:
 def seeding(subject: EnvSubject) -> None:
     """The same seed gives the same episodes bit for bit in new and used environments, another seed other episodes."""
     env = subject.make()
-    one = play(env)
+    first = play(env)
     again = play(env)
-    other = play(subject.make(), seed=8)
+    other_seed = play(subject.make(), seed=8)
     fresh = play(subject.make())
     pairs = [(fresh, "two instances with one seed", "")]
     if not complete(env).learned():  # a learning wrapper continues to learn
-        carried = "; a wrapper that learns across episodes needs `learned` and `freeze`"
-        pairs.append((again, "two episodes of one instance with one seed", carried))
-    for played, which, else_ in pairs:
-        for turn, (wanted, found) in enumerate(zip(one.steps, played.steps, strict=True)):
-            if path := difference(wanted, found):
+        hint = "; a wrapper that learns across episodes needs `learned` and `freeze`"
+        pairs.append((again, "two episodes of one instance with one seed", hint))
+    for played, description, remedy in pairs:
+        for turn, (expected, actual) in enumerate(zip(first.steps, played.steps, strict=True)):
+            if path := difference(expected, actual):
                 raise Failed(
-                    f"{which} differ in '{path}' at step {turn}; draw everything from a generator that `reset(seed)` "
-                    f"seeds, and reset all state there{else_}"
+                    f"{description} differ in '{path}' at step {turn}; draw everything from a generator that "
+                    f"`reset(seed)` seeds, and reset all state there{remedy}"
                 )
     if all(
-        not difference(wanted, found) for wanted, found in zip(one.steps, other.steps, strict=True)
+        not difference(expected, actual)
+        for expected, actual in zip(first.steps, other_seed.steps, strict=True)
     ):
         raise Skipped("it draws no random numbers: all seeds give the same")
 
@@ -102,16 +103,16 @@ def arrays(subject: EnvSubject) -> None:
     env = subject.make()
     actions = play(subject.make(), TURNS).actions
     before = env.reset(7)
-    kept = copy_leaves(before)
+    expected = copy_leaves(before)
     for turn, action in enumerate(actions):
         now = env.step(action)
-        found = copy_leaves(before)
-        if path := difference(kept, found):
+        current = copy_leaves(before)
+        if path := difference(expected, current):
             raise Failed(
                 f"step {turn + 1} overwrites '{path}' of the step before it; return two arrays in turn"
             )
         before = now
-        kept = copy_leaves(now)
+        expected = copy_leaves(now)
 
 
 def state(subject: EnvSubject) -> None:
@@ -126,10 +127,10 @@ def state(subject: EnvSubject) -> None:
     for turn, action in enumerate(actions):
         now = env.step(action)
         if turn == TURNS // 2:
-            found = save_and_read({"env": env.state_dict()})["env"]
-            if "inexact" in found:
-                raise Skipped(f"its state cannot be captured: {found['inexact']}")
-            fresh.load_state_dict(found)
+            saved = save_and_read({"env": env.state_dict()})["env"]
+            if "inexact" in saved:
+                raise Skipped(f"its state cannot be captured: {saved['inexact']}")
+            fresh.load_state_dict(saved)
         elif turn > TURNS // 2 and (
             path := difference(copy_leaves(now), copy_leaves(fresh.step(action)))
         ):
@@ -168,9 +169,9 @@ def unknown(subject: EnvSubject) -> None:
 
 def _check_obs(space: Any, obs: Obs, where: str) -> None:
     for row in range(rows_of(obs)):
-        one = tree_map(lambda leaf, row=row: leaf[row], obs)
-        if not space.contains(one):
-            text = " ".join(repr(one).split())
+        row_obs = tree_map(lambda leaf, row=row: leaf[row], obs)
+        if not space.contains(row_obs):
+            text = " ".join(repr(row_obs).split())
             text = text if len(text) < 160 else f"{text[:157]}…"
             raise Failed(f"{where} is not in the space {space}: {text}")
 
@@ -196,19 +197,19 @@ def _check_flags(now: Timestep, count: int, turn: int) -> None:
 
 def _check_ends(now: Timestep, before: Array, turn: int) -> Array:
     """Return a mask of the rows that wait for their first step."""
-    over = now.terminated | now.truncated
+    ended = now.terminated | now.truncated
     if (both := now.terminated & now.truncated).any():
         raise Failed(
             f"step {turn}: rows {rows(both)} are terminated and truncated; a termination must not be truncated"
         )
-    if (absent := over & ~now.valid).any():
+    if (absent := ended & ~now.valid).any():
         raise Failed(f"step {turn}: rows {rows(absent)} end without a transition (valid is False)")
     reported = {episode.row for episode in now.episodes}
-    if reported != set(np.flatnonzero(over).tolist()):
+    if reported != set(np.flatnonzero(ended).tolist()):
         raise Failed(
-            f"step {turn}: rows {rows(over)} end, but episodes of the rows {sorted(reported)} are reported"
+            f"step {turn}: rows {rows(ended)} end, but episodes of the rows {sorted(reported)} are reported"
         )
-    if (early := now.is_first & ~over & now.valid & ~before).any():
+    if (early := now.is_first & ~ended & now.valid & ~before).any():
         raise Failed(f"step {turn}: rows {rows(early)} start an episode, but none has ended there")
     return (before & ~now.valid) | now.is_first
 
@@ -216,7 +217,7 @@ def _check_ends(now: Timestep, before: Array, turn: int) -> Array:
 def _check_masks(spec: Spec, now: Timestep, turn: int) -> None:
     """Check that a mask allows an action; agents of a world are exempt, because they may have to wait."""
     mask = None if spec.agents else mask_of(spec, now.obs)
-    if mask is not None and (found := rows_without_choice(spec.action, mask)).any():
+    if mask is not None and (blocked := rows_without_choice(spec.action, mask)).any():
         raise Failed(
-            f"step {turn}: the mask of rows {rows(found)} forbids all actions; allow one, or end the episode"
+            f"step {turn}: the mask of rows {rows(blocked)} forbids all actions; allow one, or end the episode"
         )

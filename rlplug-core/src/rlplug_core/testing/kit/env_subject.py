@@ -62,7 +62,7 @@ class AsArrays(Converter):
 
 def _arrays(now: Timestep) -> Timestep:
     """Return a timestep with arrays; it reads which episodes have ended."""
-    parts = {each.name: getattr(now, each.name) for each in fields(now)}
+    parts = {field.name: getattr(now, field.name) for field in fields(now)}
     for name in TENSORS:
         parts[name] = tree_map(to_host, parts[name])
     episodes = list(now.episodes) if isinstance(now.episodes, EndedRows) else now.episodes
@@ -172,7 +172,7 @@ def play(
 def copy_leaves(now: Timestep) -> Leaves:
     """Return copies of the leaves of a timestep."""
     tree: dict[str, object] = {field.name: getattr(now, field.name) for field in fields(now)}
-    tree["episodes"] = [one.plain() for one in now.episodes]
+    tree["episodes"] = [episode.plain() for episode in now.episodes]
     return leaves(tree)
 
 

@@ -51,9 +51,9 @@ class Examination:
         #: The contract of the plugin: that of its index if it has one, else that of this version.
         self.contract = (contract(self.record) if self.record else None) or CONTRACT
         self.rules = {rule.name: rule for rule in KINDS[kind]}
-        self.found: dict[str, Outcome] = {}
+        self.outcomes: dict[str, Outcome] = {}
         #: Errors that mean that the environment does not exist.
-        self.ending = (UnknownEnv, MissingPackage) if kind == "env" else ()
+        self.missing_env_errors = (UnknownEnv, MissingPackage) if kind == "env" else ()
 
     @cached_property
     def subject(self) -> Examined:
@@ -103,23 +103,23 @@ class Examination:
 
     def _raw_outcome(self, name: str) -> Outcome:
         """Return the outcome before expectations are considered."""
-        if name not in self.found:
-            self.found[name] = self._examine(self.rules[name])
-        return self.found[name]
+        if name not in self.outcomes:
+            self.outcomes[name] = self._examine(self.rules[name])
+        return self.outcomes[name]
 
     def _examine(self, rule: Rule) -> Outcome:
         for need in rule.needs:
-            found = self._raw_outcome(need)
-            if found.blocked:
-                return found
-            if found.status == "failed":
+            outcome = self._raw_outcome(need)
+            if outcome.blocked:
+                return outcome
+            if outcome.status == "failed":
                 return Outcome("skipped", f"it depends on '{need}', which fails", blocked=True)
         subject = self.subject
         started = time.perf_counter()
         try:
             with subject.isolate():
                 rule.function(subject)
-        except self.ending:
+        except self.missing_env_errors:
             raise
         except Skipped as reason:
             return Outcome("skipped", str(reason), time.perf_counter() - started)
@@ -138,14 +138,16 @@ class Examination:
         """Return whether a check is newer than the contract of the plugin, so that a failure only warns."""
         return rule.since > self.contract
 
-    def _rate(self, rule: Rule, found: Outcome) -> Outcome:
+    def _rate(self, rule: Rule, outcome: Outcome) -> Outcome:
         reason = self.expected.get(rule.name)
-        if reason and found.status == "failed":
-            return Outcome("expected", f"{reason} ({found.message})", found.seconds)
-        if reason and found.status == "passed":
+        if reason and outcome.status == "failed":
+            return Outcome("expected", f"{reason} ({outcome.message})", outcome.seconds)
+        if reason and outcome.status == "passed":
             return Outcome(
-                "failed", f"it passes; take it out of expected_failures ('{reason}')", found.seconds
+                "failed",
+                f"it passes; take it out of expected_failures ('{reason}')",
+                outcome.seconds,
             )
-        if self.is_provisional(rule) and found.status == "failed":
-            return Outcome("warned", found.message, found.seconds, found.error)
-        return found
+        if self.is_provisional(rule) and outcome.status == "failed":
+            return Outcome("warned", outcome.message, outcome.seconds, outcome.error)
+        return outcome

@@ -40,14 +40,15 @@ def export(subject: Subject) -> None:
     pairs = _actions(subject, agent, program)
     wrong = [
         number
-        for number, (one, other) in enumerate(pairs)
-        if np.shape(one) != np.shape(other) or not np.allclose(one, other, rtol=1e-4, atol=1e-4)
+        for number, (taken, exported) in enumerate(pairs)
+        if np.shape(taken) != np.shape(exported)
+        or not np.allclose(taken, exported, rtol=1e-4, atol=1e-4)
     ]
     if len(wrong) > TIES * len(pairs):
-        one, other = pairs[wrong[0]]
+        taken, exported = pairs[wrong[0]]
         raise Failed(
-            f"in step {wrong[0]} the exported policy takes {other}, and the agent takes {one} with explore=False; a "
-            "module with a memory must reset the rows with `first`"
+            f"in step {wrong[0]} the exported policy takes {exported}, and the agent takes {taken} with "
+            "explore=False; a module with a memory must reset the rows with `first`"
         )
 
 
@@ -60,15 +61,15 @@ def _actions(
     env = Probe(subject.spec, Story("either", length=7))
     rows = subject.spec.num_envs
     acting, state = begin_acting(agent, rows)
-    other = program.initial(rows)
+    exported_state = program.initial(rows)
     clock = Clock(TOTAL)
     now = env.reset(7)
-    found = []
+    pairs = []
     for _ in range(TURNS):
         act = acting.act(now.obs, now.is_first, state, clock, explore=False)
-        exported = program.act(now.obs, now.is_first, other, clock)
-        found.append((act.action, exported.action))
+        exported = program.act(now.obs, now.is_first, exported_state, clock)
+        pairs.append((act.action, exported.action))
         state = act.recurrent_state
-        other = exported.recurrent_state
+        exported_state = exported.recurrent_state
         now = env.step(act.action)
-    return found
+    return pairs

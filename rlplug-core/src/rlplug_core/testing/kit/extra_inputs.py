@@ -54,9 +54,9 @@ class Signaling(Transform):
         return self.env.step(action)
 
     def info(self, key: str) -> list[Any]:
-        given = super().info(key)
-        if key not in self.names or any(value is not None for value in given):
-            return given
+        values = super().info(key)
+        if key not in self.names or any(value is not None for value in values):
+            return values
         generator = np.random.default_rng([self.series, self.count, sorted(self.names).index(key)])
         default = self.names[key]
         shape = () if default is None else np.asarray(default).shape

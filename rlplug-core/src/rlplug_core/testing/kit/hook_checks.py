@@ -33,12 +33,14 @@ class HooksSubject:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        wanted = canonical(name)
+        distribution = canonical(name)
         self.records: list[Record] = [
-            one for one in records() if one.group == "hooks" and one.distribution == wanted
+            record
+            for record in records()
+            if record.group == "hooks" and record.distribution == distribution
         ]
         if not self.records:
-            known = sorted({one.distribution for one in records() if one.group == "hooks"})
+            known = sorted({record.distribution for record in records() if record.group == "hooks"})
             raise UsageError(f"{name} has no hooks ({', '.join(known) or 'nothing installed'} has)")
 
     @contextmanager
@@ -143,9 +145,9 @@ def options(subject: HooksSubject) -> None:
 def leftovers(subject: HooksSubject) -> None:
     """After the end of a run no thread of it is left."""
     left = [
-        one.name
-        for one in threading.enumerate()
-        if one not in subject.story.threads and not one.daemon
+        thread.name
+        for thread in threading.enumerate()
+        if thread not in subject.story.threads and not thread.daemon
     ]
     if left:
         raise Failed(

@@ -42,12 +42,12 @@ def light(subject: Subject) -> None:
 def quiet(subject: Subject) -> None:
     """Importing the package and the algorithm's module prints nothing."""
     module = _module(subject)
-    ended = in_fresh_process(import_all, [module.partition(".")[0], module])
-    if ended.code:
-        raise _fails(module, ended.error)
-    if ended.printed:
+    result = in_fresh_process(import_all, [module.partition(".")[0], module])
+    if result.code:
+        raise _fails(module, result.error)
+    if result.printed:
         raise Failed(
-            f"it prints when it is imported: {plain(ended.printed, 80)!r}; stdout may contain JSON of a command"
+            f"it prints when it is imported: {plain(result.printed, 80)!r}; stdout may contain JSON of a command"
         )
 
 
@@ -72,9 +72,11 @@ def _heavy_imports(top: str) -> list[str]:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        if done.returncode:
-            raise _fails(top, done.stderr)
+        finished = subprocess.run(
+            command, capture_output=True, text=True, env=environment, check=False
+        )
+        if finished.returncode:
+            raise _fails(top, finished.stderr)
         return json.loads(report.read_text())
 
 

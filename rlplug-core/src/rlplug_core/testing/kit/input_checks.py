@@ -31,10 +31,10 @@ def signals(subject: Subject) -> None:
         env = Signaling(Probe(subject.spec, story), names, series)
         trial = Trial(subject, env).run(story.lasting(subject.horizon.turns))
         learned.append(trial.learned())
-    one, same, other = learned
-    if path := difference(one, same):
+    first, same, other = learned
+    if path := difference(first, same):
         raise Failed(f"with the same signals it learns something else ('{path}')")
-    if not difference(one, other):
+    if not difference(first, other):
         raise Failed(
             f"it names {', '.join(names)} in signals, and updates do not depend on them; read them from the extras of "
             "its batches, or name none"

@@ -96,11 +96,11 @@ class Written:
                     f"it writes extras['{name}'], and later batches do not have it; your own buffer must store "
                     "Result.extras in `feedback`"
                 )
-            found = np.asarray(batch.extras[name])
+            returned = np.asarray(batch.extras[name])
             for row, value in known.items():
-                if not np.allclose(found[row], value, equal_nan=True):
+                if not np.allclose(returned[row], value, equal_nan=True):
                     raise Failed(
-                        f"extras['{name}'] of a step is {found[row]} in a later batch, and {value} was written; "
+                        f"extras['{name}'] of a step is {returned[row]} in a later batch, and {value} was written; "
                         "`feedback` must store each row at its own step"
                     )
             self.compared += len(known)

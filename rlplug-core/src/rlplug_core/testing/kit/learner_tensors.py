@@ -96,8 +96,8 @@ class AsTensors(Converter):
 
 def _tensors(now: Timestep) -> Timestep:
     """Return a timestep with its own tensors."""
-    parts: dict[str, Obs] = {each.name: getattr(now, each.name) for each in fields(now)}
-    made = {name: tree_map(torch.tensor, parts[name]) for name in TENSORS}
+    parts: dict[str, Obs] = {field.name: getattr(now, field.name) for field in fields(now)}
+    converted = {name: tree_map(torch.tensor, parts[name]) for name in TENSORS}
     if now.final_obs is now.obs:
-        made["final_obs"] = made["obs"]
-    return Timestep(**{**parts, **made, "ended": True})
+        converted["final_obs"] = converted["obs"]
+    return Timestep(**{**parts, **converted, "ended": True})

@@ -74,8 +74,8 @@ class Tempting(envs.Vector):
         place = self.state["place"].copy()
         right = action == self.right[place]
         # After the cue: a present, visible or not, or an empty episode.
-        following = self.cues + 2 * (place >= 2) + self.empty(right)
-        self.state["upcoming"] = np.where(place >= self.cues, self.nothing, following)
+        next_place = self.cues + 2 * (place >= 2) + self.empty(right)
+        self.state["upcoming"] = np.where(place >= self.cues, self.nothing, next_place)
         self.state["place"][:] = self.nothing
         cut = np.arange(self.num_envs) % 2 == 1
         present = (place == 4) | (place == 6)
@@ -163,15 +163,15 @@ def truncated(subject: Subject) -> None:
 def _check_return(
     subject: Subject,
     probe: type[envs.Vector],
-    wanted: float,
+    required: float,
 ) -> None:
     trial = Trial(subject, probe(8), total=STEPS)
     best = float("-inf")
     while not trial.clock.done:
         trial.run(trial.turns + EVERY // 8)
         best = max(best, evaluate(trial.learner.agent(), probe(100), 3, Clock(STEPS)).mean)
-        if best >= wanted:
+        if best >= required:
             return
     raise Failed(
-        f"its best mean return in {STEPS:,} env steps is {best:.3g}; {wanted:g} is required"
+        f"its best mean return in {STEPS:,} env steps is {best:.3g}; {required:g} is required"
     )

@@ -46,13 +46,13 @@ def unroll(subject: MemorySubject) -> None:
     """A sequence gives the states of single steps; the ends of episodes reset it, invalid steps leave it unchanged."""
     memory = subject.build()
     features, first, valid, before = sequence(subject, memory)
-    for mask, what in ((None, "ends of episodes"), (valid, "invalid steps")):
+    for mask, case in ((None, "ends of episodes"), (valid, "invalid steps")):
         with torch.no_grad():
-            found = memory.unroll(features, first, dict(before), mask)
+            actual = memory.unroll(features, first, dict(before), mask)
             expected = Memory.unroll(memory, features, first, dict(before), mask)
-        if name := different(found, expected):
+        if name := different(actual, expected):
             raise Failed(
-                f"unroll gives another '{name}' than one step after the other with {what}; reset the state where "
+                f"unroll gives another '{name}' than one step after the other with {case}; reset the state where "
                 "is_first is true, and keep it where valid is false"
             )
 
@@ -69,12 +69,12 @@ def sequence(
     return features, first, valid, subject.states(memory, ROWS)
 
 
-def different(one: Remembered, other: Remembered) -> str:
+def different(actual: Remembered, expected: Remembered) -> str:
     """Return the first part that differs by more than rounding, or ""."""
-    for name, part in other.items():
-        if name not in one or one[name].shape != part.shape:
+    for name, part in expected.items():
+        if name not in actual or actual[name].shape != part.shape:
             return name
-        if not torch.allclose(one[name], part, rtol=1e-4, atol=1e-5):
+        if not torch.allclose(actual[name], part, rtol=1e-4, atol=1e-5):
             return name
     return ""
 
@@ -100,9 +100,9 @@ def recall(subject: MemorySubject) -> None:
     memory = subject.build()
     features = subject.features(ROWS)
     with torch.no_grad():
-        one = memory.step(features, subject.states(memory, ROWS, 20))
-        other = memory.step(features, subject.states(memory, ROWS, 30))
-    if torch.equal(one["h"], other["h"]):
+        first = memory.step(features, subject.states(memory, ROWS, 20))
+        second = memory.step(features, subject.states(memory, ROWS, 30))
+    if torch.equal(first["h"], second["h"]):
         raise Failed(
             "its part 'h' does not depend on the state before the step, so it remembers nothing"
         )
@@ -111,13 +111,14 @@ def recall(subject: MemorySubject) -> None:
 def rows(subject: MemorySubject) -> None:
     """A row does not depend on other rows, in training mode either."""
     memory = subject.build()
-    features, before = subject.features(ROWS), subject.states(memory, ROWS)
+    features = subject.features(ROWS)
+    before = subject.states(memory, ROWS)
     for mode in (True, False):
         memory.train(mode)
         with torch.no_grad():
             together = memory.step(features, before)
-            alone = memory.step(features[:1], {name: part[:1] for name, part in before.items()})
-        if name := different(alone, {name: part[:1] for name, part in together.items()}):
+            single = memory.step(features[:1], {name: part[:1] for name, part in before.items()})
+        if name := different(single, {name: part[:1] for name, part in together.items()}):
             raise Failed(
                 f"the part '{name}' of a row depends on the other rows; do not normalize over the batch, and draw no "
                 "random numbers"
@@ -129,27 +130,27 @@ def weights(subject: MemorySubject) -> None:
     memory = subject.build()
     check_seed(memory, subject.build(), subject.build(2))
     features, first, _, before = sequence(subject, memory)
-    found = memory.unroll(features, first, before)
-    check_gradient(memory, found["h"])
-    other = subject.build(2)
-    other.load_state_dict(memory.state_dict())
+    original = memory.unroll(features, first, before)
+    check_gradient(memory, original["h"])
+    loaded = subject.build(2)
+    loaded.load_state_dict(memory.state_dict())
     with torch.no_grad():
-        again = other.unroll(features, first, before)
-    if name := different(again, {name: part.detach() for name, part in found.items()}):
+        reloaded = loaded.unroll(features, first, before)
+    if name := different(reloaded, {name: part.detach() for name, part in original.items()}):
         raise Failed(
             f"loaded into another memory, its weights give a different '{name}'; register all state"
         )
 
 
-def check_seed(one: nn.Module, same: nn.Module, other: nn.Module) -> None:
+def check_seed(module: nn.Module, same: nn.Module, other: nn.Module) -> None:
     """Raise Failed if modules built with one seed differ, or modules with different seeds do not."""
-    ours = one.state_dict()
-    if any(not torch.equal(part, same.state_dict()[name]) for name, part in ours.items()):
+    parameters = module.state_dict()
+    if any(not torch.equal(part, same.state_dict()[name]) for name, part in parameters.items()):
         raise Failed(
             "two modules with the same seed have different weights; draw them with torch's generator"
         )
-    trained = [name for name, _ in one.named_parameters()]
-    if trained and all(torch.equal(ours[name], other.state_dict()[name]) for name in trained):
+    trained = [name for name, _ in module.named_parameters()]
+    if trained and all(torch.equal(parameters[name], other.state_dict()[name]) for name in trained):
         raise Failed(
             "two modules with different seeds have the same weights; draw them with torch's generator and set no seed"
         )
@@ -157,14 +158,14 @@ def check_seed(one: nn.Module, same: nn.Module, other: nn.Module) -> None:
 
 def check_gradient(module: nn.Module, outputs: Tensor) -> None:
     """Raise Failed if no gradient of outputs reaches the trained parameters, or one is not finite."""
-    trained = [one for one in module.parameters() if one.requires_grad]
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trained:
         return
     outputs.square().sum().backward()
-    gradients = [one.grad for one in trained if one.grad is not None]
-    if not all(torch.isfinite(one).all() for one in gradients):
+    gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
+    if not all(torch.isfinite(gradient).all() for gradient in gradients):
         raise Failed("the gradient of its outputs is not finite")
-    if not any(one.any() for one in gradients):
+    if not any(gradient.any() for gradient in gradients):
         raise Failed(
             "no gradient of its outputs reaches its parameters; do not detach or use no_grad"
         )
@@ -194,7 +195,7 @@ def export(subject: MemorySubject) -> None:
     except UsageError as error:
         raise Failed(f"its step cannot be exported: {error}") from error
     with torch.no_grad():
-        found = dict(zip(before, program.module()(inputs), strict=True))
+        exported = dict(zip(before, program.module()(inputs), strict=True))
         expected = memory.step(inputs[0], before)
-    if name := different(found, expected):
+    if name := different(exported, expected):
         raise Failed(f"exported, its part '{name}' differs; do not branch on the values of tensors")

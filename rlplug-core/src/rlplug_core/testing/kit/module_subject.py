@@ -98,7 +98,7 @@ class NetworkSubject:
         Raises:
             Failed: it takes no space.
         """
-        found: dict[str, Space] = {}
+        accepted: dict[str, Space] = {}
         reasons = []
         for name, space in (SPACES | self._joint_space()).items():
             try:
@@ -106,12 +106,12 @@ class NetworkSubject:
             except RlplugError as error:
                 reasons.append(f"{name}: {error}")
             else:
-                found[name] = space
-        if not found:
+                accepted[name] = space
+        if not accepted:
             raise Failed(
                 f"it takes none of the kit's observations; the first refusal: {reasons[0]}"
             )
-        return found
+        return accepted
 
     def _joint_space(self) -> dict[str, Space]:
         """Return the space of an observation and an action, if the network takes actions."""
@@ -128,8 +128,8 @@ class NetworkSubject:
         """Return observations of a space as tensors [rows, ...]."""
         if isinstance(space, spaces.Dict):
             return {
-                name: self.observations(part, rows, seed + place)
-                for place, (name, part) in enumerate(space.spaces.items())
+                name: self.observations(part, rows, seed + position)
+                for position, (name, part) in enumerate(space.spaces.items())
             }
         generator = np.random.default_rng(seed)
         if isinstance(space, spaces.Discrete):

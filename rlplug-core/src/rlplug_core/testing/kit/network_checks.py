@@ -31,12 +31,12 @@ def outputs(subject: NetworkSubject) -> None:
             obs = subject.observations(space, rows)
             before = tree_map(torch.clone, obs)
             with torch.no_grad():
-                found = module(obs)
-            if found.shape != (rows, features) or found.dtype != torch.float32:
+                output = module(obs)
+            if output.shape != (rows, features) or output.dtype != torch.float32:
                 raise Failed(
-                    f"of {name} it makes {list(found.shape)} {found.dtype}, not [{rows}, {features}]"
+                    f"of {name} it makes {list(output.shape)} {output.dtype}, not [{rows}, {features}]"
                 )
-            if not torch.isfinite(found).all():
+            if not torch.isfinite(output).all():
                 raise Failed(f"for {name} its features are not finite")
             if path := difference(leaves(before, "obs"), leaves(obs, "obs")):
                 raise Failed(f"for {name} it changes its input '{path}' in place; copy it first")
@@ -47,18 +47,19 @@ def rows(subject: NetworkSubject) -> None:
     for name, space, module, _ in each(subject):
         obs = subject.observations(space, 8)
         few = tree_map(lambda part: part[:2], obs)
-        found = {}
+        by_mode = {}
         for mode in (True, False):
             module.train(mode)
             with torch.no_grad():
-                together, alone = module(obs), module(few)
-            found[mode] = together
+                together = module(obs)
+                alone = module(few)
+            by_mode[mode] = together
             if not torch.allclose(together[:2], alone, rtol=1e-4, atol=1e-4):
                 raise Failed(
                     f"features of {name} depend on the other rows in {'training' if mode else 'evaluation'} mode; do "
                     "not normalize over the batch, and draw no random numbers"
                 )
-        if not torch.allclose(found[True], found[False], rtol=1e-4, atol=1e-4):
+        if not torch.allclose(by_mode[True], by_mode[False], rtol=1e-4, atol=1e-4):
             raise Failed(
                 f"features of {name} differ between training and evaluation mode; networks here have no mode, so leave "
                 "dropout and batch normalization out"
@@ -83,16 +84,16 @@ def calls(subject: NetworkSubject) -> None:
 def weights(subject: NetworkSubject) -> None:
     """Weights depend only on the seed, have finite gradients, and are all in `state_dict`."""
     for name, space, module, _ in each(subject):
-        other, _ = subject.build(space, 2)
+        loaded, _ = subject.build(space, 2)
         same, _ = subject.build(space)
-        check_seed(module, same, other)
+        check_seed(module, same, loaded)
         obs = subject.observations(space, 4)
-        found = module(obs)
-        check_gradient(module, found)
-        other.load_state_dict(module.state_dict())
+        output = module(obs)
+        check_gradient(module, output)
+        loaded.load_state_dict(module.state_dict())
         with torch.no_grad():
-            again = other(obs)
-        if not torch.allclose(again, found.detach(), rtol=1e-4, atol=1e-5):
+            reloaded = loaded(obs)
+        if not torch.allclose(reloaded, output.detach(), rtol=1e-4, atol=1e-5):
             raise Failed(
                 f"with its weights loaded into another one, features of {name} differ; register buffers and parameters"
             )
@@ -122,9 +123,9 @@ def export(subject: NetworkSubject) -> None:
         except UsageError as error:
             raise Failed(f"with {name} it cannot be exported: {error}") from error
         with torch.no_grad():
-            (found,) = program.module()(inputs)
+            (exported,) = program.module()(inputs)
             expected = module(obs)
-        if not torch.allclose(found, expected, rtol=1e-4, atol=1e-4):
+        if not torch.allclose(exported, expected, rtol=1e-4, atol=1e-4):
             raise Failed(
                 f"exported, features of {name} differ; do not branch on the values of tensors"
             )

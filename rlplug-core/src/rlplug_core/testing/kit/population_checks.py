@@ -83,10 +83,10 @@ class PopulationSubject:
         Raises:
             UsageError, PluginError: there is none, or it cannot be made.
         """
-        made = PartSpec.parse("rule", self.name).build()
-        if not isinstance(made, PopulationRule):
-            raise PluginError(f"'{self.name}' made {type(made).__name__}, without 'exchange'")
-        return made
+        rule = PartSpec.parse("rule", self.name).build()
+        if not isinstance(rule, PopulationRule):
+            raise PluginError(f"'{self.name}' made {type(rule).__name__}, without 'exchange'")
+        return rule
 
     @cached_property
     def story(self) -> Story:
@@ -121,8 +121,8 @@ class Story:
             self.inputs.append(self._members(chunk, options))
             self.decisions.append(self.decide(rule, chunk, self.inputs[chunk]))
             self.states.append(state_of(rule))
-            for number, one in self.decisions[-1].items():
-                options[number] = {**options[number], **one.options}
+            for number, exchange in self.decisions[-1].items():
+                options[number] = {**options[number], **exchange.options}
 
     def _members(
         self,
@@ -136,8 +136,10 @@ class Story:
             # The first member, because a comparison with NaN keeps the first of several.
             scores[0] = math.nan
         return [
-            Member(number, (*old.scores, score), dict(own))
-            for number, (old, score, own) in enumerate(zip(before, scores, options, strict=True))
+            Member(number, (*previous.scores, score), dict(member_options))
+            for number, (previous, score, member_options) in enumerate(
+                zip(before, scores, options, strict=True)
+            )
         ]
 
     def decide(
@@ -182,8 +184,8 @@ def exchanges(subject: PopulationSubject) -> None:
     except PluginError as error:
         raise Failed(str(error)) from error
     for decisions in story.decisions:
-        for number, one in decisions.items():
-            if one.source == number and not one.options:
+        for number, exchange in decisions.items():
+            if exchange.source == number and not exchange.options:
                 raise Failed(
                     f"it exchanges member {number} with itself and changes no option; leave such members out"
                 )
@@ -192,9 +194,9 @@ def exchanges(subject: PopulationSubject) -> None:
 def values(subject: PopulationSubject) -> None:
     """Only options with a range change, and new values have the types of the options."""
     for decisions in subject.story.decisions:
-        for number, one in decisions.items():
+        for number, exchange in decisions.items():
             try:
-                convert(KitConfig, dict(one.options), f"member {number}")
+                convert(KitConfig, dict(exchange.options), f"member {number}")
             except BadConfig as error:
                 raise Failed(f"a new value has the wrong type: {error}") from error
     try:
@@ -206,19 +208,25 @@ def values(subject: PopulationSubject) -> None:
 def failures(subject: PopulationSubject) -> None:
     """A member that failed copies one that did not, also if all others failed."""
     story = subject.story
-    found = story.decisions[2].get(0)
-    if found is None or found.source == 0:
+    exchange = story.decisions[2].get(0)
+    if exchange is None or exchange.source == 0:
         raise Failed(
             "it does not replace a member that failed, with the score NaN; let it copy another one"
         )
     members = [
-        Member(one.number, (*one.scores[:-1], 1.0 if one.number == 3 else math.nan), one.options)
-        for one in story.inputs[2]
+        Member(
+            member.number,
+            (*member.scores[:-1], 1.0 if member.number == 3 else math.nan),
+            member.options,
+        )
+        for member in story.inputs[2]
     ]
     replaced = story.decide(load_rule(subject, story.states[1]), 2, members)
-    kept = [number for number in range(MEMBERS) if number != 3 and number not in replaced]
-    if kept:
-        raise Failed(f"if all members except one fail, it does not replace member {kept[0]}")
+    not_replaced = [number for number in range(MEMBERS) if number != 3 and number not in replaced]
+    if not_replaced:
+        raise Failed(
+            f"if all members except one fail, it does not replace member {not_replaced[0]}"
+        )
 
 
 def load_rule(subject: PopulationSubject, state: object) -> PopulationRule:
@@ -242,8 +250,8 @@ def seed(subject: PopulationSubject) -> None:
         np.random.seed(5)
         torch.manual_seed(5)
         seeded = Story(subject, SPACE)
-    for one in (again, seeded):
-        if one.decisions != story.decisions:
+    for repeated in (again, seeded):
+        if repeated.decisions != story.decisions:
             raise Failed(
                 "the same members, ranges and generator lead to other decisions; draw only from the given generator, "
                 "and keep no state outside of the rule"
@@ -265,11 +273,11 @@ def resume(subject: PopulationSubject) -> None:
     """A population that was killed decides as if it had not been, also about an exchange that was not saved."""
     story = subject.story
     for chunk in range(1, CHUNKS):
-        for place in ("before", "after"):
+        for moment in ("before", "after"):
             rule = load_rule(subject, story.states[chunk - 1])
-            found = story.decide(rule, chunk, story.inputs[chunk])
-            if found != story.decisions[chunk]:
+            decisions = story.decide(rule, chunk, story.inputs[chunk])
+            if decisions != story.decisions[chunk]:
                 raise Failed(
-                    f"killed {place} the decision of chunk {chunk + 1}, it decides otherwise; return the state that "
+                    f"killed {moment} the decision of chunk {chunk + 1}, it decides otherwise; return the state that "
                     "decisions depend on from state_dict, and keep none elsewhere"
                 )

@@ -123,8 +123,8 @@ class Probe:
         reward = self._reward()
         was_gone = self.gone
         if was_gone.any():
-            strange = 1000 * self.garbage.standard_normal(self.num_envs).astype(np.float32)
-            reward = np.where(was_gone, strange, reward)
+            garbage = 1000 * self.garbage.standard_normal(self.num_envs).astype(np.float32)
+            reward = np.where(was_gone, garbage, reward)
         self.age += ~was_gone
         over = (self.age >= story.length) & (story.ends != "never")
         self.age[over] = 0
@@ -140,24 +140,24 @@ class Probe:
 
     def _draw_other(self, obs: Obs, generator: np.random.Generator) -> Obs:
         """Return observations [N, ...] of another series, with the achieved goals of `obs` if there are goals."""
-        other = self.draw(generator)
-        return {**other, "achieved_goal": obs["achieved_goal"]} if self.spec.goals else other
+        drawn = self.draw(generator)
+        return {**drawn, "achieved_goal": obs["achieved_goal"]} if self.spec.goals else drawn
 
     def _final(self) -> Obs:
         """Return successors [N, ...] of last steps; both series advance, so stories agree outside the window."""
-        usual = self.draw(self.usual)
-        other = self._draw_other(usual, self.finals)
+        common = self.draw(self.usual)
+        alternative = self._draw_other(common, self.finals)
         before = self.turn <= self.story.since
         after = 0 < self.story.settled <= self.turn
-        return usual if before or after else other
+        return common if before or after else alternative
 
     def _reward(self) -> Array:
         """Return the rewards [N] of the current steps."""
         reward = self.common.standard_normal(self.num_envs).astype(np.float32)
         moves = {"rewards": ~self.none(), "sequel": self.number % 2 == 1, "opening": self.age == 0}
         if self.story.moved in moves:
-            other = self.moved.standard_normal(self.num_envs).astype(np.float32)
-            reward = np.where(self._half() & moves[self.story.moved], other, reward)
+            alternative = self.moved.standard_normal(self.num_envs).astype(np.float32)
+            reward = np.where(self._half() & moves[self.story.moved], alternative, reward)
         reward *= np.float32(self.story.scale)
         return np.full_like(reward, np.nan) if 0 < self.story.broken <= self.turn else reward
 
@@ -166,8 +166,8 @@ class Probe:
         moves = {"sequel": self.number % 2 == 1, "later": self.age > 0}
         if self.story.moved not in moves:
             return obs
-        other = self._draw_other(obs, self.moved)
-        return _where(self._half() & moves[self.story.moved], other, obs)
+        alternative = self._draw_other(obs, self.moved)
+        return _where(self._half() & moves[self.story.moved], alternative, obs)
 
     def _half(self) -> Array:
         """Return a mask [N] of the rows with events from another series."""
@@ -257,10 +257,10 @@ def drawing(space: Space, rows: int) -> Draw:
     raise Skipped(f"the kit cannot draw observations from {space}")
 
 
-def _where(rows: Array, one: Obs, other: Obs) -> Obs:
-    """Return `one` in the rows of the mask `rows` [N] and `other` in the rest."""
+def _where(rows: Array, inside: Obs, outside: Obs) -> Obs:
+    """Return `inside` in the rows of the mask `rows` [N], and `outside` in the others."""
 
     def choose(a: Array, b: Array) -> Array:
         return np.where(align_mask(rows, a), a, b).astype(a.dtype)
 
-    return tree_map(choose, one, other)
+    return tree_map(choose, inside, outside)

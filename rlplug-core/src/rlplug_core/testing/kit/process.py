@@ -22,7 +22,7 @@ Work = Callable[[Any], object]
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessResult:
     """The exit code of a process, its result if the code is 0, and its standard output and error."""
 
     code: int
@@ -31,7 +31,7 @@ class Ended:
     error: str
 
 
-def in_fresh_process(work: Work, order: object) -> Ended:
+def in_fresh_process(work: Work, order: object) -> ProcessResult:
     """Call `work(order)` in a process that has loaded torch and no plugin.
 
     It is forked from a server that does nothing else, which takes a tenth of the time of a new interpreter.
@@ -49,7 +49,7 @@ def in_fresh_process(work: Work, order: object) -> Ended:
             for part, file in files.items()
         }
         code = process.exitcode or 0
-        return Ended(
+        return ProcessResult(
             code,
             json.loads(texts["result"]) if code == 0 else None,
             texts["printed"],

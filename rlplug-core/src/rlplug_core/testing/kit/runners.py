@@ -85,18 +85,18 @@ def _run(subject: Subject, values: Mapping[str, object]) -> Trainable:
     steps = subject.horizon.turns * rows
     common = {"inline": True, "num_envs": ROWS, "seed": 0, "total_timesteps": steps}
     data = {"dataset": "the kit's"} if gets_dataset(subject.cls) else {}
-    made = Plan.make(subject.name, subject.main_env, {**common, **data, **values})
+    base = Plan.make(subject.name, subject.main_env, {**common, **data, **values})
     plan = HomePlan(
-        algorithm=made.algorithm,
-        env=made.env,
-        learner=made.learner,
-        options=made.options,
+        algorithm=base.algorithm,
+        env=base.env,
+        learner=base.learner,
+        options=base.options,
         config=subject.config,
         wrappings=(),
         schedules={},
         subject=subject,
-        source=made.source,
-        eval_source=made.eval_source,
+        source=base.source,
+        eval_source=base.eval_source,
     )
     seed_globals(plan.seeds().child("globals"))
     runner = build(plan, Clock(steps))

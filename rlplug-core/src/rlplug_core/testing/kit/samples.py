@@ -120,11 +120,11 @@ class Samples:
 
         Without gradients, return the changes of all numbers in the state of the learner.
         """
-        found = [
+        responses = [
             self._response(batch, factor(places))
             for batch, places in zip(self.batches, self.places, strict=True)
         ]
-        return np.concatenate(found)
+        return np.concatenate(responses)
 
     @cached_property
     def places(self) -> list[Array]:
@@ -136,15 +136,15 @@ class Samples:
         return [self._places(batch) for batch in self.batches]
 
     def _response(self, batch: object, factor: Array) -> Array:
-        if found := self.gradients(batch, factor):
-            return torch.cat([gradient.values.double().cpu() for gradient in found]).numpy()
+        if gradients := self.gradients(batch, factor):
+            return torch.cat([gradient.values.double().cpu() for gradient in gradients]).numpy()
         before = leaves(self.before)
         after = leaves(self.learner.state_dict())
-        moved = [
+        changes = [
             np.ravel(np.asarray(after[path], np.float64) - before[path])
-            for path in _numbers(before, after)
+            for path in _float_paths(before, after)
         ]
-        return np.concatenate([np.zeros(1), *moved])
+        return np.concatenate([np.zeros(1), *changes])
 
     def _places(self, batch: Any) -> Array:
         weight = np.asarray(batch.weight)
@@ -155,12 +155,12 @@ class Samples:
         rows = tree_map(lambda leaf: np.asarray(leaf)[: len(weight)], obs)
         flat = tree_map(lambda leaf: leaf.reshape(weight.size, *leaf.shape[weight.ndim :]), rows)
         known = self.probe.places
-        found = [known.get(key, (-1, -1, -1)) for key in keys(flat, weight.size)]
+        places = [known.get(key, (-1, -1, -1)) for key in keys(flat, weight.size)]
         if any(
-            place[0] < 0 and there > 0 for place, there in zip(found, weight.ravel(), strict=True)
+            place[0] < 0 and value > 0 for place, value in zip(places, weight.ravel(), strict=True)
         ):
             raise Skipped("its batches have other observations than the environment")
-        return np.array(found).reshape(*weight.shape, 3)
+        return np.array(places).reshape(*weight.shape, 3)
 
     def _batches(self, enough: int) -> Iterator[object]:
         """Yield copies of batches until there are enough samples, within four times the steps of the first batch."""
@@ -202,14 +202,14 @@ def _weight(batch: object) -> Array:
     return np.asarray(getattr(batch, "weight"))  # noqa: B009  # checked above, and unknown to the type checker
 
 
-def _numbers(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+def _float_paths(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """Return the paths of leaves that can be compared as numbers."""
-    kept = [
+    same_shape = [
         path
         for path in before.keys() & after.keys()
         if np.shape(before[path]) == np.shape(after[path])
     ]
-    return sorted(path for path in kept if np.asarray(after[path]).dtype.kind == "f")
+    return sorted(path for path in same_shape if np.asarray(after[path]).dtype.kind == "f")
 
 
 def _scale_weights(batch: Any, factor: float | Array) -> object:

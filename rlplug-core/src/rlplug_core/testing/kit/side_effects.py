@@ -42,25 +42,25 @@ def inputs(subject: Subject) -> None:
 
 def explore(subject: Subject) -> None:
     """With `explore=False` an agent returns its best actions and draws no random numbers for them."""
-    one, other = (_greedy(subject, rank) for rank in (0, 1))
-    if not one:
+    first, second = (_greedy(subject, rank) for rank in (0, 1))
+    if not first:
         return
-    different = [path for path in one if difference({path: one[path]}, {path: other[path]})]
-    if len(different) > CHANCE * len(one):
+    different = [path for path in first if difference({path: first[path]}, {path: second[path]})]
+    if len(different) > CHANCE * len(first):
         raise Failed(
-            f"two agents with equal weights and explore=False differ in {len(different)} of {len(one)} vector steps: "
+            f"two agents with equal weights and explore=False differ in {len(different)} of {len(first)} vector steps: "
             "`act` ignores `explore`; if it is False, return the best action and draw no random number"
         )
 
 
 def generators(subject: Subject) -> None:
     """The process generators of torch, NumPy and Python are not seeded again, because others draw from them."""
-    ends = []
+    end_states = []
     for process in (0, 1):
         Trial(subject, subject.make_main_env(), process=process).run(subject.horizon.turns)
-        ends.append({kind: leaves({kind: state}) for kind, state in global_state().items()})
-    one, other = ends
-    if seeded := [kind for kind in one if not difference(one[kind], other[kind])]:
+        end_states.append({kind: leaves({kind: state}) for kind, state in global_state().items()})
+    first, second = end_states
+    if seeded := [kind for kind in first if not difference(first[kind], second[kind])]:
         raise Failed(
             f"it seeds the process's generator of {' and '.join(seeded)}, which environments and other plugins draw "
             "from; create your own generator: context.seeds.child(name).generator()"
@@ -74,10 +74,10 @@ def _check_acting(subject: Subject, explore: bool) -> None:
     agent, recurrent_state = begin_acting(agent, subject.spec.num_envs)
     clock = Clock(TOTAL)
     for _ in range(TURNS):
-        given = {"obs": now.obs, "is_first": now.is_first, "recurrent_state": recurrent_state}
-        before = leaves(given)
+        arguments = {"obs": now.obs, "is_first": now.is_first, "recurrent_state": recurrent_state}
+        before = leaves(arguments)
         act = agent.act(now.obs, now.is_first, recurrent_state, clock, explore=explore)
-        if path := difference(before, leaves(given)):
+        if path := difference(before, leaves(arguments)):
             raise Failed(
                 f"`act` of {type(agent).__name__} writes into '{path}', which buffers and environments still read; "
                 "work on a copy"

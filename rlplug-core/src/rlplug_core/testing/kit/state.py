@@ -24,15 +24,15 @@ from rlplug_core.types import State
 
 def seeding(subject: Subject) -> None:
     """The same seed gives the same run bit for bit, another seed another run."""
-    one, same, other = (
+    first, same, other = (
         Trial(subject, subject.make_main_env(), seed).run(subject.horizon.turns).behavior()
         for seed in (0, 0, 1)
     )
-    if path := difference(one, same):
+    if path := difference(first, same):
         raise Failed(
             f"two runs with one seed differ in '{path}'; draw all random numbers from the context's seeds"
         )
-    if not difference(one, other):
+    if not difference(first, other):
         raise Failed("runs with different seeds are the same; draw from the context's seeds")
 
 
@@ -46,8 +46,8 @@ def save_load(subject: Subject) -> None:
             "agent": (trial.agent, fresh.agent),
             "buffer": (trial.buffer, fresh.buffer),
         }
-        for noun, (live, other) in pairs.items():
-            _check_round_trip(noun, live, other)
+        for noun, (live, new) in pairs.items():
+            _check_round_trip(noun, live, new)
     few, many = (
         leaves(subject.learner(subject.make_main_env(rows).spec, Seeds(0)).state_dict())
         for rows in (1, 3)
@@ -62,10 +62,12 @@ def save_load(subject: Subject) -> None:
 def _check_round_trip(noun: str, live: Stateful, fresh: Stateful) -> None:
     before = leaves(live.state_dict())
     components = save_and_read({noun: live.state_dict()})
-    for part, which in ((fresh, "a new one"), (live, "the same one")):
+    for part, description in ((fresh, "a new one"), (live, "the same one")):
         part.load_state_dict(components[noun])
         if path := difference(before, leaves(part.state_dict())):
-            raise Failed(f"the {noun}'s state differs after loading it into {which}: '{path}'")
+            raise Failed(
+                f"the {noun}'s state differs after loading it into {description}: '{path}'"
+            )
 
 
 @contextmanager
@@ -77,10 +79,10 @@ def saved(components: dict[str, State]) -> Iterator[Saved]:
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
-            where = Checkpoints(Path(folder)).save("step", 0, components, {})
+            checkpoint = Checkpoints(Path(folder)).save("step", 0, components, {})
         except (TypeError, ValueError) as error:
             raise Failed(f"it cannot be saved: {error}") from error
-        yield where
+        yield checkpoint
 
 
 def save_and_read(components: dict[str, State]) -> dict[str, State]:
@@ -89,20 +91,20 @@ def save_and_read(components: dict[str, State]) -> dict[str, State]:
     Raises:
         Failed: something in them cannot be saved.
     """
-    with saved(components) as where:
-        return read(where.path)[0]
+    with saved(components) as checkpoint:
+        return read(checkpoint.path)[0]
 
 
 def resume(subject: Subject) -> None:
     """A run continues from a checkpoint at any moment, also between two batches, as if it had never stopped."""
     require_exact(subject)
     horizon = subject.horizon
-    straight = Trial(subject, subject.make_main_env()).run(horizon.turns + 2)
+    uninterrupted = Trial(subject, subject.make_main_env()).run(horizon.turns + 2)
     stops = {1, horizon.first // 2, horizon.first - 1, horizon.first, horizon.turns}
     for turns in sorted(stops - {0}):
         _check_resume(
             subject,
-            straight,
+            uninterrupted,
             Trial(subject, subject.make_main_env()).run(turns),
             f"vector step {turns}",
         )
@@ -111,13 +113,16 @@ def resume(subject: Subject) -> None:
         halted.updates.stop_after = horizon.repeated_update
         halted.run(horizon.turns)
         _check_resume(
-            subject, straight, halted, f"update {horizon.repeated_update}, with more due batches,"
+            subject,
+            uninterrupted,
+            halted,
+            f"update {horizon.repeated_update}, with more due batches,",
         )
 
 
 def _check_resume(
     subject: Subject,
-    straight: Trial,
+    uninterrupted: Trial,
     stopped: Trial,
     when: str,
 ) -> None:
@@ -127,9 +132,9 @@ def _check_resume(
     resumed = (
         Trial(subject, subject.make_main_env(), seed=1)
         .resume(components, turns)
-        .run(straight.turns)
+        .run(uninterrupted.turns)
     )
-    if path := difference(straight.behavior(turns, updates), resumed.behavior()):
+    if path := difference(uninterrupted.behavior(turns, updates), resumed.behavior()):
         raise Failed(
             f"a run resumed after {when} differs ('{path}'); put everything that matters later into a "
             "state_dict, also the due batches of a buffer"
@@ -143,21 +148,21 @@ def fresh_process(subject: Subject) -> None:
     turns = subject.horizon.turns + 2
     stopped = Trial(subject, subject.make_main_env()).run(half)
     updates = len(stopped.updates.metrics)
-    with saved(stopped.state()) as where:
-        wanted = summary(stopped.run(turns).behavior(half, updates))
+    with saved(stopped.state()) as checkpoint:
+        expected = summary(stopped.run(turns).behavior(half, updates))
         order = {
             "name": absolute(subject.name),
             "options": dict(subject.given),
             "env": subject.env and absolute(subject.env),
             "wrap": [wrapper.words for wrapper in subject.wrappers],
-            "checkpoint": str(where.path),
+            "checkpoint": str(checkpoint.path),
             "from": half,
             "to": turns,
         }
-        ended = in_fresh_process(resume_and_summarize, order)
-    if ended.code:
-        raise Failed(f"resuming in a fresh process fails: {plain(ended.error[-300:])}")
-    if wrong := [part for part in wanted if wanted[part] != ended.result[part]]:
+        result = in_fresh_process(resume_and_summarize, order)
+    if result.code:
+        raise Failed(f"resuming in a fresh process fails: {plain(result.error[-300:])}")
+    if wrong := [part for part in expected if expected[part] != result.result[part]]:
         raise Failed(
             f"a new process continues with other {' and '.join(wrong)}; the old process has unsaved state"
         )
@@ -166,23 +171,23 @@ def fresh_process(subject: Subject) -> None:
 def evaluation(subject: Subject) -> None:
     """Evaluations do not change the training, and the same weights have the same returns."""
     turns = subject.horizon.turns
-    plainly = Trial(subject, subject.make_main_env()).run(turns)
+    baseline = Trial(subject, subject.make_main_env()).run(turns)
     trial = Trial(subject, subject.make_main_env())
     while trial.turns < turns:
         trial.run(min(turns, trial.turns + max(1, turns // 4)))
-        one, again = (
+        first, second = (
             evaluate(trial.learner.agent(), subject.make_main_env(4), 3, Clock(TOTAL))
             for _ in range(2)
         )
-        if one != again:
+        if first != second:
             raise Failed(
-                f"evaluated twice with the same weights it returns {one.returns} and {again.returns}"
+                f"evaluated twice with the same weights it returns {first.returns} and {second.returns}"
             )
-    for wanted, found in (
-        (plainly.behavior(), trial.behavior()),
-        (plainly.learned(), trial.learned()),
+    for expected, actual in (
+        (baseline.behavior(), trial.behavior()),
+        (baseline.learned(), trial.learned()),
     ):
-        if path := difference(wanted, found):
+        if path := difference(expected, actual):
             raise Failed(
                 f"a run with evaluations differs from one without ('{path}'); acting must not change the learner"
             )

@@ -51,9 +51,9 @@ def fresh_index(subject: Subject) -> None:
             f"its index was made with another version of {changed[0]}; rlplug does without it until its author runs "
             f"'rlplug index {record.distribution}' again"
         )
-    _, why = index.read(record)
-    if why:
-        raise Failed(f"{why}; write it again with: rlplug index {record.distribution}")
+    _, reason = index.read(record)
+    if reason:
+        raise Failed(f"{reason}; write it again with: rlplug index {record.distribution}")
     if drift := indexing.drift(record):
         raise Failed(drift)
 
@@ -64,43 +64,43 @@ def options(subject: Subject) -> None:
     if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
         raise Failed("Config is not a dataclass; write @dataclass(frozen=True) above it")
     try:
-        found = {option.name: option for option in schema(config)}
+        known = {option.name: option for option in schema(config)}
     except BadConfig as error:
         raise Failed(str(error)) from error
-    if reserved := sorted(RESERVED & found.keys()):
+    if reserved := sorted(RESERVED & known.keys()):
         raise Failed(f"option '{reserved[0]}' is reserved for every run; rename it")
     _defaults_hold(subject, config)
-    _former_names_hold(config, found)
+    _former_names_hold(config, known)
     search: Mapping[str, Range] = getattr(config, "search", {})
     for name, searched in search.items():
-        if name not in found:
+        if name not in known:
             raise Failed(
-                f"search names an option '{name}' that does not exist{did_you_mean(name, found)}"
+                f"search names an option '{name}' that does not exist{did_you_mean(name, known)}"
             )
-        if problem := _outside(found[name], searched):
+        if problem := _outside(known[name], searched):
             raise Failed(f"search: {problem}")
 
 
 def _former_names_hold(
     config: type[object],
-    found: Mapping[str, Option],
+    known: Mapping[str, Option],
 ) -> None:
     """Raise `Failed` if `formerly` does not lead from former names to current options."""
     formerly: Mapping[str, str] = getattr(config, "formerly", {})
-    for former, present in formerly.items():
-        if former in found:
+    for former, current in formerly.items():
+        if former in known:
             raise Failed(f"formerly: '{former}' is still an option; leave it out of formerly")
-        if present not in found:
+        if current not in known:
             raise Failed(
-                f"formerly names an option '{present}' that does not exist{did_you_mean(present, found)}"
+                f"formerly names an option '{current}' that does not exist{did_you_mean(current, known)}"
             )
 
 
 def help_texts(subject: Subject) -> None:
     """Every option has a comment or metadata with its help."""
-    silent = [option.name for option in schema(subject.cls.Config) if not option.help]
-    if silent:
-        raise Failed(f"no help for {', '.join(silent)}; write a comment after the field")
+    without_help = [option.name for option in schema(subject.cls.Config) if not option.help]
+    if without_help:
+        raise Failed(f"no help for {', '.join(without_help)}; write a comment after the field")
 
 
 def runner_names(subject: Subject) -> None:
@@ -124,17 +124,19 @@ def presets(subject: Subject) -> None:
         raise Failed(str(error)) from error
     if not files:
         raise Skipped("it has no presets")
-    every = {option.name for option in schema(RunOptions)}
+    run_names = {option.name for option in schema(RunOptions)}
     for path, name, table in (
         (file.path, name, table) for file in files for name, table in file.all.items()
     ):
         values = flat(table)
         try:
             convert(
-                RunOptions, {key: value for key, value in values.items() if key in every}, record.id
+                RunOptions,
+                {key: value for key, value in values.items() if key in run_names},
+                record.id,
             )
-            own = {key: value for key, value in values.items() if key not in every}
-            convert(subject.cls.Config, own, record.id)
+            algorithm_values = {key: value for key, value in values.items() if key not in run_names}
+            convert(subject.cls.Config, algorithm_values, record.id)
         except BadConfig as error:
             raise Failed(f"{path}, table '{name}': {error}") from error
 
@@ -148,10 +150,10 @@ def _record(subject: Subject) -> Record:
 def _defaults_hold(subject: Subject, config: type[object]) -> None:
     """Check that the defaults pass the checks of user input."""
     try:
-        again = convert(config, flatten(config()), subject.name)
+        converted = convert(config, flatten(config()), subject.name)
     except BadConfig as error:
         raise Failed(f"a default is not accepted: {error}") from error
-    if again != config():
+    if converted != config():
         raise Failed(
             "a default changes when it is converted: write tuples, not lists, and plain values"
         )

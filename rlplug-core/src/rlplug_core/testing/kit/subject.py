@@ -100,9 +100,11 @@ class Subject:
     @cached_property
     def config(self) -> Any:
         """The configuration: the given options over the preset for all environments over the defaults."""
-        own = {option.name for option in schema(self.cls.Config)}
-        usual = {name: value for name, value in preset(self.name, "").items() if name in own}
-        return convert(self.cls.Config, {**usual, **self.given}, self.name)
+        names = {option.name for option in schema(self.cls.Config)}
+        preset_values = {
+            name: value for name, value in preset(self.name, "").items() if name in names
+        }
+        return convert(self.cls.Config, {**preset_values, **self.given}, self.name)
 
     def learner(
         self,
@@ -123,14 +125,14 @@ class Subject:
     @cached_property
     def makers(self) -> dict[str, Callable[[int], Env]]:
         """Functions that create each environment, by a name that every process understands."""
-        own: dict[str, Callable[[int], Env]] = {}
+        functions: dict[str, Callable[[int], Env]] = {}
         if self.env is not None:
             env = self.env
-            own[env] = lambda num_envs: wrap_env(make_env(env, num_envs), self.wrappers)
+            functions[env] = lambda num_envs: wrap_env(make_env(env, num_envs), self.wrappers)
         for probe in PROBES:
             if self._is_accepted_by_wrappers(probe):
-                own[_name(probe)] = self._maker(probe)
-        return own
+                functions[_name(probe)] = self._maker(probe)
+        return functions
 
     def _is_accepted_by_wrappers(self, probe: type[envs.Vector]) -> bool:
         """Return whether the wrappers accept an environment of the kit; some wrappers need other environments."""
@@ -193,12 +195,12 @@ class Subject:
 
     def _refusal(self, spec: Spec) -> Exception | None:
         try:
-            made = self.learner(spec, Seeds(0))
+            learner = self.learner(spec, Seeds(0))
         except Exception as error:  # noqa: BLE001  # the plugin is foreign code and may raise anything
             return error
         try:
-            made.agent()
-            made.buffer()
+            learner.agent()
+            learner.buffer()
         except Exception as error:  # noqa: BLE001  # only a refusal counts; another error fails the check of the protocol
             return error if isinstance(error, UsageError) else None
         return None

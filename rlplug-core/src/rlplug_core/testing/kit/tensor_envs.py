@@ -18,15 +18,15 @@ from rlplug_core.types import Array, Obs, Timestep, tree_map
 
 def device(subject: EnvSubject) -> None:
     """An environment on a device returns new tensors [N, ...] on that device at each step."""
-    env, place = _on_device(subject)
+    env, env_device = _on_device(subject)
     timesteps = [env.reset(SEED)]
-    kept = [_leaves(timesteps[0])]
+    copies = [_leaves(timesteps[0])]
     for turn in range(TURNS):
         now = env.step(_action(env, turn))
-        _check_place(now, place, turn + 1)
+        _check_place(now, env_device, turn + 1)
         timesteps.append(now)
-        kept.append(_leaves(now))
-    for turn, (now, before) in enumerate(zip(timesteps, kept, strict=True)):
+        copies.append(_leaves(now))
+    for turn, (now, before) in enumerate(zip(timesteps, copies, strict=True)):
         if path := difference(before, _leaves(now)):
             raise Failed(
                 f"a later step changes '{path}' of step {turn}: the environment returned a tensor that it computes in; "
@@ -87,9 +87,9 @@ def device_resets(subject: EnvSubject) -> None:
         now = env.step(_action(env, turn))
         if now.final_obs is now.obs:  # the row is reset in the next step
             raise Skipped("its rows are reset in the step after the end of an episode")
-        over = to_host(now.terminated | now.truncated)
-        pair = (_rows_of(obs)[over] for obs in (now.obs, now.final_obs))
-        ends += int(over.sum())
+        ended = to_host(now.terminated | now.truncated)
+        pair = (_rows_of(obs)[ended] for obs in (now.obs, now.final_obs))
+        ends += int(ended.sum())
         same += int(np.equal(*pair).all(1).sum())
     if not ends:
         raise Skipped(f"no episode ends within {TURNS} random steps")
@@ -118,13 +118,13 @@ def _leaves(now: Timestep) -> Leaves:
     return leaves({name: getattr(now, name) for name in TENSORS})
 
 
-def _check_place(now: Timestep, place: torch.device, turn: int) -> None:
+def _check_place(now: Timestep, env_device: torch.device, turn: int) -> None:
     """Raise Failed if a part of a timestep is not a tensor with ROWS rows on the device."""
 
     def check(part: object, name: str) -> None:
-        if not isinstance(part, Tensor) or part.device.type != place.type:
+        if not isinstance(part, Tensor) or part.device.type != env_device.type:
             kind = f"a tensor on {part.device}" if isinstance(part, Tensor) else type(part).__name__
-            raise Failed(f"step {turn}: {name} is {kind}; return a tensor on {place}")
+            raise Failed(f"step {turn}: {name} is {kind}; return a tensor on {env_device}")
         if part.shape[:1] != (ROWS,):
             raise Failed(
                 f"step {turn}: {name} has the shape {[*part.shape]}, and there are {ROWS} rows"

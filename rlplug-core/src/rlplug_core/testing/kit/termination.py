@@ -69,16 +69,16 @@ def require_bootstrap(subject: Subject) -> None:
 def _bootstraps(subject: Subject) -> bool:
     """Return whether the first update depends on the successors of the newest steps, which nothing else contains."""
     for rows in (ROWS, *MANY_ROWS):
-        home = subject.spec
-        spec = Spec(home.obs, home.action, rows, home.id, goals=home.goals)
+        main_spec = subject.spec
+        spec = Spec(main_spec.obs, main_spec.action, rows, main_spec.id, goals=main_spec.goals)
         try:
-            one = Trial(subject, Probe(spec, Story("never")))
-            if not one.run_updates(1, BUDGET):
+            base = Trial(subject, Probe(spec, Story("never")))
+            if not base.run_updates(1, BUDGET):
                 return False  # it waits for the end of an episode
-            other = Trial(subject, Probe(spec, Story("never", turning=one.turns))).run(one.turns)
+            turned = Trial(subject, Probe(spec, Story("never", turning=base.turns))).run(base.turns)
         except UsageError:
             continue  # too many rows for its buffer
-        if difference(one.learned(), other.learned()):
+        if difference(base.learned(), turned.learned()):
             return True
     return False
 
@@ -93,13 +93,13 @@ def _later_matters(subject: Subject) -> bool:
 def _newest_matters(subject: Subject) -> bool:
     """Return whether a later update depends on the successors of its newest steps; values may start at 0."""
     for number in LATER:
-        one = Trial(subject, Probe(subject.spec, Story("never")))
-        if not one.run_updates(number, BUDGET):
+        base = Trial(subject, Probe(subject.spec, Story("never")))
+        if not base.run_updates(number, BUDGET):
             return False
-        other = Trial(subject, Probe(subject.spec, Story("never", turning=one.turns))).run(
-            one.turns
+        turned = Trial(subject, Probe(subject.spec, Story("never", turning=base.turns))).run(
+            base.turns
         )
-        if difference(one.learned(), other.learned()):
+        if difference(base.learned(), turned.learned()):
             return True
     return False
 
@@ -116,8 +116,8 @@ def _finals_matter(subject: Subject) -> bool:
         stories = (
             Story("truncated", finals=series, since=since, settled=settled) for series in (0, 1)
         )
-        one, other = (learned(subject, story, turns) for story in stories)
-        if difference(one, other):
+        base, changed = (learned(subject, story, turns) for story in stories)
+        if difference(base, changed):
             return True
     return False
 
@@ -130,20 +130,21 @@ def garbage_matters(subject: Subject, end: End) -> str:
     return matters(subject, *(Story(end, absent=True, garbage=series) for series in (0, 1)))
 
 
-def matters(subject: Subject, one: Story, other: Story) -> str:
+def matters(subject: Subject, base: Story, variant: Story) -> str:
     """Return the part of the learner that depends on the difference of two stories, or "".
 
     A learner may store transitions, also with weight 0. If only its state differs, the run continues for the same time
     again: if metrics and weights are then equal, it has stored them and learned nothing from them.
     """
-    changed = difference(learned(subject, one), learned(subject, other))
+    changed = difference(learned(subject, base), learned(subject, variant))
     if not changed:
         return ""
-    turns = one.lasting(2 * subject.horizon.turns)
+    turns = base.lasting(2 * subject.horizon.turns)
     return (
         changed
         if difference(
-            _metrics_and_weights(subject, one, turns), _metrics_and_weights(subject, other, turns)
+            _metrics_and_weights(subject, base, turns),
+            _metrics_and_weights(subject, variant, turns),
         )
         else ""
     )

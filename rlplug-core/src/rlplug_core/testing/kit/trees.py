@@ -34,18 +34,18 @@ def leaves(tree: object, path: str = "") -> Leaves:
     return {path.lstrip("/"): tree.item() if isinstance(tree, np.generic) else tree}
 
 
-def difference(one: Leaves, other: Leaves) -> str:
+def difference(first: Leaves, second: Leaves) -> str:
     """Return the first path with a different bit, or ""."""
-    for path in sorted(one.keys() | other.keys()):
-        if path not in one or path not in other or _bits(one[path]) != _bits(other[path]):
+    for path in sorted(first.keys() | second.keys()):
+        if path not in first or path not in second or _bits(first[path]) != _bits(second[path]):
             return path
     return ""
 
 
-def digest(some: Leaves) -> str:
+def digest(tree: Leaves) -> str:
     """Return a hash of all bits."""
     return hashlib.sha256(
-        repr([(path, _bits(leaf)) for path, leaf in sorted(some.items())]).encode()
+        repr([(path, _bits(leaf)) for path, leaf in sorted(tree.items())]).encode()
     ).hexdigest()
 
 

@@ -33,13 +33,13 @@ def hidden(subject: Subject) -> None:
     resumed.run_updates(1, BUDGET)  # the first update creates some attributes
     straight = Trial(subject, subject.make_main_env()).run(resumed.turns)
     for noun in ("learner", "agent", "buffer"):
-        one, other = (
+        expected, actual = (
             dict(attributes(getattr(trial, noun), noun, set())) for trial in (straight, resumed)
         )
-        for path in one.keys() & other.keys():
-            if one[path] != other[path]:
+        for path in expected.keys() & actual.keys():
+            if expected[path] != actual[path]:
                 raise Failed(
-                    f"{path} is {_shorten(other[path])} after a resume and {_shorten(one[path])} without; "
+                    f"{path} is {_shorten(actual[path])} after a resume and {_shorten(expected[path])} without; "
                     "add it to the state_dict, or compute it from the clock"
                 )
 

@@ -60,11 +60,11 @@ def metrics(subject: Subject) -> None:
 def clock(subject: Subject) -> None:
     """The plugin only reads the clock; actor and runner advance it."""
     trial = Trial(subject, subject.make_main_env()).run(subject.horizon.turns)
-    wanted = (trial.actor.counted, len(trial.updates.metrics), 1.0, False)
-    found = (trial.clock.steps, trial.clock.updates, trial.clock.scale, trial.clock.stop)
-    if found != wanted:
+    expected = (trial.actor.counted, len(trial.updates.metrics), 1.0, False)
+    actual = (trial.clock.steps, trial.clock.updates, trial.clock.scale, trial.clock.stop)
+    if actual != expected:
         raise Failed(
-            f"(steps, updates, scale, stop) of the clock are {found} instead of {wanted}; only read it"
+            f"(steps, updates, scale, stop) of the clock are {actual} instead of {expected}; only read it"
         )
 
 
@@ -108,13 +108,13 @@ def weight_scale(subject: Subject) -> None:
         steps = samples.gradients(samples.batches[0], scale)
         # The first one of each optimizer.
         gradients.append({step.name: step.values for step in reversed(steps)})
-    whole, half = gradients
-    if not whole:
+    full, half = gradients
+    if not full:
         raise Skipped("no gradients pass through the context's optimizer")
-    for name, gradient in whole.items():
+    for name, gradient in full.items():
         size = float(torch.linalg.vector_norm(gradient))
-        off = float(torch.linalg.vector_norm(half[name] - 0.5 * gradient))
-        if off > 0.1 * size:
+        error = float(torch.linalg.vector_norm(half[name] - 0.5 * gradient))
+        if error > 0.1 * size:
             raise Failed(
                 f"half the weights do not give half the gradient of the optimizer '{name}'; use Batch.mean, which "
                 "divides by the number of rows with weight instead of the sum of weights"
@@ -124,13 +124,13 @@ def weight_scale(subject: Subject) -> None:
 def non_finite(subject: Subject) -> None:
     """Rewards that are NaN end a run with NonFinite before weights are damaged or NaN is replaced."""
     turns = subject.horizon.turns
-    usual = Story("either")
-    trial = Trial(subject, Probe(subject.spec, replace(usual, broken=1)))
+    story = Story("either")
+    trial = Trial(subject, Probe(subject.spec, replace(story, broken=1)))
     try:
         trial.run(2 * turns)
     except NonFinite:
         return
-    if not difference(learned(subject, usual, 2 * turns), trial.learned()):
+    if not difference(learned(subject, story, 2 * turns), trial.learned()):
         raise Skipped("rewards have no effect on its learning")
     raise Failed(
         f"{len(trial.updates.metrics)} updates on rewards that are NaN raise nothing; minimize through the context's "

@@ -74,22 +74,22 @@ def views(subject: Subject) -> None:
 
 def _viewing(subject: Subject, names: set[str]) -> Subject:
     """Return the algorithm with one key for each network, and hidden layers of known sizes."""
-    given = {**subject.given, "net.shared": False, "net.factory": None, "critic_net.factory": None}
+    values = {**subject.given, "net.shared": False, "net.factory": None, "critic_net.factory": None}
     # A memory reads what all hidden layers but the last one made of the key.
     layers = max(2, len(subject.config.net.hidden))
     for group, key, units in (("net", POLICY, POLICY_UNITS), ("critic_net", CRITIC, CRITIC_UNITS)):
         if f"{group}.obs" in names:
             layers = max(len(getattr(subject.config, group).hidden or ()), layers)
-            given |= {f"{group}.obs": [key], f"{group}.hidden": [units] * layers}
-    known = {name: value for name, value in given.items() if name in names}
+            values |= {f"{group}.obs": [key], f"{group}.hidden": [units] * layers}
+    known = {name: value for name, value in values.items() if name in names}
     return Subject(subject.name, subject.record, known, subject.env, subject.wrap)
 
 
 def _with_keys(spec: Spec, widths: dict[str, int]) -> Spec:
     """Return a spec with a vector for each key in its observations, after the keys that it has."""
-    own: dict[str, Space] = dict(spec.obs.spaces) if isinstance(spec.obs, spaces.Dict) else {}
+    current: dict[str, Space] = dict(spec.obs.spaces) if isinstance(spec.obs, spaces.Dict) else {}
     vectors = {key: spaces.Box(-1, 1, (width,), np.float32) for key, width in widths.items()}
-    return replace(spec, obs=spaces.Dict({**own, **vectors}))
+    return replace(spec, obs=spaces.Dict({**current, **vectors}))
 
 
 def _check_spaces(subject: Subject, viewing: Subject, spec: Spec) -> None:
@@ -109,9 +109,9 @@ class _Keyed(Probe):
 
     def __init__(self, spec: Spec, series: int = 0) -> None:
         super().__init__(spec, Story("either"))
-        whole = self.draw
+        draw_all = self.draw
         self.series = np.random.default_rng([1, series])
-        self.draw = lambda generator: _with_key(whole(generator), CRITIC, self.series)
+        self.draw = lambda generator: _with_key(draw_all(generator), CRITIC, self.series)
 
 
 def _with_key(obs: Obs, key: str, generator: np.random.Generator) -> Obs:
@@ -123,8 +123,8 @@ def _check_actions(agent: Agent, spec: Spec) -> None:
     """Raise Failed if actions depend on the critic's key."""
     rows = MANY * spec.num_envs
     obs = drawing(spec.obs, rows)(np.random.default_rng(0))
-    other = _with_key(obs, CRITIC, np.random.default_rng(1))
-    if difference(_answers(agent, obs, rows), _answers(agent, other, rows)):
+    changed = _with_key(obs, CRITIC, np.random.default_rng(1))
+    if difference(_answers(agent, obs, rows), _answers(agent, changed, rows)):
         raise Failed(
             f"with net.obs={POLICY} actions depend on another key, '{CRITIC}'; build the policy from net, not from "
             "the critic's options, and leave the choice of keys to its encoder"
@@ -152,14 +152,14 @@ def _check_export(agent: Agent, spec: Spec) -> None:
 
 def _matrices(viewing: Subject, spec: Spec) -> list[Matrix]:
     """Return the matrices in the state of a learner."""
-    usual = _shapes(viewing, _with_keys(spec, WIDTHS))
+    default_shapes = _shapes(viewing, _with_keys(spec, WIDTHS))
     wider = {
         key: _shapes(viewing, _with_keys(spec, {**WIDTHS, key: width + 2}))
         for key, width in WIDTHS.items()
     }
     return [
         Matrix(shape, frozenset(key for key in wider if wider[key].get(path) != shape))
-        for path, shape in usual.items()
+        for path, shape in default_shapes.items()
         if len(shape) > 1
     ]
 

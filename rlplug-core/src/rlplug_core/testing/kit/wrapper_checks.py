@@ -80,8 +80,8 @@ def episodes(subject: WrapperSubject) -> None:
         below = bare.step(action)
         if len(now.episodes) < len(below.episodes) or (now.truncated & ~below.truncated).any():
             raise Skipped("it ends or joins episodes itself")
-        wrapped = [(one.row, one.total, one.length) for one in now.episodes]
-        inner = [(one.row, one.total, one.length) for one in below.episodes]
+        wrapped = [(episode.row, episode.total, episode.length) for episode in now.episodes]
+        inner = [(episode.row, episode.total, episode.length) for episode in below.episodes]
         if wrapped != inner:
             raise Failed(
                 f"step {turn + 1}: episodes are reported as {wrapped}, and without it as {inner}; pass on `episodes` "
@@ -93,10 +93,10 @@ def observe(subject: WrapperSubject) -> None:
     """`observe` gives evaluations and loaded policies the same observations as training."""
     env = subject.make()
     bare = subject.bare()
-    seeing = subject.make()
+    observing = subject.make()
     if env.spec.obs == bare.spec.obs and not hasattr(env, "observe"):
         raise Skipped("it changes no observations")
-    if not hasattr(seeing, "observe"):
+    if not hasattr(observing, "observe"):
         raise Failed(
             "it changes observations and has no `observe`; inherit Transform or implement it"
         )
@@ -106,7 +106,7 @@ def observe(subject: WrapperSubject) -> None:
         raise Skipped("it changes the environments themselves; policies get their observations")
     if complete(env).learned():
         raise Skipped("its observations depend on learned state; 'wrapper-learned' tests that")
-    _compare_observations(env, bare, seeing, play(subject.make(), TURNS).actions)
+    _compare_observations(env, bare, observing, play(subject.make(), TURNS).actions)
 
 
 def _goes_inside(subject: WrapperSubject) -> bool:
@@ -121,7 +121,7 @@ def _goes_inside(subject: WrapperSubject) -> bool:
 def _compare_observations(
     env: Env,
     bare: Env,
-    seeing: Env,
+    observing: Env,
     actions: Sequence[Array],
 ) -> None:
     """Compare the observations of `env` with those that `seeing` makes of the observations of `bare`."""
@@ -129,8 +129,8 @@ def _compare_observations(
     below = bare.reset(7)
     first = np.ones(env.spec.num_envs, np.bool_)
     for turn, action in enumerate(actions):
-        seen = complete(seeing).observe(below.obs, first)
-        if path := difference(leaves({"obs": now.obs}), leaves({"obs": seen})):
+        observed = complete(observing).observe(below.obs, first)
+        if path := difference(leaves({"obs": now.obs}), leaves({"obs": observed})):
             raise Failed(
                 f"after {turn} steps `observe` gives another observation than `reset` and `step` "
                 f"('{path}'); loaded policies would get other observations than in training"
@@ -146,13 +146,13 @@ def learned_state(subject: WrapperSubject) -> None:
     if not complete(env).learned():
         raise Skipped("it learns nothing, or lacks `learned` and `freeze`")
     play(env)
-    found = save_and_read({"wrappers": complete(env).learned()})["wrappers"]
-    other = subject.make(1)
-    freeze(other, found)
-    play(other, 50)
-    if path := difference(leaves(found), leaves(complete(other).learned())):
+    learned = save_and_read({"wrappers": complete(env).learned()})["wrappers"]
+    frozen = subject.make(1)
+    freeze(frozen, learned)
+    play(frozen, 50)
+    if path := difference(leaves(learned), leaves(complete(frozen).learned())):
         raise Failed(
             f"after `freeze` it continues to learn: '{path}' has changed; evaluations must change nothing"
         )
-    if not difference(leaves(found), leaves(complete(subject.make()).learned())):
+    if not difference(leaves(learned), leaves(complete(subject.make()).learned())):
         raise Failed(f"after {TURNS} steps its learned state has not changed")
