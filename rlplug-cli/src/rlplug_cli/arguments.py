@@ -34,9 +34,9 @@ def single_env_arguments(context: click.Context) -> dict[str, object] | None:
         UsageError: some are for the evaluation environment.
     """
     arguments = environment_arguments(context)
-    others = [name for name in arguments if not name.startswith("env.")]
-    if others:
-        flag = others[0].replace("_", "-", 1)
+    eval_arguments = [name for name in arguments if not name.startswith("env.")]
+    if eval_arguments:
+        flag = eval_arguments[0].replace("_", "-", 1)
         raise UsageError(f"--{flag}: this command has one environment; write --env.NAME VALUE")
     return {name.removeprefix("env."): value for name, value in arguments.items()} or None
 
@@ -47,16 +47,16 @@ def split_arguments(words: Sequence[str]) -> tuple[list[str], dict[str, object]]
     Raises:
         UsageError: a value is missing.
     """
-    rest: list[str] = []
+    other_words: list[str] = []
     arguments: dict[str, object] = {}
     remaining = iter(words)
     for word in remaining:
         flag, equals, text = word.partition("=")
         name = option_name(flag)
         if word == "--":
-            return [*rest, word, *remaining], arguments
+            return [*other_words, word, *remaining], arguments
         if not name:
-            rest.append(word)
+            other_words.append(word)
             continue
         if name.endswith("."):
             raise UsageError(f"{flag}: write NAME VALUE after the dot")
@@ -64,15 +64,15 @@ def split_arguments(words: Sequence[str]) -> tuple[list[str], dict[str, object]]
         if value is None:
             raise UsageError(f"{flag}: write a value")
         arguments[name] = parse_value(value)
-    return rest, arguments
+    return other_words, arguments
 
 
 def option_name(flag: str) -> str:
     """Return the option name of a flag: `env.lane_count` for `--env.lane-count`, "" for any other word."""
     for prefix, option in PREFIXES.items():
         if flag.replace("_", "-").startswith(prefix):
-            first, dot, rest = flag[len(prefix) :].partition(".")
-            return option + first.replace("-", "_") + dot + rest
+            first, dot, tail = flag[len(prefix) :].partition(".")
+            return option + first.replace("-", "_") + dot + tail
     return ""
 
 
@@ -93,6 +93,6 @@ def parse_value(text: str) -> object:
 def argument_words(values: Mapping[str, object]) -> Iterator[str]:
     """Yield the words that give these arguments again."""
     for name, value in values.items():
-        option, _, rest = name.partition(".")
+        option, _, key = name.partition(".")
         text = "none" if value is None else toml(value)
-        yield f"--{option.replace('_', '-')}.{rest}={text}"
+        yield f"--{option.replace('_', '-')}.{key}={text}"

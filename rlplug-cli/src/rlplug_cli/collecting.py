@@ -43,8 +43,8 @@ def from_network(
         )
     result: dict[str, object] = {}
     for prefix in network_prefixes(options, flag):
-        own = [option for option in options if option.name.startswith(prefix)]
-        by_name = {option.name.removeprefix(prefix): option for option in own}
+        network_options = [option for option in options if option.name.startswith(prefix)]
+        by_name = {option.name.removeprefix(prefix): option for option in network_options}
         for name, value in values.items():
             if name not in by_name:
                 near = nearest(name, by_name)

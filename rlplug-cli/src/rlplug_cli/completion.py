@@ -53,11 +53,11 @@ def checkpoints(
     # If an option lacks its value, `ctx.args` has the words before it.
     named = [ctx.params.get("run"), *ctx.args]
     places = [path / "checkpoints" for word in named if word for path in (Path(word), OUT / word)]
-    kept: list[str] = []
+    names: list[str] = []
     folder = next((place for place in places if place.is_dir()), None)
     if folder is not None:
-        kept = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    return _complete_names([*KINDS, *kept], incomplete)
+        names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    return _complete_names([*KINDS, *names], incomplete)
 
 
 def environments(

@@ -218,7 +218,7 @@ class Algorithm(nn.Module, Generic[B]):
         )
         if decays(rule):
             optimizer.undecayed = [optimizer.part(log) for log in learnable_temperatures(modules)]
-        if any(optimizer.name == other.name for other in self.optimizers):
+        if any(optimizer.name == existing.name for existing in self.optimizers):
             raise ValueError(
                 f"two optimizers of {type(self).__name__} are called '{name}'; give each its own name"
             )
@@ -235,12 +235,12 @@ class Algorithm(nn.Module, Generic[B]):
 
     def describe_gradients(self) -> str:
         """Return how the gradient of each loss was computed and why, and the number of CUDA graphs."""
-        ways = dict.fromkeys(self._losses.paths.values())
-        if len(ways) > 1:
-            ways = dict.fromkeys(f"{name}: {way}" for name, way in self._losses.paths.items())
+        paths = dict.fromkeys(self._losses.paths.values())
+        if len(paths) > 1:
+            paths = dict.fromkeys(f"{name}: {way}" for name, way in self._losses.paths.items())
         graphs = self._recorded_steps
         recorded = "" if graphs is None else f"{graphs.count or 'no'} gradient steps as CUDA graphs"
-        return "; ".join(filter(None, (*ways, recorded)))
+        return "; ".join(filter(None, (*paths, recorded)))
 
     how_gradients_came = describe_gradients  # the former name, for one version
 
@@ -311,10 +311,10 @@ class Algorithm(nn.Module, Generic[B]):
         extra: State = state_dict.get(f"{prefix}_extra_state", {})
         version = extra.get("state_version", 1)
         if version != self.state_version:
-            own = {
+            entries = {
                 name: state_dict.pop(name) for name in list(state_dict) if name.startswith(prefix)
             }
-            state = {name.removeprefix(prefix): value for name, value in own.items()}
+            state = {name.removeprefix(prefix): value for name, value in entries.items()}
             state = self.migrate(state, version)
             state_dict.update({f"{prefix}{name}": value for name, value in state.items()})
         super()._load_from_state_dict(state_dict, prefix, *args)

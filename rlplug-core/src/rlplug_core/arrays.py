@@ -46,37 +46,37 @@ def is_on_device(tree: object) -> bool:
 
 def copy_of(array: A) -> A:
     """Return a copy of an array or a tensor."""
-    whole: Either = array
-    return whole.clone() if isinstance(array, Tensor) else whole.copy()
+    value: Either = array
+    return value.clone() if isinstance(array, Tensor) else value.copy()
 
 
-def check_shape(saved: A, own: Either) -> A:
-    """Return an array of a saved state that replaces `own`; raise ValueError if it has another shape."""
+def check_shape(saved: A, current: Either) -> A:
+    """Return an array of a saved state that replaces `current`; raise ValueError if it has another shape."""
     shape = getattr(saved, "shape", None)
-    if shape != own.shape:
+    if shape != current.shape:
         raise ValueError(
-            f"an array of shape {shape} was saved, and {tuple(own.shape)} is the shape here"
+            f"an array of shape {shape} was saved, and {tuple(current.shape)} is the shape here"
         )
     return saved
 
 
 def zeros(shape: tuple[int, ...], like: A, dtype: Either = None) -> A:
     """Return zeros in the library, on the device and of the type of `like`; `dtype` is numpy's."""
-    made: Either
+    result: Either
     if isinstance(like, Tensor):
         kind = like.dtype if dtype is None else DTYPES[np.dtype(dtype)]
-        made = torch.zeros(shape, dtype=kind, device=like.device)
+        result = torch.zeros(shape, dtype=kind, device=like.device)
     else:
-        made = np.zeros(shape, np.asarray(like).dtype if dtype is None else dtype)
-    return made
+        result = np.zeros(shape, np.asarray(like).dtype if dtype is None else dtype)
+    return result
 
 
 def cast(array: A, dtype: Either) -> A:
     """Return an array or a tensor with one of numpy's types; the same one if it has the type already."""
-    whole: Either = array
+    value: Either = array
     if isinstance(array, Tensor):
-        return whole.to(DTYPES[np.dtype(dtype)])
-    return whole.astype(dtype, copy=False)
+        return value.to(DTYPES[np.dtype(dtype)])
+    return value.astype(dtype, copy=False)
 
 
 def to_host(array: Either) -> Array:

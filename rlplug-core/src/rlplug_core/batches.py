@@ -97,7 +97,7 @@ class Batch:
 def _split_tree(tree: Obs, count: int, size: int) -> Iterable[Obs]:
     """Return `count` parts of nested dictionaries, `size` rows each, as views."""
     if isinstance(tree, dict):
-        columns = [_split_tree(each, count, size) for each in tree.values()]
+        columns = [_split_tree(part, count, size) for part in tree.values()]
         if not tree:
             return ({} for _ in range(count))
         return (dict(zip(tree, parts, strict=True)) for parts in zip(*columns, strict=True))
@@ -110,7 +110,7 @@ NAMES: dict[object, tuple[str, ...]] = {}
 
 def field_names(batch: Batch) -> tuple[str, ...]:
     """Return the names of a batch's fields, and store them for the next batch of its kind."""
-    names = NAMES[type(batch)] = tuple(each.name for each in fields(batch) if each.init)
+    names = NAMES[type(batch)] = tuple(entry.name for entry in fields(batch) if entry.init)
     return names
 
 
@@ -274,7 +274,7 @@ class Views:
             lambda a: a.reshape((steps + 1) * num_envs, *a.shape[2:]), rollout.obs
         )
         stored = (rollout.weight, rollout.obs, rollout.action, rollout.extras)
-        self.weight, self.obs, self.action, self.extras = (tree_map(flat, each) for each in stored)
+        self.weight, self.obs, self.action, self.extras = (tree_map(flat, tree) for tree in stored)
         self.equal = namespace(self.weight).full_like(self.weight, 1 / (steps * num_envs))
 
 

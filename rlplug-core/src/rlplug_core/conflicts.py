@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
+    from packaging.requirements import Requirement
+
 #: Distributions of rlplug itself; their requirements count for every failed import.
 OWN = ("rlplug-core", "rlplug-envs", "rlplug-algos", "rlplug-cli")
 
@@ -22,43 +24,58 @@ def explain_import(error: BaseException, module: str = "") -> str:
     if not isinstance(error, ImportError | AttributeError):
         return ""
     names = [*(name for name in [_owner(module)] if name), *OWN]
-    return next((f"; {found}" for name in names for found in conflicts(name)), "")
+    return next((f"; {sentence}" for name in names for sentence in conflicts(name)), "")
 
 
 def conflicts(name: str) -> Iterator[str]:
     """Yield a sentence for each package with a version that `name`, or one of its requirements, does not accept."""
+    waiting = [name]
+    visited = {name}
+    while waiting:
+        dependent = _distribution(waiting.pop())
+        if dependent is None:
+            continue
+        for requirement in _requirements(dependent):
+            installed = _distribution(requirement.name)
+            if installed is None or (
+                requirement.marker and not requirement.marker.evaluate({"extra": ""})
+            ):
+                continue
+            if not requirement.specifier.contains(installed.version, prereleases=True):
+                yield _sentence(
+                    dependent.name,
+                    requirement.name,
+                    str(requirement.specifier),
+                    installed.version,
+                )
+            if requirement.name not in visited:
+                visited.add(requirement.name)
+                waiting.append(requirement.name)
+
+
+def _requirements(package: Distribution) -> Iterator[Requirement]:
+    """Yield the requirements of a package, without those that the module `packaging` cannot read."""
     from packaging.requirements import InvalidRequirement, Requirement  # 15 ms, and rarely needed
 
-    waiting, visited = [name], {name}
-    while waiting:
-        needing = _distribution(waiting.pop())
-        for line in (needing.requires if needing else None) or ():
-            try:
-                needed = Requirement(line)
-            except InvalidRequirement:
-                continue
-            found = _distribution(needed.name)
-            if found is None or (needed.marker and not needed.marker.evaluate({"extra": ""})):
-                continue
-            if not needed.specifier.contains(found.version, prereleases=True):
-                yield _sentence(
-                    needing.name if needing else name,
-                    needed.name,
-                    str(needed.specifier),
-                    found.version,
-                )
-            if needed.name not in visited:
-                visited.add(needed.name)
-                waiting.append(needed.name)
+    for line in package.requires or ():
+        try:
+            yield Requirement(line)
+        except InvalidRequirement:
+            continue
 
 
-def _sentence(needing: str, name: str, wanted: str, version: str) -> str:
+def _sentence(
+    dependent: str,
+    name: str,
+    requirement: str,
+    version: str,
+) -> str:
     """Return the required version, the installed one, the other package that asks for it, and the remedy."""
-    others = [one for one in _packages_that_pin(name, version) if one != needing]
-    pulled = f", which {' and '.join(others)} asked for" if others else ""
+    pinning = [package for package in _packages_that_pin(name, version) if package != dependent]
+    cause = f", which {' and '.join(pinning)} asked for" if pinning else ""
     return (
-        f"{needing} needs {name}{wanted}, and {version} is installed{pulled}: "
-        f"python -m pip install '{name}{wanted}'"
+        f"{dependent} needs {name}{requirement}, and {version} is installed{cause}: "
+        f"python -m pip install '{name}{requirement}'"
     )
 
 
@@ -68,25 +85,26 @@ def _packages_that_pin(name: str, version: str) -> Iterator[str]:
 
     from packaging.requirements import InvalidRequirement, Requirement
 
-    for one in distributions():
-        for line in one.requires or ():
+    for package in distributions():
+        for line in package.requires or ():
             try:
-                needed = Requirement(line)
+                requirement = Requirement(line)
             except InvalidRequirement:
                 continue
-            bounds = any(
-                each.operator in ("==", "<", "<=", "~=", "===") for each in needed.specifier
+            is_bounded = any(
+                specifier.operator in ("==", "<", "<=", "~=", "===")
+                for specifier in requirement.specifier
             )
             if (
-                needed.name == name
-                and bounds
-                and needed.specifier.contains(version, prereleases=True)
+                requirement.name == name
+                and is_bounded
+                and requirement.specifier.contains(version, prereleases=True)
             ):
-                yield one.name
+                yield package.name
 
 
 def _distribution(name: str) -> Distribution | None:
-    # 20 ms and 46 modules, which a command that only prints does not wait for.
+    # Imported here: it takes 20 ms and 46 modules, and a command that only prints does not need it.
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:

@@ -28,25 +28,25 @@ def open_door(room: str) -> Door:
         room: the package's `__name__`; the package is being imported.
     """
     package = sys.modules[room]
-    places, renamed = read_stub(Path(package.__file__ or "").with_suffix(".pyi"))
+    origins, renamed = read_stub(Path(package.__file__ or "").with_suffix(".pyi"))
 
     def load(name: str) -> object:
         if name in renamed:
-            new = f"{room}.{renamed[name]}; the old name goes with the next version"
+            new = f"{room}.{renamed[name]}; the next version removes the old name"
             warnings.warn(f"{room}.{name} is now {new}", DeprecationWarning, stacklevel=2)
             return load(renamed[name])
-        if name not in places:
+        if name not in origins:
             raise AttributeError(f"module '{room}' has no attribute '{name}'")
-        module, inner = places[name]
+        module, inner = origins[name]
         value = getattr(_import(module), inner)
         setattr(package, name, value)
         return value
 
     def names() -> list[str]:
         special = {name for name in vars(package) if name.startswith("__")}
-        return sorted(special | places.keys())
+        return sorted(special | origins.keys())
 
-    return load, names, sorted(places)
+    return load, names, sorted(origins)
 
 
 def _import(module: str) -> ModuleType:
@@ -64,13 +64,13 @@ def _import(module: str) -> ModuleType:
 
 def read_stub(stub: Path) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
     """Return the module and the inner name of each name of a door, and the current name of each former one."""
-    places: dict[str, tuple[str, str]] = {}
+    origins: dict[str, tuple[str, str]] = {}
     renamed: dict[str, str] = {}
     for line in stub.read_text(encoding="utf-8").splitlines():
         words = line.split()  # faster than a regular expression
         if words[:1] == ["from"]:
             _, module, _, inner, _, name = words
-            places[name] = (module, inner)
+            origins[name] = (module, inner)
         elif len(words) == 3 and words[1] == "=" and words[2] != "[":
             renamed[words[0]] = words[2]
-    return places, renamed
+    return origins, renamed

@@ -151,8 +151,8 @@ def clean(text: str) -> str:
 
 def quote_all(names: Iterable[object]) -> str:
     """Return names as a part of a sentence: `'a', 'b' and 'c'`; "" for no names."""
-    *rest, last = [f"'{plain(str(name))}'" for name in names] or [""]
-    return f"{', '.join(rest)} and {last}" if rest else last
+    *others, last = [f"'{plain(str(name))}'" for name in names] or [""]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def plain(text: str, limit: int = 200) -> str:

@@ -50,7 +50,7 @@ class LearnerDataset:
         return self.take(self.generator.integers(0, len(self), size), gamma)
 
     def batches(self, size: int, gamma: float = 1.0) -> Iterator[Transitions]:
-        """Yield all transitions in random order, `size` at a time, the rest at the end; for one update.
+        """Yield all transitions in random order, `size` at a time, for one update; the last batch may be smaller.
 
         The order is drawn at the call. A run saves no place within a pass: use all batches within one `learn`.
         """
@@ -59,7 +59,7 @@ class LearnerDataset:
 
     def take(self, rows: Array, gamma: float = 1.0) -> Transitions:
         """Return the transitions with these row numbers [B]."""
-        taken = {
+        columns = {
             "weight": np.ones(len(rows), np.float32),
             "obs": tree_map(lambda array: array[rows], self.obs),
             "action": self.action[rows],
@@ -68,7 +68,7 @@ class LearnerDataset:
             "next_obs": tree_map(lambda array: array[rows], self.next_obs),
             "index": rows,
         }
-        return Transitions(share=None, extras={}, **to_tensors(taken, self.device))
+        return Transitions(share=None, extras={}, **to_tensors(columns, self.device))
 
     def state_dict(self) -> State:
         """Return the hash and the state of the generator, without the data."""

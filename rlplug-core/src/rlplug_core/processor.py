@@ -61,14 +61,14 @@ def read_cpuinfo() -> dict[str, str]:
     """Read the description of the first processor on Linux; {} on other systems."""
     if not CPUINFO.exists():
         return {}
-    found: dict[str, str] = {}
+    description: dict[str, str] = {}
     with CPUINFO.open(encoding="utf-8") as lines:
         for line in lines:
             name, colon, value = line.partition(":")
-            if not colon and found:
+            if not colon and description:
                 break  # the others are the same, and there may be hundreds
-            found[name.strip()] = value.strip()
-    return found
+            description[name.strip()] = value.strip()
+    return description
 
 
 def cores() -> int:

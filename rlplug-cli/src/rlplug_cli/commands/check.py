@@ -143,14 +143,14 @@ def command(
     expectations = _expectations(expected)
     if kind == "algorithm":
         options = from_pairs(pairs, options_of("algorithms", name), name) if pairs else {}
-        found = checks(
+        plugin_checks = checks(
             name, options=options, env=env, wrap=wrap, expected_failures=expectations, learn=learn
         )
     elif kind == "wrapper":
-        found = wrapper_checks(name, env=env, expected_failures=expectations)
+        plugin_checks = wrapper_checks(name, env=env, expected_failures=expectations)
     else:
-        found = CHECKS[kind](name, expected_failures=expectations)
-    outcomes = _with_tracebacks((check, check.outcome()) for check in found)
+        plugin_checks = CHECKS[kind](name, expected_failures=expectations)
+    outcomes = _with_tracebacks((check, check.outcome()) for check in plugin_checks)
     results = list(outcomes) if json else list(_print_outcomes(outcomes))
     if json:
         echo_json(_report(kind, name, results))
@@ -158,8 +158,8 @@ def command(
         statuses = {check.name: outcome.status for check, outcome in results}
         path = record_check(recorded, _command_line(ctx), statuses)
         echo(f"wrote the result into {short_path(path)}", err=json)
-    wrong = {"failed", "warned"} if strict else {"failed"}
-    ctx.exit(int(any(outcome.status in wrong for _, outcome in results)))
+    failing = {"failed", "warned"} if strict else {"failed"}
+    ctx.exit(int(any(outcome.status in failing for _, outcome in results)))
 
 
 def _kind_and_name(
@@ -212,8 +212,8 @@ def _command_line(ctx: click.Context) -> str:
         if option.name in ("words", "strict", "record", "json") or not value:
             continue
         values = value if isinstance(value, tuple) else (value,)
-        for one in values:
-            words += [option.opts[0]] if one is True else [option.opts[0], str(one)]
+        for item in values:
+            words += [option.opts[0]] if item is True else [option.opts[0], str(item)]
     if not ctx.params["strict"]:
         words.append("--no-strict")
     return shlex.join(words)
@@ -263,7 +263,7 @@ def _print_outcomes(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple
 def _report(
     kind: str,
     name: str,
-    told: list[tuple[Check, Outcome]],
+    results: list[tuple[Check, Outcome]],
 ) -> dict[str, object]:
     rows = [
         {
@@ -275,6 +275,6 @@ def _report(
             "provisional": check.provisional,
             "seconds": round(outcome.seconds, 3),
         }
-        for check, outcome in told
+        for check, outcome in results
     ]
-    return {kind: name, "contract": told[0][0].examination.contract, "checks": rows}
+    return {kind: name, "contract": results[0][0].examination.contract, "checks": rows}

@@ -175,7 +175,7 @@ def command(
         raise UsageError(
             "--json and --csv - both write to stdout; leave one out, or give --csv a file"
         )
-    wanted = Settings(
+    settings = Settings(
         center=center,
         confidence=confidence,
         reps=reps,
@@ -190,11 +190,11 @@ def command(
         _refuse_outputs(image, html, csv, json)
         from rlplug_cli.compare.live import live_server
 
-        _serve(live_server(runs, out, metric, parse_label(label), wanted, port=port, every=every))
+        _serve(live_server(runs, out, metric, parse_label(label), settings, port=port, every=every))
         return
-    found = report(runs, out, (metric,), parse_label(label), wanted)
-    _write(found, " ".join(runs), image, html, csv)
-    _say(found, csv, json)
+    comparison = report(runs, out, (metric,), parse_label(label), settings)
+    _write(comparison, " ".join(runs), image, html, csv)
+    _print(comparison, csv, json)
 
 
 def _refuse_outputs(*outputs: object) -> None:
@@ -217,7 +217,7 @@ def _serve(server: LiveServer) -> None:
 
 
 def _write(
-    found: Report,
+    comparison: Report,
     title: str,
     image: Path | None,
     html: Path | None,
@@ -228,25 +228,25 @@ def _write(
     if image is not None:
         from rlplug_cli.compare.figures import save
 
-        save(image, found.lines, found.settings)
+        save(image, comparison.lines, comparison.settings)
     if html is not None:
         from rlplug_cli.compare.page import page
 
-        write_text(html, page(found, title))
+        write_text(html, page(comparison, title))
     if csv is not None and str(csv) != "-":
-        write_text(csv, as_csv(found))
+        write_text(csv, as_csv(comparison))
 
 
-def _say(found: Report, csv: Path | None, json: bool) -> None:
+def _print(comparison: Report, csv: Path | None, json: bool) -> None:
     from rlplug_cli.compare.report import as_csv, as_json
     from rlplug_cli.compare.tables import text
 
     if json:
-        emit(as_json(found))
+        emit(as_json(comparison))
     elif csv is not None and str(csv) == "-":
-        emit(as_csv(found).rstrip("\n"))
+        emit(as_csv(comparison).rstrip("\n"))
     else:
-        echo(text(found))
+        echo(text(comparison))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -41,9 +41,9 @@ def command(ctx: click.Context) -> None:
 def _without_index() -> Iterator[str]:
     for record in plugins.records():
         if record.status == "ok" and record.group in ("algorithms", "envs"):
-            found, why = read_index(record)
-            if found is None:
+            entry, reason = read_index(record)
+            if entry is None:
                 yield (
-                    f"{record} has no usable index ({why}), so help is slow; "
+                    f"{record} has no usable index ({reason}), so help is slow; "
                     f"its author can write one: rlplug index {record.distribution}"
                 )

@@ -75,8 +75,8 @@ def command(
         raise UsageError(
             "--all-checkpoints plays every checkpoint and --checkpoint one; leave one out"
         )
-    found = open_run(run, trust)
-    names = found.checkpoints if all_checkpoints else [checkpoint]
+    opened_run = open_run(run, trust)
+    names = opened_run.checkpoints if all_checkpoints else [checkpoint]
     conditions: dict[str, Any] = {
         "stochastic": stochastic,
         "epsilon": epsilon,
@@ -84,11 +84,11 @@ def command(
         "arguments": single_env_arguments(context) or {},
         "wrap": wrap,
     }
-    results = {name: found.evaluate(episodes, seed, name, **conditions) for name in names}
+    results = {name: opened_run.evaluate(episodes, seed, name, **conditions) for name in names}
     if json:
-        about = {"run": str(find_run(run)), "seed": _used_seed(found, seed), **conditions}
-        each = [{"checkpoint": name, **plain(result)} for name, result in results.items()]
-        echo_json({**about, "checkpoints": each} if all_checkpoints else {**about, **each[0]})
+        header = {"run": str(find_run(run)), "seed": _used_seed(opened_run, seed), **conditions}
+        rows = [{"checkpoint": name, **plain(result)} for name, result in results.items()]
+        echo_json({**header, "checkpoints": rows} if all_checkpoints else {**header, **rows[0]})
     elif all_checkpoints:
         echo(_curve(results))
     else:
@@ -118,7 +118,7 @@ def plain(result: Evaluation) -> dict[str, Any]:
         "cut": result.cut,
         "info": result.info_means,
         "by_agent": result.by_agent,
-        "returns": [float(one) for one in result.returns],
+        "returns": [float(value) for value in result.returns],
         "lengths": list(result.lengths),
     }
 
@@ -141,9 +141,9 @@ def sentence(result: Evaluation, how: str) -> str:
 def _curve(results: dict[str, Evaluation]) -> str:
     header = ("CHECKPOINT", "STEP", "MEAN", "SEM", "MEDIAN", "IQM", "MIN", "MAX")
     lines = []
-    for name, one in results.items():
+    for name, result in results.items():
         step = f"{int(Path(name).name.rpartition('-')[2]):,}"
-        sem = "-" if one.sem is None else figures(one.sem)
-        numbers = (one.median, one.iqm, one.minimum, one.maximum)
-        lines.append((name, step, figures(one.mean), sem, *map(figures, numbers)))
+        sem = "-" if result.sem is None else figures(result.sem)
+        numbers = (result.median, result.iqm, result.minimum, result.maximum)
+        lines.append((name, step, figures(result.mean), sem, *map(figures, numbers)))
     return table(header, lines, wrapped=header[:1])

@@ -53,23 +53,23 @@ def command(
     trust: bool,
 ) -> None:
     """Write the policy of RUN to separate files: safetensors, JSON and a model card; they do not need its algorithm."""
-    found = open_run(run, trust)
+    opened_run = open_run(run, trust)
     from rlplug_core.export import new_directory
 
-    place = out or find_run(run) / "export"
+    target = out or find_run(run) / "export"
     if out is None:
-        refuse_link(place)  # it may be planted
-    with new_directory(place, follow=out is not None) as beside:
-        found.export(beside, checkpoint, onnx=onnx, torchscript=torchscript)
+        refuse_link(target)  # it may be planted
+    with new_directory(target, follow=out is not None) as temporary:
+        opened_run.export(temporary, checkpoint, onnx=onnx, torchscript=torchscript)
         if mlflow:
             from rlplug_cli.mlflow.model import save
 
-            save(beside)
-    echo(f"export   {short_path(place)}")
-    for file in sorted(path for path in place.iterdir() if path.is_file()):
+            save(temporary)
+    echo(f"export   {short_path(target)}")
+    for file in sorted(path for path in target.iterdir() if path.is_file()):
         echo(f"         {file.name}  {file.stat().st_size:,} bytes")
     if mlflow:
         echo(
-            f"serve    mlflow models serve --model-uri {shell_word(short_path(place / 'mlflow'))} --env-manager local"
+            f"serve    mlflow models serve --model-uri {shell_word(short_path(target / 'mlflow'))} --env-manager local"
         )
-    echo(f'python   rlplug_core.load("{short_path(place)}")')
+    echo(f'python   rlplug_core.load("{short_path(target)}")')

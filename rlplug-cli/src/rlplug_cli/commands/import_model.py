@@ -49,7 +49,7 @@ def command(
     one_thread()
     from rlplug_core.runs import import_sb3
 
-    place = import_sb3(model, env, out or model.with_suffix(""), normalize)
-    echo(f"policy   {short_path(place)}")
-    echo(f"play     rlplug play {shell_word(short_path(place))}")
-    echo(f'python   rlplug_core.load("{short_path(place)}")')
+    folder = import_sb3(model, env, out or model.with_suffix(""), normalize)
+    echo(f"policy   {short_path(folder)}")
+    echo(f"play     rlplug play {shell_word(short_path(folder))}")
+    echo(f'python   rlplug_core.load("{short_path(folder)}")')

@@ -55,15 +55,17 @@ def command(
 
 def _of(name: str) -> list[Record]:
     """Return the plugins of a distribution that have an index: all except hooks."""
-    every = plugins.records()
+    installed = plugins.records()
     matching = [
-        one for one in every if one.distribution == canonical(name) and one.group not in MODULES
+        entry
+        for entry in installed
+        if entry.distribution == canonical(name) and entry.group not in MODULES
     ]
     for record in matching:
         if record.status not in ("ok", "shadowed"):
             raise PluginError(f"{record} is {record.status}: {record.reason}; {remedy(record)}")
     if not matching:
-        near = did_you_mean(name, {one.distribution for one in every})
+        near = did_you_mean(name, {entry.distribution for entry in installed})
         raise UsageError(
             f"no plugin '{name}' with algorithms, environments, wrappers or controllers is installed{near}"
         )

@@ -106,22 +106,23 @@ def _refuse_results(name: str) -> None:
 
 def _algorithm(name: str, env: str | None, json: bool) -> None:
     """Show the options of an algorithm and of every run, and the preset for `env`."""
-    own = usual_options(name, options_of("algorithms", name))
-    every = usual_options(name, schema_of(RunOptions))
-    about = _about(name)
+    algorithm_options = usual_options(name, options_of("algorithms", name))
+    run_options = usual_options(name, schema_of(RunOptions))
+    description = _about(name)
     values = _preset(name, env) if env else {}
     if env and not is_target(env) and env not in (known := list(plugins.env_ids())):
         warn(f"no environment '{env}' is known here{did_you_mean(env, known)}")
     if json:
         options = {
-            "options": [asdict(one) for one in own],
-            "run_options": [asdict(one) for one in every],
+            "options": [asdict(option) for option in algorithm_options],
+            "run_options": [asdict(option) for option in run_options],
         }
-        echo_json({**about, **options, "preset": values})
+        echo_json({**description, **options, "preset": values})
         return
-    _print_facts(about)
+    _print_facts(description)
     echo(
-        f"\n{_options(f'OPTION OF {name.upper()}', own)}\n\n{_options('OPTION OF EVERY RUN', every)}"
+        f"\n{_options(f'OPTION OF {name.upper()}', algorithm_options)}\n"
+        f"\n{_options('OPTION OF EVERY RUN', run_options)}"
     )
     if values:
         lines = [(name, value_text(value)) for name, value in values.items()]
@@ -157,8 +158,8 @@ def _group(name: str) -> Group:
         record.group for record in plugins.records() if name in (record.id, record.full_name)
     ]
     groups: tuple[Group, ...] = ("algorithms", *OPTION)
-    if found := next((group for group in groups if group in matching), None):
-        return found
+    if first := next((group for group in groups if group in matching), None):
+        return first
     if provider_in(name) or _VERSIONED.search(name) or family_of(name) or name in plugins.env_ids():
         return "envs"
     ids = {id: group for group in reversed(groups) for id in plugins.ids(group)}
@@ -169,42 +170,43 @@ def _group(name: str) -> Group:
 
 def _group_of(code: object) -> Group:
     """Return the kind of a class or a function by its attributes."""
-    has = set(dir(code))
-    if any(name.startswith("rlplug_") for name in has):
+    attributes = set(dir(code))
+    if any(name.startswith("rlplug_") for name in attributes):
         return "loggers"
-    if "unroll" in has:
+    if "unroll" in attributes:
         return "memories"
-    if "exchange" in has:
+    if "exchange" in attributes:
         return "populations"
-    if "step" in has:
+    if "step" in attributes:
         return "envs" if is_environment(code) else "wrappers"
     if not isinstance(code, type):
         return "envs"
     return (
         "controllers"
-        if "load_state_dict" in has and not {"update", "learn"} & has
+        if "load_state_dict" in attributes and not {"update", "learn"} & attributes
         else "algorithms"
     )
 
 
 def _part(name: str, group: Group, json: bool) -> None:
     options = options_of(group, name)
-    about = _about(name, group)
+    description = _about(name, group)
     if json:
-        echo_json({**about, "options": [asdict(one) for one in options]})
+        echo_json({**description, "options": [asdict(option) for option in options]})
         return
-    _print_facts(about)
+    _print_facts(description)
     if options:
         echo(f"\n{_options(f'OPTION OF {name.upper()}', options)}")
-    example = ",".join(f"{one.name}={value_text(one.default)}" for one in options)
+    example = ",".join(f"{option.name}={value_text(option.default)}" for option in options)
     echo(f"\nrlplug run ALGORITHM ENV {OPTION[group]} {name}{example and f':{example}'}")
 
 
-def _print_facts(about: dict[str, Any]) -> None:
-    said = {
-        title: text if isinstance(text, str) else ", ".join(text) for title, text in about.items()
+def _print_facts(description: dict[str, Any]) -> None:
+    texts = {
+        title: text if isinstance(text, str) else ", ".join(text)
+        for title, text in description.items()
     }
-    echo(facts(((title, text) for title, text in said.items() if text), 11))
+    echo(facts(((title, text) for title, text in texts.items() if text), 11))
 
 
 def _about(name: str, group: Group = "algorithms") -> dict[str, Any]:
@@ -212,30 +214,32 @@ def _about(name: str, group: Group = "algorithms") -> dict[str, Any]:
     if is_target(name):
         return {noun: name}
     record = usable(group, name)
-    about = {
+    description = {
         noun: record.id,
         "plugin": f"{record.distribution} {record.version}",
         "target": record.target,
     }
     if group in MODULES:
-        return {**about, "summary": record.summary}
-    found, why = read_index(record)
-    if found is None:
-        return {**about, "index": f"none: {why}"}
+        return {**description, "summary": record.summary}
+    entry, reason = read_index(record)
+    if entry is None:
+        return {**description, "index": f"none: {reason}"}
     if group in OPTION:
-        return {**about, "summary": found.summary}
+        return {**description, "summary": entry.summary}
     return {
-        **about,
-        "summary": found.summary,
-        "paper": found.paper,
-        "actions": found.actions,
-        "runners": found.runners,
-        "aliases": found.aliases,
+        **description,
+        "summary": entry.summary,
+        "paper": entry.paper,
+        "actions": entry.actions,
+        "runners": entry.runners,
+        "aliases": entry.aliases,
     }
 
 
 def _options(title: str, options: tuple[Option, ...]) -> str:
-    lines = [(one.name, _type(one), value_text(one.default), one.help) for one in options]
+    lines = [
+        (option.name, _type(option), value_text(option.default), option.help) for option in options
+    ]
     return table((title, "TYPE", "DEFAULT", "MEANING"), lines)
 
 

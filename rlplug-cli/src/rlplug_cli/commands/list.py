@@ -95,13 +95,13 @@ def _environments(
     """Print the families of environments, or the ids of some families, without importing their packages."""
     if actions is not None:
         raise UsageError("--actions chooses among algorithms; leave it out, or leave out envs")
-    found = select_families(names)
+    families = select_families(names)
     if as_json:
-        echo_json({"families": [plain(family) for family in found]})
+        echo_json({"families": [plain(family) for family in families]})
     elif names:
-        echo(members(found))
+        echo(members(families))
     else:
-        echo(overview(found))
+        echo(overview(families))
         echo(
             "\n'rlplug list envs --family NAME' lists its ids, 'rlplug info ENV' shows an environment."
         )
@@ -113,19 +113,19 @@ def _print_algorithms_for(actions: str, as_json: bool) -> None:
     Raises:
         UsageError: no algorithm does.
     """
-    every = rows("algorithms")
-    known = {space.lower(): space for row in every for space in row["actions"]}
+    algorithms = rows("algorithms")
+    known = {space.lower(): space for row in algorithms for space in row["actions"]}
     if actions.lower() not in known:
         near = did_you_mean(actions, known.values())
         spaces = ", ".join(sorted(known.values())) or "none"
         raise UsageError(
             f"--actions {actions}: no algorithm declares these{near} (declared are {spaces})"
         )
-    found = [row for row in every if known[actions.lower()] in row["actions"]]
+    matching = [row for row in algorithms if known[actions.lower()] in row["actions"]]
     if as_json:
-        echo_json({"algorithms": found})
+        echo_json({"algorithms": matching})
         return
-    lines = [(row["id"], ", ".join(row["actions"]), _about(row)) for row in found]
+    lines = [(row["id"], ", ".join(row["actions"]), _about(row)) for row in matching]
     echo(table(("ALGORITHM", "ACTIONS", "ABOUT"), lines))
 
 

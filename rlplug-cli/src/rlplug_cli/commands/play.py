@@ -85,10 +85,10 @@ def command(
 
     RUN is a path, a name in runs/, an export, or the source of a shared agent, such as hub:OWNER/NAME.
     """
-    found = open_run(run, trust)
+    opened_run = open_run(run, trust)
     if video is None and frames is None and sheet is None:
-        video = _default_film(found, checkpoint)
-    result = found.play(
+        video = _default_film(opened_run, checkpoint)
+    result = opened_run.play(
         episodes,
         seed,
         checkpoint,

@@ -47,13 +47,13 @@ def command(
     from rlplug_cli.compare.report import missing_metrics_error, read_arms
 
     metrics = [name.strip() for name in metric.split(",") if name.strip()]
-    wanted = Settings(center, confidence, axis=axis, points=points, smooth=smooth)
-    found, remarks = read_arms(runs, out, metrics, parse_label(label), wanted)
-    drawn = lines(found, metrics, wanted)
+    settings = Settings(center, confidence, axis=axis, points=points, smooth=smooth)
+    arms, remarks = read_arms(runs, out, metrics, parse_label(label), settings)
+    drawn = lines(arms, metrics, settings)
     for name in metrics:
         if not any(line.metric == name for line in drawn):
-            raise missing_metrics_error(found, [name])
-    save(image, drawn, wanted)
+            raise missing_metrics_error(arms, [name])
+    save(image, drawn, settings)
     for remark in remarks:
         echo(f"note: {remark}")
     echo(f"{len(drawn)} curves in {image}")

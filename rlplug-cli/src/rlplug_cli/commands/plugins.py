@@ -15,23 +15,23 @@ from rlplug_core.plugins import remedy
 @known_as_json
 def command(as_json: bool) -> None:
     """List plugins with their contributions, and the reason if one cannot be used."""
-    found = plugins.records()
+    records = plugins.records()
     if as_json:
-        echo_json([{"group": record.group, **row(record)} for record in found])
+        echo_json([{"group": record.group, **row(record)} for record in records])
         return
     lines = [
         (
-            f"{one.distribution} {one.version}",
-            one.group,
-            one.id,
-            one.status,
-            str(plugins.contract(one) or ""),
+            f"{entry.distribution} {entry.version}",
+            entry.group,
+            entry.id,
+            entry.status,
+            str(plugins.contract(entry) or ""),
         )
-        for one in found
+        for entry in records
     ]
     echo(table(("PLUGIN", "GROUP", "NAME", "STATUS", "CONTRACT"), lines))
-    for one in found:
-        if one.status == "shadowed":
-            echo(f"\n{one}: {one.reason}")
-        elif one.status != "ok":
-            echo(f"\n{one} is {one.status}: {one.reason}; {remedy(one)}")
+    for entry in records:
+        if entry.status == "shadowed":
+            echo(f"\n{entry}: {entry.reason}")
+        elif entry.status != "ok":
+            echo(f"\n{entry} is {entry.status}: {entry.reason}; {remedy(entry)}")

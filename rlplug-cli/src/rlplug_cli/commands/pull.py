@@ -36,10 +36,10 @@ def command(source: str, out: Path | None) -> None:
         echo("\n".join(f"{ZOO}{name}" for name in zoo_agents()))
         return
     folder = pull_agent(source, out, refresh=True)
-    about = read_manifest((folder / "agent.json").read_bytes(), source)
+    manifest = read_manifest((folder / "agent.json").read_bytes(), source)
     word = shell_word(source if out is None else short_path(out))
-    echo(f"agent    {about.algorithm} on {about.env}")
+    echo(f"agent    {manifest.algorithm} on {manifest.env}")
     echo(f"folder   {short_path(folder)}")
     echo(f"watch    rlplug play {word}")
-    if about.reproduce:
-        echo(f"again    {about.reproduce}")
+    if manifest.reproduce:
+        echo(f"again    {manifest.reproduce}")

@@ -42,10 +42,10 @@ def command(
 
         apply_settings()
         prepare(tracking_uri())
-    found = open_run(run, trust)
+    opened_run = open_run(run, trust)
     from rlplug_core.runs import is_source, push
 
-    pushed = push(found, destination, checkpoint, film)
+    pushed = push(opened_run, destination, checkpoint, film)
     echo(f"pushed   {pushed.source}")
     echo(f"get it   rlplug pull {pushed.source}")
     if is_source(pushed.source):

@@ -50,7 +50,7 @@ def command(
 ) -> None:
     """Play a checkpoint of RUN, and write its transitions to a data set for offline learning."""
     arguments = single_env_arguments(click.get_current_context())
-    made = open_run(run, trust).record(
+    recording = open_run(run, trust).record(
         output,
         steps,
         num_envs=num_envs,
@@ -62,9 +62,9 @@ def command(
         arguments=arguments,
         wrap=wrap,
     )
-    episodes = len(made.returns)
-    mean = f", mean return {figures(sum(made.returns) / episodes)}" if episodes else ""
+    episodes = len(recording.returns)
+    mean = f", mean return {figures(sum(recording.returns) / episodes)}" if episodes else ""
     echo(
-        f"data set {short_path(output)}: {len(made.dataset):,} transitions, {episodes:,} whole episodes{mean}"
+        f"data set {short_path(output)}: {len(recording.dataset):,} transitions, {episodes:,} whole episodes{mean}"
     )
-    echo(f"sha256   {made.dataset.sha256}")
+    echo(f"sha256   {recording.dataset.sha256}")

@@ -45,28 +45,32 @@ def command(
     from rlplug_core.runs import reproduce
 
     with display(f"reproducing {path.name}", sys.stderr if json else sys.stdout) as watch:
-        found = reproduce(path, name, watch, trust)
+        reproduction = reproduce(path, name, watch, trust)
     if json:
-        echo_json(_plain(found))
+        echo_json(_plain(reproduction))
     else:
-        echo(_text(found))
-    ctx.exit(0 if found.same else 1)
+        echo(_text(reproduction))
+    ctx.exit(0 if reproduction.same else 1)
 
 
-def _plain(found: Reproduction) -> dict[str, Any]:
+def _plain(reproduction: Reproduction) -> dict[str, Any]:
     return {
-        "run": str(found.run.path),
-        "same": found.same,
-        "differs": found.differs,
-        "surroundings": found.surroundings,
+        "run": str(reproduction.run.path),
+        "same": reproduction.same,
+        "differs": reproduction.differs,
+        "surroundings": reproduction.surroundings,
     }
 
 
-def _text(found: Reproduction) -> str:
-    lines = [f"run      {short_path(found.run.path)}"]
+def _text(reproduction: Reproduction) -> str:
+    lines = [f"run      {short_path(reproduction.run.path)}"]
     lines += (
-        ["same     the final weights and every recorded number, bit for bit"] if found.same else []
+        ["same     the final weights and every recorded number, bit for bit"]
+        if reproduction.same
+        else []
     )
-    lines += [f"differs  {sentence}" for sentence in found.differs]
-    lines += [f"because  {sentence}" for sentence in found.surroundings if not found.same]
+    lines += [f"differs  {sentence}" for sentence in reproduction.differs]
+    lines += [
+        f"because  {sentence}" for sentence in reproduction.surroundings if not reproduction.same
+    ]
     return "\n".join(lines)

@@ -273,7 +273,9 @@ class AlgorithmCommand(TakesArguments):
         records: dict[str, list[tuple[str, str]]] = {
             title: [] for title in sections.titles(self.algorithm)
         }
-        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        options = [
+            parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)
+        ]
         for option in sorted(options, key=_every_run_last):
             if record := option.get_help_record(ctx):
                 records[self._section(option)].append(record)
@@ -283,7 +285,7 @@ class AlgorithmCommand(TakesArguments):
                     formatter.write_dl(lines)
 
     def _section(self, option: click.Option) -> str:
-        algorithm_options = {each.name for each in self.algorithm_options}
+        algorithm_options = {declared.name for declared in self.algorithm_options}
         if isinstance(option, SchemaOption):
             name = option.option.name
             return sections.title(name, self.algorithm, name in algorithm_options)

@@ -32,7 +32,7 @@ HEADER = (
     "FINAL LAST/BEST",
 )
 #: Keys of the final evaluation: the return of the last weights, and of the best checkpoint.
-JUDGED = ("last_return_mean", "return_mean")
+FINAL_KEYS = ("last_return_mean", "return_mean")
 #: Keys for sorting; runs without a value come last.
 KEYS: dict[str, Callable[[Summary], Any]] = {
     "created": lambda run: run.created,
@@ -106,24 +106,24 @@ def command(
     """List the runs in a directory with their status, steps, last and best evaluation and final evaluation."""
     if ctx.invoked_subcommand is not None:
         return
-    wanted = {
+    filters = {
         "algorithm": algorithm,
         "env": env,
         "status": status,
         "group": f"{group}*" if group else None,
     }
-    every = [summary(path) for path in run_directories(out)]
-    fitting = [run for run in every if _passes_filters(run, wanted)]
-    found = sort_runs(fitting, sort or "created", reverse != (sort is None))[:limit]
+    all_runs = [summary(path) for path in run_directories(out)]
+    matching = [run for run in all_runs if _passes_filters(run, filters)]
+    listed = sort_runs(matching, sort or "created", reverse != (sort is None))[:limit]
     if json:
-        echo_json([run.plain() for run in found])
+        echo_json([run.plain() for run in listed])
         return
-    if found:
-        echo(table(HEADER, map(_line, found), spared=SPARED))
+    if listed:
+        echo(table(HEADER, map(_line, listed), spared=SPARED))
     else:
-        these = "such runs" if every else "runs"
-        echo(f"no {these} in {out}/; 'rlplug run ALGORITHM ENV' makes one")
-    for run in found:
+        noun = "such runs" if all_runs else "runs"
+        echo(f"no {noun} in {out}/; 'rlplug run ALGORITHM ENV' makes one")
+    for run in listed:
         if run.problem:
             warn(run.problem)
 
@@ -162,10 +162,10 @@ def _matches(name: str, out: Path) -> list[Path]:
     """
     if not any(character in name for character in "*?["):
         return [find_run(name, out)]
-    every = {str(path.relative_to(out)): path for path in run_directories(out)}
-    if name in every:
-        return [every[name]]
-    paths = [path for known, path in every.items() if fnmatchcase(known, name)]
+    by_name = {str(path.relative_to(out)): path for path in run_directories(out)}
+    if name in by_name:
+        return [by_name[name]]
+    paths = [path for known, path in by_name.items() if fnmatchcase(known, name)]
     if not paths:
         raise UsageError(f"no run in {out}/ matches {name} ('rlplug runs' lists them)")
     return paths
@@ -188,8 +188,8 @@ def _clean_up(out: Path) -> None:
 
 def sort_runs(runs: list[Summary], key: str, reverse: bool) -> list[Summary]:
     """Return the runs sorted by one of `KEYS`; runs without a value come last."""
-    have = [run for run in runs if KEYS[key](run) is not None]
-    return sorted(have, key=KEYS[key], reverse=reverse) + [
+    with_value = [run for run in runs if KEYS[key](run) is not None]
+    return sorted(with_value, key=KEYS[key], reverse=reverse) + [
         run for run in runs if KEYS[key](run) is None
     ]
 
@@ -199,21 +199,21 @@ def final(run: Summary) -> float | None:
     return None if run.final_eval is None else float(run.final_eval["return_mean"])
 
 
-def _passes_filters(run: Summary, wanted: dict[str, str | None]) -> bool:
-    plain = run.plain()
+def _passes_filters(run: Summary, filters: dict[str, str | None]) -> bool:
+    values = run.plain()
     return all(
-        pattern is None or fnmatchcase(str(plain[name]), pattern)
-        for name, pattern in wanted.items()
+        pattern is None or fnmatchcase(str(values[name]), pattern)
+        for name, pattern in filters.items()
     )
 
 
 def _line(run: Summary) -> tuple[str, ...]:
     steps = f"{run.steps:,}" + (f"/{run.total_timesteps:,}" if run.total_timesteps else "")
     seed = "-" if run.seed is None else str(run.seed)
-    judged = "-"
+    final_scores = "-"
     if run.final_eval:
-        judged = "/".join(number(run.final_eval.get(key)) for key in JUDGED)
-    shown = (number(run.last), number(run.best), judged)
+        final_scores = "/".join(number(run.final_eval.get(key)) for key in FINAL_KEYS)
+    shown = (number(run.last), number(run.best), final_scores)
     return (
         run.name,
         run.status,

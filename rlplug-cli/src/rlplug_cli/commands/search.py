@@ -59,23 +59,23 @@ def command(
     that rlplug-core contains.
     """
     place = registry or registry_source()
-    found = [one for one in available(place, refresh) if one.matches(words)]
-    _write_files(found, page, badges)
+    matches = [offer for offer in available(place, refresh) if offer.matches(words)]
+    _write_files(matches, page, badges)
     if as_json:
-        echo_json([{**asdict(one), "installed": is_installed(one)} for one in found])
+        echo_json([{**asdict(offer), "installed": is_installed(offer)} for offer in matches])
         return
-    if not found:
+    if not matches:
         raise UsageError(
             f"no plugin has '{' '.join(words)}' in its name, summary or paper (the registry is {place})"
         )
-    echo(offer_table(found))
-    missing = sorted({one.distribution for one in found if not is_installed(one)})
+    echo(offer_table(matches))
+    missing = sorted({offer.distribution for offer in matches if not is_installed(offer)})
     if missing:
         echo(f"\ninstall with: python -m pip install {missing[0]}")
 
 
 def _write_files(
-    found: list[Offer],
+    matches: list[Offer],
     page: Path | None,
     badges: Path | None,
 ) -> None:
@@ -86,12 +86,13 @@ def _write_files(
     from rlplug_cli.render.plugin_page import badge, plugin_page
 
     if page is not None:
-        write_text(page, plugin_page(found))
+        write_text(page, plugin_page(matches))
     if badges is not None:
         badges.mkdir(parents=True, exist_ok=True)
-        for name in sorted({one.distribution for one in found if one.checks}):
+        for name in sorted({offer.distribution for offer in matches if offer.checks}):
             write_text(
-                badges / f"{name}.svg", badge([one for one in found if one.distribution == name])
+                badges / f"{name}.svg",
+                badge([offer for offer in matches if offer.distribution == name]),
             )
 
 
@@ -100,29 +101,29 @@ def available(place: str, refresh: bool = False) -> list[Offer]:
 
     If both have an entry, the installed one counts, with the results of checks of both.
     """
-    found = {_key(one): one for one in installed_offers(plugins.records())}
-    for one in offers(place, refresh):
-        own = found.get(_key(one))
-        found[_key(one)] = one if own is None else own.with_checks(one.checks)
-    return list(found.values())
+    by_key = {_key(offer): offer for offer in installed_offers(plugins.records())}
+    for offer in offers(place, refresh):
+        installed = by_key.get(_key(offer))
+        by_key[_key(offer)] = offer if installed is None else installed.with_checks(offer.checks)
+    return list(by_key.values())
 
 
 def _key(offer: Offer) -> tuple[str, str, str]:
     return offer.group, offer.id, offer.distribution
 
 
-def offer_table(found: list[Offer]) -> str:
+def offer_table(matches: list[Offer]) -> str:
     """Return a table with one line for each plugin."""
     lines = [
         (
-            one.id,
-            one.group,
-            f"{one.distribution} {one.version}",
-            "yes" if is_installed(one) else "no",
-            str(one.last_check or ""),
-            one.summary,
+            offer.id,
+            offer.group,
+            f"{offer.distribution} {offer.version}",
+            "yes" if is_installed(offer) else "no",
+            str(offer.last_check or ""),
+            offer.summary,
         )
-        for one in found
+        for offer in matches
     ]
     return table(("NAME", "GROUP", "PLUGIN", "INSTALLED", "CHECKED", "ABOUT"), lines)
 

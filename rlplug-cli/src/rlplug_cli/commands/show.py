@@ -28,24 +28,24 @@ def command(run: str, json: bool) -> None:
     path = find_run(run)
     if RunDirectory(path).is_export:
         raise UsageError(export_advice(run))
-    about = summary(path)
-    if about.problem:
-        raise RlplugError(about.problem)
+    run_summary = summary(path)
+    if run_summary.problem:
+        raise RlplugError(run_summary.problem)
     config = RunDirectory(path).config
     options = config["options"]
     progress = RunProgress(path, 1)
     progress.read_new_records()
     origins = config.get("origins", {})
-    checkpoints = {one.name: size(one) for one in _checkpoints(path)}
+    checkpoints = {folder.name: size(folder) for folder in _checkpoints(path)}
     if json:
-        whole = {**about.plain(), "options": options, "origins": origins}
-        whole["evaluations"] = [[step, value] for step, value in progress.evaluations.items()]
-        echo_json({**whole, "checkpoints": checkpoints, "bytes": size(path)})
+        report = {**run_summary.plain(), "options": options, "origins": origins}
+        report["evaluations"] = [[step, value] for step, value in progress.evaluations.items()]
+        echo_json({**report, "checkpoints": checkpoints, "bytes": size(path)})
         return
-    lines = [*_status(about, path), *_scores(about, progress.evaluations)]
+    lines = [*_status(run_summary, path), *_scores(run_summary, progress.evaluations)]
     lines += [("checkpoint", f"{name}  {megabytes(used)}") for name, used in checkpoints.items()]
     lines += [("disk", f"{megabytes(size(path))} in {short_path(path)}")]
-    lines += [("resume", _resume(about, run))]
+    lines += [("resume", _resume(run_summary, run))]
     echo(facts(lines, 12))
     rows = _changed_options(options, origins)
     if rows:
@@ -64,18 +64,18 @@ def _changed_options(
     ]
 
 
-def _status(about: Summary, path: Path) -> Iterator[tuple[str, str]]:
+def _status(run_summary: Summary, path: Path) -> Iterator[tuple[str, str]]:
     reason = end_reason(path)
-    total = f" of {about.total_timesteps:,}" if about.total_timesteps else ""
-    yield "run", about.name
-    yield "algorithm", file_name(about.algorithm)
-    yield "environment", f"{file_name(about.env)}, seed {about.seed}"
-    yield "status", f"{about.status}{f': {reason}' if reason else ''}"
-    yield "steps", f"{about.steps:,}{total} in {duration(about.seconds)}"
+    total = f" of {run_summary.total_timesteps:,}" if run_summary.total_timesteps else ""
+    yield "run", run_summary.name
+    yield "algorithm", file_name(run_summary.algorithm)
+    yield "environment", f"{file_name(run_summary.env)}, seed {run_summary.seed}"
+    yield "status", f"{run_summary.status}{f': {reason}' if reason else ''}"
+    yield "steps", f"{run_summary.steps:,}{total} in {duration(run_summary.seconds)}"
 
 
 def _scores(
-    about: Summary,
+    run_summary: Summary,
     evaluations: dict[int, float],
 ) -> Iterator[tuple[str, str]]:
     """Yield the curve of evaluations as bars, the best and the last one, and the final evaluation."""
@@ -84,9 +84,9 @@ def _scores(
         trace.add(step, value)
     if trace.values:
         yield "evaluations", trace.draw((terminal_width() or 80) - 12)
-        yield "", f"best {number(about.best)}, last {number(about.last)}"
-    if about.final_eval is not None:
-        final = about.final_eval
+        yield "", f"best {number(run_summary.best)}, last {number(run_summary.last)}"
+    if run_summary.final_eval is not None:
+        final = run_summary.final_eval
         last = number(final.get("last_return_mean"))
         best = number(final.get("return_mean"))
         yield "final", f"last weights {last}, best checkpoint {best}"
@@ -103,16 +103,18 @@ def size(directory: Path) -> int:
     return sum(path.lstat().st_size for path in directory.rglob("*") if is_regular(path))
 
 
-def megabytes(used: int) -> str:
+def megabytes(used_bytes: int) -> str:
     """Return a number of bytes in MB."""
-    return f"{used / 1e6:,.1f} MB"
+    return f"{used_bytes / 1e6:,.1f} MB"
 
 
-def _resume(about: Summary, run: str) -> str:
+def _resume(run_summary: Summary, run: str) -> str:
     """Return the command that continues the run."""
     command = f"rlplug resume {shell_word(run)}"
-    if about.status == "running":
+    if run_summary.status == "running":
         return "the run is running"
-    if about.status == "finished":
-        return f"{command} --total-timesteps {2 * (about.total_timesteps or about.steps)}"
+    if run_summary.status == "finished":
+        return (
+            f"{command} --total-timesteps {2 * (run_summary.total_timesteps or run_summary.steps)}"
+        )
     return command

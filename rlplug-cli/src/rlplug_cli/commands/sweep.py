@@ -84,7 +84,7 @@ def command(
     """
     refuse_path(name)
     algorithm_names, env_names = _split_names(algorithms, envs)
-    axes = {one: _axes(one, pairs, words, algorithm_names) for one in algorithm_names}
+    axes = {plugin: _axes(plugin, pairs, words, algorithm_names) for plugin in algorithm_names}
     grid = tasks(algorithm_names, env_names, axes, seeds(numbers))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     _check(grid, local=on == "local")
@@ -131,7 +131,7 @@ def _check(grid: Sequence[Task], local: bool) -> None:
 
     with notice("trying the algorithms on the environments; training starts after that"):
         for algorithm, env, words in dict.fromkeys(
-            (one.algorithm, one.env, one.words) for one in grid
+            (task.algorithm, task.env, task.words) for task in grid
         ):
             request = _task_request(algorithm, env, words)
             if local:  # another place may have other devices and packages
@@ -203,7 +203,11 @@ def option_of(command: AlgorithmCommand, flag: str) -> click.Option:
     Raises:
         UsageError: the option does not exist, or it is one of the single command `run`.
     """
-    flags = {name: one for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    flags = {
+        name: parameter
+        for parameter in command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
     option = flags.get(flag.replace("_", "-"))
     if not isinstance(option, click.Option):
         near = command.suggestion(flag) or did_you_mean(flag, flags)
@@ -230,14 +234,14 @@ def _axes(
     choices = list[tuple[str, list[Choice]]]()
     for pair in pairs:
         name, equals, text = pair.partition("=")
-        owner, colon, rest = name.rpartition(":")
+        owner, colon, key = name.rpartition(":")
         if not equals:
             raise UsageError(f"--set {pair}: write --set name=value, or --set name=value,value")
         if colon and owner not in algorithms:
             raise UsageError(f"--set {pair}: '{owner}' is not one of {', '.join(algorithms)}")
         if not colon or owner == algorithm:
-            kind = types.get(rest, "str")
-            choices.append((rest, axis(rest, ("--set", f"{rest}="), text, kind)))
+            kind = types.get(key, "str")
+            choices.append((key, axis(key, ("--set", f"{key}="), text, kind)))
     choices += _option_choices(command, words)
     names = [name for name, _ in choices if types.get(name) not in REPEATABLE]
     for name in names:
@@ -254,39 +258,39 @@ def _option_choices(
 ) -> list[tuple[str, list[Choice]]]:
     """Return the names and the alternatives of the typed options."""
     choices: list[tuple[str, list[Choice]]] = []
-    rest = list(words)
-    while rest:
-        flag, equals, text = rest.pop(0).partition("=")
+    remaining = list(words)
+    while remaining:
+        flag, equals, text = remaining.pop(0).partition("=")
         argument = option_name(flag)
         if argument:  # --env.NAME
-            value = text if equals else "".join(rest[:1])
+            value = text if equals else "".join(remaining[:1])
             choices.append((flag, axis(argument, (f"{flag}=",), value, "str")))
-            rest = rest if equals else rest[1:]
+            remaining = remaining if equals else remaining[1:]
             continue
-        one = option_of(command, flag)
-        option = one.option if isinstance(one, SchemaOption) else None
+        parameter = option_of(command, flag)
+        option = parameter.option if isinstance(parameter, SchemaOption) else None
         name = flag if option is None else option.name
-        if one.is_flag or (option is not None and option.type == "bool"):
-            refuse_value(one, flag, equals)
+        if parameter.is_flag or (option is not None and option.type == "bool"):
+            refuse_value(parameter, flag, equals)
             choices.append((name, [((flag,), "")]))
             continue
-        if not equals and not rest:
+        if not equals and not remaining:
             raise UsageError(f"option '{flag}' needs a value")
         kind = "repeated" if option is None else option.type
-        value = text if equals else rest.pop(0)
+        value = text if equals else remaining.pop(0)
         label = flag.lstrip("-").replace("-", "_")
         choices.append((name, axis(label, (flag,), value, kind)))
     return choices
 
 
-def refuse_value(one: click.Option, flag: str, value: str) -> None:
+def refuse_value(parameter: click.Option, flag: str, value: str) -> None:
     """Refuse a value after a flag.
 
     Raises:
         UsageError: there is one.
     """
     if value:
-        name = one.option.name if isinstance(one, SchemaOption) else str(one.name)
+        name = parameter.option.name if isinstance(parameter, SchemaOption) else str(parameter.name)
         raise UsageError(
             f"option '{flag}' takes no value; for alternatives write --set {name}=yes,no"
         )

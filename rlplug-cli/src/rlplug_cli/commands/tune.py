@@ -172,10 +172,10 @@ def search_goal(
     from rlplug_cli.tune.goal import Goal
 
     command = algorithm_command(algorithm)
-    typed, others, fixed = _read_words(command, words, tune.space)
+    typed, other_ranges, fixed = _read_words(command, words, tune.space)
     with command.make_context(algorithm, [env, *fixed]) as context:
         request = command.request(context)
-    space = _space(algorithm, typed, others, request.origins)
+    space = _space(algorithm, typed, other_ranges, request.origins)
     refuse_seed({**request.origins, **dict.fromkeys(space, "option")})
     command.probe(request)
     values = with_defaults(request.values)
@@ -206,25 +206,25 @@ def _read_words(
     from rlplug_cli.tune.space import from_file, ranges_of
 
     typed, fixed = _split_ranges(command, words)
-    others, pairs = from_file(file, command.options, command.algorithm) if file else ({}, [])
-    if not typed and not others:
-        others = ranges_of(command.algorithm_options)
-    return typed, others, [*(word for pair in pairs for word in ("--set", pair)), *fixed]
+    other_ranges, pairs = from_file(file, command.options, command.algorithm) if file else ({}, [])
+    if not typed and not other_ranges:
+        other_ranges = ranges_of(command.algorithm_options)
+    return typed, other_ranges, [*(word for pair in pairs for word in ("--set", pair)), *fixed]
 
 
 def _values_of_user(
     request: RunRequest,
-    others: set[str],
+    excluded: set[str],
 ) -> dict[str, object]:
     """Return the values that the user set and that no trial changes: all except presets and `others`."""
-    names = {name for name, origin in request.origins.items() if origin != "preset"} - others
+    names = {name for name, origin in request.origins.items() if origin != "preset"} - excluded
     return {name: value for name, value in request.values.items() if name in names}
 
 
 def _space(
     algorithm: str,
     typed: Mapping[str, Range],
-    others: Mapping[str, Range],
+    other_ranges: Mapping[str, Range],
     origins: Mapping[str, str],
 ) -> dict[str, Range]:
     """Return the typed ranges, and those of `others` for options that the user did not set.
@@ -238,9 +238,9 @@ def _space(
         raise UsageError(
             f"option '{flag_of(both[0])}' is given a range and a value; leave one of them out"
         )
-    if fixed := sorted(set_by_user & set(others) - set(typed)):
+    if fixed := sorted(set_by_user & set(other_ranges) - set(typed)):
         warn(f"not searched, because its value is fixed: {', '.join(map(flag_of, fixed))}")
-    searched = {name: range for name, range in others.items() if name not in set_by_user}
+    searched = {name: range for name, range in other_ranges.items() if name not in set_by_user}
     if not searched and not typed:
         raise UsageError(
             f"{algorithm} declares no ranges; give some, as in --learning-rate 1e-5..1e-2:log"
@@ -253,20 +253,20 @@ def _split_ranges(
     words: tuple[str, ...],
 ) -> tuple[dict[str, Range], list[str]]:
     """Return the ranges among the typed words, and all other words."""
-    rest, arguments = split_arguments(words)
+    remaining, arguments = split_arguments(words)
     ranges = {}
     fixed = [*argument_words(arguments)]
-    while rest:
-        flag, equals, text = rest.pop(0).partition("=")
-        one = option_of(command, flag)
-        if one.is_flag:
-            refuse_value(one, flag, equals)
+    while remaining:
+        flag, equals, text = remaining.pop(0).partition("=")
+        parameter = option_of(command, flag)
+        if parameter.is_flag:
+            refuse_value(parameter, flag, equals)
             fixed.append(flag)
             continue
-        if not equals and not rest:
+        if not equals and not remaining:
             raise UsageError(f"option '{flag}' needs a value")
-        value = text if equals else rest.pop(0)
-        name, range = _range_of(command, one, value)
+        value = text if equals else remaining.pop(0)
+        name, range = _range_of(command, parameter, value)
         if range is None:
             fixed += [flag, value]
         else:
@@ -276,16 +276,16 @@ def _split_ranges(
 
 def _range_of(
     command: AlgorithmCommand,
-    one: click.Option,
+    parameter: click.Option,
     value: str,
 ) -> tuple[str, Range | None]:
     """Return the name of a typed option, also in `--set NAME=RANGE`, and its range, or None if it has a value."""
     from rlplug_cli.tune.space import parse_range
 
     by_name = {option.name: option for option in command.options}
-    option = one.option if isinstance(one, SchemaOption) else None
+    option = parameter.option if isinstance(parameter, SchemaOption) else None
     name, _, text = value.partition("=")
-    if one.name == "set" and name in by_name:
+    if parameter.name == "set" and name in by_name:
         return name, parse_range(by_name[name], text, command.algorithm)
     if option is None:
         return "", None

@@ -98,8 +98,10 @@ def newest_experiment(port: int, token: str) -> str:
         {"Content-Type": "application/json", "Authorization": f"Bearer {token}"},
     )
     with urllib.request.urlopen(request, timeout=START) as answer:
-        found = json.load(answer).get("experiments", [])
-    ids = [one["experiment_id"] for one in found if one["name"] != "Default"]
+        experiments = json.load(answer).get("experiments", [])
+    ids = [
+        experiment["experiment_id"] for experiment in experiments if experiment["name"] != "Default"
+    ]
     return f"http://{HOST}:{port}{ui_redirect.PATH}{ids[0]}?token={token}" if ids else ""
 
 
@@ -128,9 +130,9 @@ def _start(
     # uvicorn would put the working directory on the path; its files are not our modules.
     options += ["--app-name", "rlplug", "--uvicorn-opts", f"--app-dir {os.devnull}"]
     guard = [sys.executable, "-P", "-m", "rlplug_cli.mlflow.process_guard", str(PATIENCE)]
-    words = [*guard, sys.executable, "-m", "mlflow", "server", *options]
+    command_line = [*guard, sys.executable, "-m", "mlflow", "server", *options]
     return subprocess.Popen(
-        words,
+        command_line,
         stdin=subprocess.PIPE,
         stdout=log,
         stderr=log,

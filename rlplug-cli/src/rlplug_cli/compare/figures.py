@@ -77,11 +77,11 @@ def figure(lines: Sequence[Line], settings: Settings) -> Figure:
         figsize=(1.2 + 4.0 * columns, 2.7 * rows + 0.5 + 0.2 * legend_rows), layout="constrained"
     )
     axes = drawn.subplots(rows, columns, squeeze=False).ravel()
-    for panel, at in zip(panels, axes, strict=False):
-        _panel(at, [line for line in lines if (line.env, line.metric) == panel], labels, settings)
+    for panel, ax in zip(panels, axes, strict=False):
+        _panel(ax, [line for line in lines if (line.env, line.metric) == panel], labels, settings)
     for empty in axes[len(panels) :]:
         empty.set_axis_off()
-    handles = {line.get_label(): line for at in axes for line in at.get_lines()}
+    handles = {line.get_label(): line for ax in axes for line in ax.get_lines()}
     drawn.legend(
         handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False
     )
@@ -89,7 +89,7 @@ def figure(lines: Sequence[Line], settings: Settings) -> Figure:
 
 
 def _panel(
-    at: Axes,
+    ax: Axes,
     lines: Sequence[Line],
     labels: Sequence[str],
     settings: Settings,
@@ -98,19 +98,19 @@ def _panel(
         number = labels.index(line.label)
         color = COLORS[number % len(COLORS)]
         stroke = STROKES[number // len(COLORS) % len(STROKES)]
-        at.plot(
+        ax.plot(
             line.x, line.band.value, stroke, color=color, linewidth=1.5, label=_text(line.label)
         )
         if line.seeds > 1:
-            at.fill_between(
+            ax.fill_between(
                 line.x, line.band.low, line.band.high, color=color, alpha=0.18, linewidth=0
             )
-    at.set_title(_text(lines[0].env), fontsize=10)
-    at.set_xlabel(TITLES[settings.axis])
-    at.set_ylabel(_text(lines[0].metric))
-    at.xaxis.set_major_formatter(_thousands)
-    at.grid(alpha=0.25, linewidth=0.6)
-    at.margins(x=0)
+    ax.set_title(_text(lines[0].env), fontsize=10)
+    ax.set_xlabel(TITLES[settings.axis])
+    ax.set_ylabel(_text(lines[0].metric))
+    ax.xaxis.set_major_formatter(_thousands)
+    ax.grid(alpha=0.25, linewidth=0.6)
+    ax.margins(x=0)
 
 
 def _text(name: str) -> str:

@@ -39,18 +39,18 @@ def merge_moved_files(runs: Sequence[History]) -> list[History]:
 
 def _newest(runs: Sequence[History], role: str) -> dict[str, str]:
     """Return the newest name of each file in a role; other names stay."""
-    above: dict[object, object] = {}
+    parents: dict[object, object] = {}
 
     def top(key: object) -> object:
-        while key in above:
-            key = above[key]
+        while key in parents:
+            key = parents[key]
         return key
 
     for run in runs:
         place = top(run.config[role])
         content = top(_content(run, role))
         if place != content:
-            above[place] = content
+            parents[place] = content
     names = [
         str(run.config[role]) for run in sorted(runs, key=lambda run: float(run.config["created"]))
     ]
@@ -86,24 +86,24 @@ def _content(run: History, role: str) -> object:
 def readable_options(run: History) -> dict[str, Any]:
     """Return a run's options with file names instead of paths; `versions` distinguishes their contents."""
     options = run.options
-    kept = run.config.get("sources", {})
+    sources = run.config.get("sources", {})
     listed = {}
     for name in LISTS:
         if options.get(name):
             words = map(split_word, options[name])
             listed[name] = [join_words(file_name(target), values) for target, values in words]
-    own = {role: file_name(str(options[role])) for role in kept if role in options}
+    file_options = {role: file_name(str(options[role])) for role in sources if role in options}
     data = {"dataset": Path(str(options["dataset"])).name} if run.config.get("dataset") else {}
-    return {**options, **listed, **own, **data}
+    return {**options, **listed, **file_options, **data}
 
 
 def files_that_differ(runs: Sequence[History]) -> set[tuple[str, str]]:
     """Return the files, by role and name, with different contents in different runs."""
-    found: dict[tuple[str, str], set[str]] = {}
+    by_file: dict[tuple[str, str], set[str]] = {}
     for run in runs:
-        for one in _sources(run):
-            found.setdefault((one.role, one.name), set()).add(one.version)
-    return {key for key, held in found.items() if len(held) > 1}
+        for source in _sources(run):
+            by_file.setdefault((source.role, source.name), set()).add(source.version)
+    return {key for key, contents in by_file.items() if len(contents) > 1}
 
 
 def versions(
@@ -112,22 +112,24 @@ def versions(
 ) -> dict[str, str]:
     """Return the version, such as `walk-559aead0.py`, of each changed file of a run by `sources.ROLE`."""
     return {
-        f"{SOURCES}{one.role}": one.version
-        for one in _sources(run)
-        if (one.role, one.name) in changed
+        f"{SOURCES}{source.role}": source.version
+        for source in _sources(run)
+        if (source.role, source.name) in changed
     }
 
 
 def _sources(run: History) -> Iterator[Source]:
     """Yield the files of a run; environment and algorithm have the names that `merge_moved_files` gave."""
-    whole = {"env": run.env, "algorithm": run.algorithm}
-    kept = run.config.get("sources", {})
+    merged = {"env": run.env, "algorithm": run.algorithm}
+    sources = run.config.get("sources", {})
     for role, source in (
-        (role, source) for role, source in kept.items() if not role.startswith("log.")
+        (role, source) for role, source in sources.items() if not role.startswith("log.")
     ):
         file = Path(source["file"])
         version = f"{file.stem}-{source['sha256'][:8]}{file.suffix}"
-        yield Source(role, whole.get(role, file.name), version, str(Path(run.path, source["copy"])))
+        yield Source(
+            role, merged.get(role, file.name), version, str(Path(run.path, source["copy"]))
+        )
     if data := run.config.get("dataset"):
         file = Path(data["place"])
         yield Source(
@@ -158,6 +160,8 @@ def _count_versions(
 ) -> Iterator[tuple[int, str]]:
     """Return the number of runs with each version of a file, and the path in the first of these runs."""
     places: dict[str, list[str]] = {}
-    for one in (one for run in runs for one in _sources(run) if (one.role, one.name) == key):
-        places.setdefault(one.version, []).append(one.place)
-    return ((len(found), found[0]) for found in places.values())
+    for source in (
+        source for run in runs for source in _sources(run) if (source.role, source.name) == key
+    ):
+        places.setdefault(source.version, []).append(source.place)
+    return ((len(paths), paths[0]) for paths in places.values())

@@ -74,16 +74,16 @@ class History:
         """
         if not self.is_finished:
             return {}
-        found = {}
+        result = {}
         if RETURN in self.curves:
-            found["last"] = float(self.curves[RETURN].values[-1])
+            result["last"] = float(self.curves[RETURN].values[-1])
         for record in self.ends:
             if record.kind == "final_eval":
                 kind = str(record.data["checkpoint"]).rpartition("-")[0]
-                found["best" if kind == "best" else "last"] = float(record.data["return_mean"])
+                result["best" if kind == "best" else "last"] = float(record.data["return_mean"])
                 if "last_return_mean" in record.data:
-                    found["last"] = float(record.data["last_return_mean"])
-        return found
+                    result["last"] = float(record.data["last_return_mean"])
+        return result
 
     def points(self, metric: str, axis: str) -> tuple[Floats, Floats]:
         """Return a metric over `steps`, `seconds` or `updates` as two arrays `[T]`, empty if it was never recorded."""
@@ -127,14 +127,14 @@ def history(path: Path, metrics: Collection[str]) -> History:
     except BadFile as error:
         raise UsageError(f"{error}; or leave this run out") from error
     journal = path / "journal.jsonl"
-    few = all(name.startswith("eval/") for name in metrics)
-    kinds = (*(("evaluation",) if few else CURVE_KINDS), "start", "final_eval", "end")
+    only_evaluations = all(name.startswith("eval/") for name in metrics)
+    kinds = (*(("evaluation",) if only_evaluations else CURVE_KINDS), "start", "final_eval", "end")
     records = read_journal(journal, kinds=kinds) if journal.exists() else ()
-    others: list[JournalRecord] = []
-    curves = curves_of(_split_records(records, others), tuple(dict.fromkeys((RETURN, *metrics))))
+    events: list[JournalRecord] = []
+    curves = curves_of(_split_records(records, events), tuple(dict.fromkeys((RETURN, *metrics))))
     ends = tuple(
         replace(record, data={name: record.data[name] for name in DATA & record.data.keys()})
-        for record in others
+        for record in events
     )
     origins = _share_origins(tuple(config.get("origins", {}).items()))
     return History(
@@ -150,14 +150,14 @@ def history(path: Path, metrics: Collection[str]) -> History:
 
 def _split_records(
     records: Iterable[JournalRecord],
-    others: list[JournalRecord],
+    events: list[JournalRecord],
 ) -> Iterator[JournalRecord]:
     """Yield the records of curves one by one, since a long journal has millions, and append the others to a list."""
     for record in records:
         if record.kind in CURVE_KINDS:
             yield record
         else:
-            others.append(record)
+            events.append(record)
 
 
 def _options(

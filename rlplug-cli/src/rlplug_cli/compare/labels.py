@@ -48,29 +48,29 @@ def labels(
         UsageError: no run has an option named in `by`.
     """
     changed = files_that_differ(runs)
-    called = _algorithm_names(runs, changed)
+    algorithm_names = _algorithm_names(runs, changed)
     values = {
         run: {
-            "algorithm": called[run],
+            "algorithm": algorithm_names[run],
             "env": run.env,
             **readable_options(run),
             **versions(run, changed),
         }
         for run in runs
     }
-    known = {name for one in values.values() for name in one}
+    known = {name for entry in values.values() for name in entry}
     for name in by:
         if name not in known:
             raise UsageError(f"no run here has an option '{name}'{did_you_mean(name, known)}")
     names = dict.fromkeys(runs, tuple(by)) if by else _distinguishing_options(runs, values)
-    shown = {name for one in names.values() for name in one}
-    digits = {name: _digits([one.get(name) for one in values.values()]) for name in shown}
-    found = {}
+    shown = {name for entry in names.values() for name in entry}
+    digits = {name: _digits([entry.get(name) for entry in values.values()]) for name in shown}
+    result = {}
     for run in runs:
-        own = [name for name in names[run] if name in values[run]]
-        words = [_value_label(name, values[run][name], digits[name]) for name in own]
-        found[run] = " ".join(words) or "none of these options"
-    return found
+        present = [name for name in names[run] if name in values[run]]
+        words = [_value_label(name, values[run][name], digits[name]) for name in present]
+        result[run] = " ".join(words) or "none of these options"
+    return result
 
 
 def _distinguishing_options(
@@ -78,26 +78,26 @@ def _distinguishing_options(
     values: Mapping[History, Values],
 ) -> dict[History, tuple[str, ...]]:
     """Return for each run the names that distinguish it from other runs of its algorithm on any environment."""
-    found: dict[History, tuple[str, ...]] = {}
+    result: dict[History, tuple[str, ...]] = {}
     for algorithm in {values[run]["algorithm"] for run in runs}:
-        mine = [run for run in runs if values[run]["algorithm"] == algorithm]
+        same_algorithm = [run for run in runs if values[run]["algorithm"] == algorithm]
         names: set[str] = set()
-        for env in {run.env for run in mine}:
-            of_env = {run: values[run] for run in mine if run.env == env}
+        for env in {run.env for run in same_algorithm}:
+            of_env = {run: values[run] for run in same_algorithm if run.env == env}
             names.update(_distinguishing_values(of_env))
-        found.update(dict.fromkeys(mine, ("algorithm", *sorted(names))))
-    return found
+        result.update(dict.fromkeys(same_algorithm, ("algorithm", *sorted(names))))
+    return result
 
 
 def _distinguishing_values(values: Mapping[History, Values]) -> list[str]:
     """Return the names of the values that distinguish the configurations of one environment."""
-    every = list(values.values())
-    given = (name for one in every for name in one if name.startswith((OF_ENV, SOURCES)))
-    known = [name for name in dict.fromkeys([*every[0], *given]) if name not in (*IDLE, *WHOLE)]
-    first = every[0]
-    names = [name for name in known if any(one.get(name) != first.get(name) for one in every)]
-    further = [name for name in names if name == EXTENDED or name.startswith(SOURCES)]
-    options = [name for name in names if name not in further]
+    rows = list(values.values())
+    optional = (name for row in rows for name in row if name.startswith((OF_ENV, SOURCES)))
+    known = [name for name in dict.fromkeys([*rows[0], *optional]) if name not in (*IDLE, *WHOLE)]
+    first = rows[0]
+    names = [name for name in known if any(row.get(name) != first.get(name) for row in rows)]
+    extra = [name for name in names if name == EXTENDED or name.startswith(SOURCES)]
+    options = [name for name in names if name not in extra]
     by_hand = {
         name
         for run in values
@@ -107,10 +107,10 @@ def _distinguishing_values(values: Mapping[History, Values]) -> list[str]:
     if any(run.options[EXTENDED] != "none" for run in values):
         by_hand.add("total_timesteps")
     chosen = [name for name in options if name in by_hand]
-    apart = _count_configurations(every, names)
-    for found in (chosen, [*chosen, *further], options):
-        if _count_configurations(every, found) == apart:
-            return found
+    total = _count_configurations(rows, names)
+    for candidate in (chosen, [*chosen, *extra], options):
+        if _count_configurations(rows, candidate) == total:
+            return candidate
     return names
 
 
@@ -119,7 +119,7 @@ def _count_configurations(
     names: Sequence[str],
 ) -> int:
     """Return the number of configurations that these values distinguish."""
-    rows = ([one.get(name) for name in names] for one in values)
+    rows = ([entry.get(name) for name in names] for entry in values)
     return len({json.dumps(row) for row in rows})
 
 
@@ -152,27 +152,29 @@ def _algorithm_names(
     file changed between runs, it is `mine-851cb68d.py:Mine`.
     """
     names = {run.algorithm for run in runs}
-    found = {}
+    result = {}
     for run in runs:
         place, colon, name = run.algorithm.rpartition(":")
-        alike = [
-            one.rpartition(":")
-            for one in names
-            if one.rpartition(":")[2].casefold() == name.casefold()
+        same_name = [
+            algorithm.rpartition(":")
+            for algorithm in names
+            if algorithm.rpartition(":")[2].casefold() == name.casefold()
         ]
-        file = Path(_unique_suffix(place, [other for other, _, _ in alike]))
+        file = Path(_unique_suffix(place, [path for path, _, _ in same_name]))
         version = versions(run, changed).get(f"{SOURCES}algorithm", "")
-        far = colon and (len(alike) > 1 or version)
-        found[run] = f"{file.with_name(version) if version else file}:{name}" if far else name
-    return found
+        is_ambiguous = colon and (len(same_name) > 1 or version)
+        result[run] = (
+            f"{file.with_name(version) if version else file}:{name}" if is_ambiguous else name
+        )
+    return result
 
 
-def _unique_suffix(place: str, others: Sequence[str]) -> str:
+def _unique_suffix(place: str, paths: Sequence[str]) -> str:
     """Return the shortest end of a path, in whole names, that no other path has."""
     parts = Path(place).parts
     for count in range(1, len(parts)):
         end = parts[-count:]
-        alike = [other for other in others if Path(other).parts[-count:] == end]
+        alike = [path for path in paths if Path(path).parts[-count:] == end]
         if len(alike) == 1:
             return str(Path(*end))
     return place and str(Path(*parts))

@@ -64,7 +64,7 @@ def lines(
 
     With `running`, the unfinished runs of an arm with finished ones have a separate curve.
     """
-    found = []
+    result = []
     for env in envs(arms):
         for metric in metrics:
             for arm in arms:
@@ -74,8 +74,8 @@ def lines(
                 if running:
                     groups[f"{arm.label}, running"] = [run for run in runs if run not in drawn]
                 for label, group in groups.items():
-                    found += _lines_of(env, metric, label, group, settings)
-    return found
+                    result += _lines_of(env, metric, label, group, settings)
+    return result
 
 
 def _lines_of(
@@ -111,7 +111,8 @@ def _line(
     settings: Settings,
 ) -> Line:
     x, values = common_grid(
-        [(at, moving_average(value, settings.smooth)) for at, value in curves], settings.points
+        [(steps, moving_average(value, settings.smooth)) for steps, value in curves],
+        settings.points,
     )
     (drawn,) = draws([len(values)], CURVE_REPS, np.random.default_rng(0))
     return Line(
@@ -130,10 +131,10 @@ def moving_average(values: Floats, window: int) -> Floats:
         return values
     before = np.full(window - 1, np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([before, values]), window)
-    there = ~np.isnan(windows)
-    count = there.sum(1)
+    present = ~np.isnan(windows)
+    count = present.sum(1)
     return np.divide(
-        windows.sum(1, where=there), count, out=np.full(len(values), np.nan), where=count > 0
+        windows.sum(1, where=present), count, out=np.full(len(values), np.nan), where=count > 0
     )
 
 
@@ -153,5 +154,5 @@ def common_grid(
         return first[chosen], np.stack([values[chosen] for _, values in curves])
     low = max(x[0] for x, _ in curves)
     high = min(x[-1] for x, _ in curves)
-    x = np.unique(np.linspace(low, high, min(points, max(len(at) for at, _ in curves))))
-    return x, np.stack([np.interp(x, at, values) for at, values in curves])
+    x = np.unique(np.linspace(low, high, min(points, max(len(steps) for steps, _ in curves))))
+    return x, np.stack([np.interp(x, steps, values) for steps, values in curves])

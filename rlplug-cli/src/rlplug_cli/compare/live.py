@@ -53,7 +53,7 @@ def live_content(
 ) -> str:
     """Return the comparison at this moment, or why there is none yet."""
     try:
-        found = report(words, out, (metric,), by, settings, running=True)
+        comparison = report(words, out, (metric,), by, settings, running=True)
     except UsageError as error:
         return f'<p class="remarks">Nothing to draw yet: {escape(str(error))}.</p>'
-    return content(found, " ".join(words))
+    return content(comparison, " ".join(words))

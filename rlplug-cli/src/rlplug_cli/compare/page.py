@@ -25,25 +25,25 @@ body.ended::before { content: "The server has ended; this is its last state."; c
 HEADINGS = {"ENVIRONMENT": "Final return", "MORE LIKELY ABOVE": "Probability of improvement"}
 
 
-def page(found: Report, title: str) -> str:
+def page(comparison: Report, title: str) -> str:
     """Return the page: curves, tables, the method, and the list of runs."""
-    return shell(title, content(found, title))
+    return shell(title, content(comparison, title))
 
 
-def content(found: Report, title: str) -> str:
+def content(comparison: Report, title: str) -> str:
     """Return the content of the page as HTML."""
-    share = f"{100 * found.settings.confidence:g} %"
+    share = f"{100 * comparison.settings.confidence:g} %"
     parts = [
         f"<h1>{escape(title)}</h1>",
-        _list("remarks", found.remarks),
-        f'<div class="wide">{figures.svg(found.lines, found.settings)}</div>',
-        f"<p>{_method(found, share)}</p>",
+        _list("remarks", comparison.remarks),
+        f'<div class="wide">{figures.svg(comparison.lines, comparison.settings)}</div>',
+        f"<p>{_method(comparison, share)}</p>",
         *(
             f"<h2>{HEADINGS.get(header[0], '') if 'REACHED' not in header else 'Cost of a return'}</h2>"
             f"{_table(header, rows)}"
-            for header, rows in sections(found, share)
+            for header, rows in sections(comparison, share)
         ),
-        f"<h2>Runs</h2>{_runs(found)}",
+        f"<h2>Runs</h2>{_runs(comparison)}",
         f"<footer>rlplug {__version__}</footer>",
     ]
     return "\n".join(parts)
@@ -55,8 +55,8 @@ def shell(title: str, inner: str, head: str = "") -> str:
     return f"<!doctype html>\n<html lang=en><head>{start}</head>\n<body>\n<main>{inner}</main>\n</body></html>\n"
 
 
-def _method(found: Report, share: str) -> str:
-    settings = found.settings
+def _method(comparison: Report, share: str) -> str:
+    settings = comparison.settings
     center = {"iqm": "interquartile mean", "mean": "mean"}[settings.center]
     smooth = (
         f" Each value is averaged over {settings.smooth} points." if settings.smooth > 1 else ""
@@ -78,7 +78,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f'<div class="wide"><table><tr>{head}</tr>\n{body}</table></div>'
 
 
-def _runs(found: Report) -> str:
+def _runs(comparison: Report) -> str:
     rows = [
         (
             run.env,
@@ -87,7 +87,7 @@ def _runs(found: Report) -> str:
             str(run.path),
             "finished" if run.is_finished else "not finished",
         )
-        for arm in found.arms
+        for arm in comparison.arms
         for run in arm.runs
     ]
     return _table(("ENVIRONMENT", "OF", "SEED", "RUN", "STATUS"), rows)

@@ -64,27 +64,27 @@ def report(
     Raises:
         UsageError: a word names nothing, or nothing was recorded yet.
     """
-    found, remarks = read_arms(words, out, metrics, by, settings)
-    drawn = lines(found, metrics, settings, running)
+    compared, remarks = read_arms(words, out, metrics, by, settings)
+    drawn = lines(compared, metrics, settings, running)
     if not drawn:
-        raise missing_metrics_error(found, metrics)
+        raise missing_metrics_error(compared, metrics)
     return Report(
-        arms=tuple(found),
+        arms=tuple(compared),
         lines=tuple(drawn),
-        scores=(*scores(found, settings), *overall(found, settings)),
-        improvements=tuple(improvements(found, settings)),
-        costs=tuple(costs(found, settings)),
-        remarks=(*remarks, *_remarks(found, drawn, running)),
+        scores=(*scores(compared, settings), *overall(compared, settings)),
+        improvements=tuple(improvements(compared, settings)),
+        costs=tuple(costs(compared, settings)),
+        remarks=(*remarks, *_remarks(compared, drawn, running)),
         settings=settings,
     )
 
 
 def missing_metrics_error(
-    found: Sequence[Arm],
+    compared: Sequence[Arm],
     metrics: Sequence[str],
 ) -> UsageError:
     """Return the error about metrics that no run has recorded; it names the recorded ones."""
-    journals = [run.path / "journal.jsonl" for arm in found for run in arm.runs]
+    journals = [run.path / "journal.jsonl" for arm in compared for run in arm.runs]
     names = sorted(
         {name for journal in journals if journal.exists() for name in read_curves(journal)}
     )
@@ -104,8 +104,8 @@ def read_arms(
     needed = [*metrics, *([AXES[settings.axis]] if AXES[settings.axis] else [])]
     needed += [SECONDS] if settings.targets else []
     read, unreadable = _read(words, out, needed)
-    found, remarks = arms(merge_moved_files(read), by)
-    return found, [*unreadable, *remarks, *file_remarks([arm.runs for arm in found])]
+    compared, remarks = arms(merge_moved_files(read), by)
+    return compared, [*unreadable, *remarks, *file_remarks([arm.runs for arm in compared])]
 
 
 def _read(
@@ -119,29 +119,29 @@ def _read(
         UsageError: an unreadable run was named itself, or no run is readable.
     """
     paths = select_runs(words, out)
-    found = list[History]()
+    histories = list[History]()
     remarks = list[str]()
     for path in paths:
         try:
-            found.append(history(path, needed))
+            histories.append(history(path, needed))
         except UsageError as error:
-            if {str(path), path.name} & set(words) or (path is paths[-1] and not found):
+            if {str(path), path.name} & set(words) or (path is paths[-1] and not histories):
                 raise
             remarks.append(f"{path.name} is left out: {error.__cause__}")
-    return found, remarks
+    return histories, remarks
 
 
 def _remarks(
-    found: Sequence[Arm],
+    compared: Sequence[Arm],
     drawn: Sequence[Line],
     running: bool,
 ) -> list[str]:
     """Return warnings about the results: unfinished runs, few seeds."""
-    runs = [run for arm in found for run in arm.runs]
+    runs = [run for arm in compared for run in arm.runs]
     notes = []
     if pending := [run.path.name for run in runs if not run.is_finished]:
         notes.append(f"without final scores because they are not finished: {_first_names(pending)}")
-    shown = {run for arm in found for env in envs([arm]) for run in runs_to_draw(arm.on(env))}
+    shown = {run for arm in compared for env in envs([arm]) for run in runs_to_draw(arm.on(env))}
     cut = [run.path.name for run in runs if run not in shown]
     if cut and not running:
         notes.append(
@@ -169,27 +169,27 @@ def _first_names(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + more
 
 
-def as_json(found: Report) -> str:
+def as_json(comparison: Report) -> str:
     """Return the report as JSON; infinities and NaN are null."""
-    whole = {
+    data = {
         "settings": {
-            **vars(found.settings),
-            "targets": dict(found.settings.targets or {}),
-            "bounds": dict(found.settings.bounds or {}),
+            **vars(comparison.settings),
+            "targets": dict(comparison.settings.targets or {}),
+            "bounds": dict(comparison.settings.bounds or {}),
         },
         "arms": [
-            {"label": arm.label, "runs": [_run(run) for run in arm.runs]} for arm in found.arms
+            {"label": arm.label, "runs": [_run(run) for run in arm.runs]} for arm in comparison.arms
         ],
-        "curves": [_line(line) for line in found.lines],
-        "scores": [_score(score) for score in found.scores],
+        "curves": [_line(line) for line in comparison.lines],
+        "scores": [_score(score) for score in comparison.scores],
         "improvements": [
             {**one._asdict(), "probability": one.probability._asdict()}
-            for one in found.improvements
+            for one in comparison.improvements
         ],
-        "costs": [one._asdict() for one in found.costs],
-        "remarks": found.remarks,
+        "costs": [one._asdict() for one in comparison.costs],
+        "remarks": comparison.remarks,
     }
-    return json.dumps(_finite(whole), indent=1)
+    return json.dumps(_finite(data), indent=1)
 
 
 def _run(run: History) -> dict[str, object]:
@@ -209,7 +209,7 @@ def _score(score: Score) -> dict[str, object]:
         "label": score.label,
         "checkpoint": score.checkpoint,
         "seeds": score.seeds,
-        **{how: one._asdict() for how, one in score.estimates.items()},
+        **{how: estimate._asdict() for how, estimate in score.estimates.items()},
     }
 
 
@@ -235,20 +235,20 @@ def _finite(value: object) -> object:
     return float(value) if math.isfinite(value) else None
 
 
-def as_csv(found: Report) -> str:
+def as_csv(comparison: Report) -> str:
     """Return every run's final scores and every arm's estimates as CSV, one per line."""
     file = io.StringIO()
     write = csv.writer(file, lineterminator="\n").writerow
     write(("env", "label", "checkpoint", "aggregate", "seed", "seeds", "value", "low", "high"))
-    for arm in found.arms:
+    for arm in comparison.arms:
         for run in arm.runs:
             for checkpoint, value in run.scores.items():
                 words = (_cell(run.env), _cell(arm.label), checkpoint)
                 write((*words, "", run.seed, "", value, "", ""))
-    for score in found.scores:
-        for how, one in score.estimates.items():
+    for score in comparison.scores:
+        for how, estimate in score.estimates.items():
             words = (_cell(score.env), _cell(score.label), score.checkpoint)
-            write((*words, how, "", score.seeds, *one))
+            write((*words, how, "", score.seeds, *estimate))
     return file.getvalue()
 
 

@@ -69,14 +69,14 @@ class Cost(NamedTuple):
 
 def scores(arms: Sequence[Arm], settings: Settings) -> list[Score]:
     """Return the final scores by environment, arm and checkpoint."""
-    found = []
+    result = []
     for env in envs(arms):
         for arm in arms:
             for checkpoint in CHECKPOINTS:
                 values = final(arm.on(env), checkpoint)
                 if len(values):
-                    found.append(_score(env, arm.label, checkpoint, [values], settings))
-    return found
+                    result.append(_score(env, arm.label, checkpoint, [values], settings))
+    return result
 
 
 def overall(arms: Sequence[Arm], settings: Settings) -> list[Score]:
@@ -92,7 +92,7 @@ def overall(arms: Sequence[Arm], settings: Settings) -> list[Score]:
         raise UsageError(
             f"--normalize is for {', '.join(bounds)}, but the runs are of {names}; give ENV=LOW:HIGH for each"
         )
-    found = []
+    result = []
     for arm in arms if bounds else ():
         for checkpoint in CHECKPOINTS:
             values = []
@@ -101,8 +101,8 @@ def overall(arms: Sequence[Arm], settings: Settings) -> list[Score]:
                 values.append((final(arm.on(env), checkpoint) - low) / (high - low))
             if all(len(task) for task in values):
                 score = _score(ALL, arm.label, checkpoint, values, settings, aggregates=OVERALL)
-                found.append(score)
-    return found
+                result.append(score)
+    return result
 
 
 def _score(
@@ -115,10 +115,10 @@ def _score(
 ) -> Score:
     sizes = [len(task) for task in tasks]
     drawn = draws(sizes, settings.reps, np.random.default_rng(0))
-    by: dict[str, Estimate] = {
+    estimates: dict[str, Estimate] = {
         how: estimate(tasks, how, drawn, settings.confidence) for how in aggregates
     }
-    return Score(env, label, checkpoint, min(sizes), by)
+    return Score(env, label, checkpoint, min(sizes), estimates)
 
 
 def final(runs: Sequence[History], checkpoint: str) -> Floats:
@@ -128,25 +128,25 @@ def final(runs: Sequence[History], checkpoint: str) -> Floats:
 
 def improvements(arms: Sequence[Arm], settings: Settings) -> list[Improvement]:
     """Return every pair of arms with a common environment; the better one is first."""
-    found = []
-    for one, other in combinations(arms, 2):
+    result = []
+    for first, second in combinations(arms, 2):
         tasks = [
             (
                 env,
-                final(one.on(env), settings.checkpoint),
-                final(other.on(env), settings.checkpoint),
+                final(first.on(env), settings.checkpoint),
+                final(second.on(env), settings.checkpoint),
             )
-            for env in envs([one])
+            for env in envs([first])
         ]
         tasks = [task for task in tasks if len(task[1]) and len(task[2])]
         if tasks:
-            found.append(_improvement(one.label, other.label, tasks, settings))
-    return found
+            result.append(_improvement(first.label, second.label, tasks, settings))
+    return result
 
 
 def _improvement(
-    one: str,
-    other: str,
+    first: str,
+    second: str,
     tasks: Sequence[tuple[str, Floats, Floats]],
     settings: Settings,
 ) -> Improvement:
@@ -155,10 +155,16 @@ def _improvement(
     drawn = tuple(
         draws([len(task) for task in side], settings.reps, generator) for side in (ours, theirs)
     )
-    found = probability_of_improvement(ours, theirs, (drawn[0], drawn[1]), settings.confidence)
-    if found.value < 0.5:
-        one, other, found = other, one, Estimate(1 - found.value, 1 - found.high, 1 - found.low)
-    return Improvement(one, other, tuple(map(str, names)), found)
+    probability = probability_of_improvement(
+        ours, theirs, (drawn[0], drawn[1]), settings.confidence
+    )
+    if probability.value < 0.5:
+        first, second, probability = (
+            second,
+            first,
+            Estimate(1 - probability.value, 1 - probability.high, 1 - probability.low),
+        )
+    return Improvement(first, second, tuple(map(str, names)), probability)
 
 
 def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
@@ -169,16 +175,16 @@ def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
     """
     tasks = envs(arms)
     targets = {name_among(tasks, env): target for env, target in (settings.targets or {}).items()}
-    found = []
-    if foreign := [env for env in targets if env and env not in tasks]:
+    result = []
+    if unknown := [env for env in targets if env and env not in tasks]:
         raise UsageError(
-            f"--target is for {', '.join(foreign)}, but the runs are of {', '.join(tasks)}; give ENV=RETURN for these"
+            f"--target is for {', '.join(unknown)}, but the runs are of {', '.join(tasks)}; give ENV=RETURN for these"
         )
     for env in tasks:
         target = targets.get(env, targets.get(""))
         if target is not None:
-            found += [cost for arm in arms if (cost := _cost(arm, env, target)) is not None]
-    return found
+            result += [cost for arm in arms if (cost := _cost(arm, env, target)) is not None]
+    return result
 
 
 def _cost(arm: Arm, env: str, target: float) -> Cost | None:
@@ -206,15 +212,15 @@ def _cost(arm: Arm, env: str, target: float) -> Cost | None:
 def cost_of_target(run: History, target: float) -> tuple[float, float]:
     """Return the env step and the second of a run's first evaluation of at least `target`; infinite without one."""
     curve = run.curves[RETURN]
-    places = np.flatnonzero(curve.values >= target)
-    if not len(places):
+    positions = np.flatnonzero(curve.values >= target)
+    if not len(positions):
         return math.inf, math.inf
     seconds, _ = (
         run.points(RETURN, "seconds")
         if SECONDS in run.curves
         else (np.full(len(curve.steps), math.nan), None)
     )
-    return float(curve.steps[places[0]]), float(seconds[places[0]])
+    return float(curve.steps[positions[0]]), float(seconds[positions[0]])
 
 
 def _spread(values: Floats) -> tuple[float, float, float]:

@@ -33,11 +33,11 @@ def select_runs(words: Sequence[str], out: Path) -> list[Path]:
     Raises:
         UsageError: a word names nothing.
     """
-    found: dict[Path, Path] = {}
+    paths: dict[Path, Path] = {}
     for word in words:
         for path in _runs_of_word(word, out):
-            found.setdefault(path.resolve(), path)
-    return list(found.values())
+            paths.setdefault(path.resolve(), path)
+    return list(paths.values())
 
 
 def _runs_of_word(word: str, out: Path) -> list[Path]:
@@ -73,21 +73,21 @@ def arms(
     Raises:
         UsageError: no run has an option named in `by`.
     """
-    own = labels(runs)
-    kept, remarks = _without_repetitions(runs, own)
-    shown = labels(kept, by) if by else own
-    every = sorted({shown[run] for run in kept})
+    run_labels = labels(runs)
+    kept, remarks = _without_repetitions(runs, run_labels)
+    shown = labels(kept, by) if by else run_labels
+    names = sorted({shown[run] for run in kept})
     return [
-        Arm(label, tuple(run for run in kept if shown[run] == label)) for label in every
+        Arm(label, tuple(run for run in kept if shown[run] == label)) for label in names
     ], remarks
 
 
 def _without_repetitions(
     runs: Sequence[History],
-    own: Mapping[History, str],
+    run_labels: Mapping[History, str],
 ) -> tuple[list[History], list[str]]:
     """Return one run per configuration and seed, the longest: a repetition is not another sample."""
-    found: dict[tuple[str, str, int], History] = {}
+    longest: dict[tuple[str, str, int], History] = {}
     remarks = []
 
     def length(run: History) -> tuple[bool, int]:
@@ -95,10 +95,10 @@ def _without_repetitions(
         return run.is_finished, max(steps, default=0)
 
     for run in sorted(runs, key=length):
-        key = (own[run], run.env, run.seed)
-        if key in found:
+        key = (run_labels[run], run.env, run.seed)
+        if key in longest:
             remarks.append(
-                f"{found[key].path.name} is left out: {run.path.name} has its configuration and seed too"
+                f"{longest[key].path.name} is left out: {run.path.name} has its configuration and seed too"
             )
-        found[key] = run
-    return sorted(found.values(), key=lambda run: (run.config["created"], run.path.name)), remarks
+        longest[key] = run
+    return sorted(longest.values(), key=lambda run: (run.config["created"], run.path.name)), remarks

@@ -121,10 +121,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _has_cookie(self) -> bool:
         try:
-            found = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
+            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
         except CookieError:
             return False
-        return found is not None and self._is_token(found.value)
+        return cookie is not None and self._is_token(cookie.value)
 
     def _answer(
         self,

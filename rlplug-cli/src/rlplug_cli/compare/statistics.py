@@ -140,15 +140,15 @@ def band(
     redrawn = []
     for (index,) in _parts([drawn], len(curves)):
         counts = _counts(index, len(curves))
-        found = counts @ curves / len(curves)
-        redrawn.append(found if how == "mean" else _iqm_values(curves, counts, cut))
+        means = counts @ curves / len(curves)
+        redrawn.append(means if how == "mean" else _iqm_values(curves, counts, cut))
     if how == "mean":
         value = curves.mean(axis=0)
     else:
         value = np.sort(curves, axis=0)[cut : len(curves) - cut].mean(axis=0)
-    gone = np.isnan(curves).any(axis=0)  # which a sort would take for the largest, and leave out
+    missing = np.isnan(curves).any(axis=0)  # which a sort would take for the largest, and leave out
     interval = _interval(np.concatenate(redrawn), confidence)
-    return Band(*(np.where(gone, np.nan, each) for each in (value, *interval)))
+    return Band(*(np.where(missing, np.nan, values) for values in (value, *interval)))
 
 
 def probability_of_improvement(
@@ -168,8 +168,8 @@ def probability_of_improvement(
         better, worse, *drawn, strict=True
     ):
         pairs = len(better_scores) * len(worse_scores)
-        once = np.ones((1, len(better_scores))), np.ones((1, len(worse_scores)))
-        values.append(_count_wins(better_scores, worse_scores, *once)[0] / pairs)
+        single = np.ones((1, len(better_scores))), np.ones((1, len(worse_scores)))
+        values.append(_count_wins(better_scores, worse_scores, *single)[0] / pairs)
         wins = []
         for our_index, their_index in _parts(
             [our_drawn, their_drawn], len(better_scores) + len(worse_scores)
@@ -220,8 +220,8 @@ def _cut(count: int) -> int:
 def _counts(drawn: Indices, size: int) -> Floats:
     """Return the number of times that each redraw takes each run, `[reps, size]`."""
     reps = len(drawn)
-    places = (drawn + size * np.arange(reps)[:, None]).ravel()
-    return np.bincount(places, minlength=reps * size).reshape(reps, size).astype(np.float64)
+    positions = (drawn + size * np.arange(reps)[:, None]).ravel()
+    return np.bincount(positions, minlength=reps * size).reshape(reps, size).astype(np.float64)
 
 
 def _iqm_values(curves: Floats, counts: Floats, cut: int) -> Floats:
@@ -234,14 +234,14 @@ def _iqm_values(curves: Floats, counts: Floats, cut: int) -> Floats:
     size = len(curves)
     order = np.argsort(curves, axis=0)
     by_run = np.ascontiguousarray(counts.T)
-    found = np.empty((len(counts), curves.shape[1]))
+    trimmed = np.empty((len(counts), curves.shape[1]))
     for point, by_value in enumerate(order.T):
         filled = by_run[by_value[:-1]]
         values = curves[by_value, point]
         np.cumsum(filled, axis=0, out=filled)
         np.clip(filled, cut, size - cut, out=filled)
-        found[:, point] = (size - cut) * values[-1] - cut * values[0] - np.diff(values) @ filled
-    return found / (size - 2 * cut)
+        trimmed[:, point] = (size - cut) * values[-1] - cut * values[0] - np.diff(values) @ filled
+    return trimmed / (size - 2 * cut)
 
 
 def _interval(redrawn: Floats, confidence: float) -> tuple[Floats, Floats]:

@@ -25,14 +25,16 @@ COSTS = (
 )
 
 
-def text(found: Report) -> str:
+def text(comparison: Report) -> str:
     """Return final scores, probabilities of improvement, costs of a return and remarks as plain text."""
-    share = f"{100 * found.settings.confidence:g} %"
+    share = f"{100 * comparison.settings.confidence:g} %"
     parts = [
         table(header, rows, spared=_optional_columns(header, rows), wrapped=NAMES)
-        for header, rows in sections(found, share)
+        for header, rows in sections(comparison, share)
     ]
-    return "\n\n".join([*parts, "\n".join(f"note: {remark}" for remark in found.remarks)]).rstrip()
+    return "\n\n".join(
+        [*parts, "\n".join(f"note: {remark}" for remark in comparison.remarks)]
+    ).rstrip()
 
 
 def _optional_columns(
@@ -53,48 +55,64 @@ def _optional_columns(
 
 
 def sections(
-    found: Report,
+    comparison: Report,
     share: str,
 ) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
     """Return the tables with content, each as its header and its rows."""
     aggregates = [f"{how} [{share}]" for how in ("IQM", "MEAN", "MEDIAN")]
-    every = [
-        ((*SCORES, *aggregates), [_score(one) for one in found.scores]),
+    all_tables = [
+        ((*SCORES, *aggregates), [_score(one) for one in comparison.scores]),
         (
             ("MORE LIKELY ABOVE", "BELOW", f"PROBABILITY [{share}]", "ON"),
-            [_improvement(one) for one in found.improvements],
+            [_improvement(one) for one in comparison.improvements],
         ),
-        (COSTS, [_cost(one) for one in found.costs]),
+        (COSTS, [_cost(one) for one in comparison.costs]),
     ]
     tables = []
-    for header, rows in every:
+    for header, rows in all_tables:
         columns = [n for n in range(len(header)) if any(row[n] for row in rows)]
         if rows:
-            own = [tuple(row[n] for n in columns) for row in rows]
-            tables.append((tuple(header[n] for n in columns), own))
+            kept = [tuple(row[n] for n in columns) for row in rows]
+            tables.append((tuple(header[n] for n in columns), kept))
     return tables
 
 
-def _score(one: Score) -> tuple[str, ...]:
-    found = (one.estimates.get(how) for how in ("iqm", "mean", "median"))
-    said = (interval(estimate, number) if estimate else "" for estimate in found)
-    return one.env, one.label, one.checkpoint, str(one.seeds), *said
+def _score(score: Score) -> tuple[str, ...]:
+    estimates = (score.estimates.get(how) for how in ("iqm", "mean", "median"))
+    texts = (interval(estimate, number) if estimate else "" for estimate in estimates)
+    return score.env, score.label, score.checkpoint, str(score.seeds), *texts
 
 
-def _improvement(one: Improvement) -> tuple[str, ...]:
-    envs = one.envs[0] if len(one.envs) == 1 else f"{len(one.envs)} environments"
-    return one.better, one.worse, interval(one.probability, lambda share: f"{share:.2f}"), envs
+def _improvement(improvement: Improvement) -> tuple[str, ...]:
+    envs = (
+        improvement.envs[0]
+        if len(improvement.envs) == 1
+        else f"{len(improvement.envs)} environments"
+    )
+    return (
+        improvement.better,
+        improvement.worse,
+        interval(improvement.probability, lambda share: f"{share:.2f}"),
+        envs,
+    )
 
 
-def _cost(one: Cost) -> tuple[str, ...]:
-    steps = _spread(one.steps, lambda value: f"{value:,.0f}")
-    seconds = _spread(one.seconds, duration)
-    return one.env, f"{one.target:g}", one.label, f"{one.reached} of {one.seeds}", steps, seconds
+def _cost(cost: Cost) -> tuple[str, ...]:
+    steps = _spread(cost.steps, lambda value: f"{value:,.0f}")
+    seconds = _spread(cost.seconds, duration)
+    return (
+        cost.env,
+        f"{cost.target:g}",
+        cost.label,
+        f"{cost.reached} of {cost.seeds}",
+        steps,
+        seconds,
+    )
 
 
-def interval(one: Estimate, write: Callable[[float], str]) -> str:
+def interval(estimate: Estimate, write: Callable[[float], str]) -> str:
     """Return a number with its interval."""
-    return f"{write(one.value)} [{write(one.low)}, {write(one.high)}]"
+    return f"{write(estimate.value)} [{write(estimate.low)}, {write(estimate.high)}]"
 
 
 def number(value: float) -> str:

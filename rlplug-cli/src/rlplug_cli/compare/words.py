@@ -22,15 +22,15 @@ def goals(words: tuple[str, ...]) -> dict[str, float]:
     Raises:
         UsageError: a word has no finite number.
     """
-    found = {}
+    returns = {}
     for word in words:
         env, _, number = word.rpartition("=")
-        found[env] = _number(number)
-        if not math.isfinite(found[env]):
+        returns[env] = _number(number)
+        if not math.isfinite(returns[env]):
             raise UsageError(
                 f"--target {word}: expected a return, as in --target 475 or --target CartPole-v1=475"
             )
-    return found
+    return returns
 
 
 def bounds(words: tuple[str, ...]) -> dict[str, tuple[float, float]]:
@@ -39,16 +39,16 @@ def bounds(words: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     Raises:
         UsageError: a word does not hold two finite numbers, the second above the first.
     """
-    found = {}
+    returns = {}
     for word in words:
         env, _, numbers = word.rpartition("=")
         low, _, high = numbers.partition(":")
-        found[env] = (_number(low), _number(high))
-        if not env or not -math.inf < found[env][0] < found[env][1] < math.inf:
+        returns[env] = (_number(low), _number(high))
+        if not env or not -math.inf < returns[env][0] < returns[env][1] < math.inf:
             raise UsageError(
                 f"--normalize {word}: expected two returns, as in --normalize CartPole-v1=0:500"
             )
-    return found
+    return returns
 
 
 def _number(text: str) -> float:
