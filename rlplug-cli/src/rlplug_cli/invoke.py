@@ -33,8 +33,8 @@ def run_command(arguments: list[str], whole_process: bool) -> int:
             raise  # click ends this way after completing a word
         if sys.stderr is not stderr:
             return _close_stdout()  # click changes the streams if the reader is gone
-        called = f"an environment or a plugin called sys.exit({error.code!r})"
-        return _print_error(f"{_subject(words)}: {called}", 1)
+        cause = f"an environment or a plugin called sys.exit({error.code!r})"
+        return _print_error(f"{_subject(words)}: {cause}", 1)
     except BaseException as error:  # noqa: BLE001 - plugins may raise anything
         return _report(error, words, traceback)
 
@@ -128,14 +128,14 @@ def take_global_options(words: list[str]) -> tuple[list[str], bool]:
     Returns:
         The other arguments, and whether `--traceback` was typed.
     """
-    rest: list[str] = []
+    other_words: list[str] = []
     disabled = [os.environ.get("RLPLUG_DISABLED_PLUGINS", "")]
     traceback = False
     remaining = list(words)
     while remaining:
         word = remaining.pop(0)
         if word == "--":
-            rest += [word, *remaining]
+            other_words += [word, *remaining]
             break
         if word == "-P" and remaining and remaining[0].startswith("no:"):
             word += remaining.pop(0)
@@ -144,10 +144,10 @@ def take_global_options(words: list[str]) -> tuple[list[str], bool]:
         elif word.startswith("-Pno:"):
             disabled.append(word.removeprefix("-Pno:"))
         else:
-            rest.append(word)
+            other_words.append(word)
     if disabled != [""]:
         os.environ["RLPLUG_DISABLED_PLUGINS"] = ",".join(filter(None, disabled))
-    return rest, traceback
+    return other_words, traceback
 
 
 def _remedy(error: BaseException) -> str:
@@ -156,8 +156,8 @@ def _remedy(error: BaseException) -> str:
 
     remedy = REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
     notes = getattr(error, "__notes__", [])
-    onward = next((note for note in notes if note.startswith("continue with '")), "try again")
-    return f"; {remedy}, then {onward}" if remedy else ""
+    next_step = next((note for note in notes if note.startswith("continue with '")), "try again")
+    return f"; {remedy}, then {next_step}" if remedy else ""
 
 
 def _sentence(error: object) -> str:

@@ -88,20 +88,20 @@ def stdout_to_stderr(
     stdout.flush()
     number, saved = _save_stdout(stdout)
     file = os.fdopen(os.dup(saved), "w", encoding="utf-8") if number == 1 else stdout
-    own: IO[str] = file
+    output: IO[str] = file
     if ignore_broken_pipe:
         from rlplug_core.loop import safe_stream  # not needed by help and lists
 
-        own = safe_stream(file)
+        output = safe_stream(file)
     try:
         if number == 1:
             os.dup2(2, 1)
         with redirect_stdout(sys.stderr):
-            yield own
+            yield output
     finally:
-        own.flush()
+        output.flush()
         if number == 1:
-            own.close()
+            output.close()
             file.close()
             if not until_exit:
                 os.dup2(saved, 1)

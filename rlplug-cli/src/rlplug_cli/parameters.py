@@ -378,8 +378,8 @@ def network_prefixes(
 
     `--net` also sets those of a critic that has no defaults by `net`.
     """
-    own = {option.name: option for option in options}
-    prefixes = [name.removesuffix(FACTORY) for name in own if name.endswith(f"net.{FACTORY}")]
+    names = {option.name: option for option in options}
+    prefixes = [name.removesuffix(FACTORY) for name in names if name.endswith(f"net.{FACTORY}")]
     if flag == "--critic-net":
         return [prefix for prefix in prefixes if prefix == "critic_net."]
-    return [prefix for prefix in prefixes if f"{prefix}shared" in own]
+    return [prefix for prefix in prefixes if f"{prefix}shared" in names]

@@ -63,11 +63,11 @@ def find_project(start: Path) -> Path | None:
     for folder in (start, *start.parents):
         path = folder / NAME
         if path.is_file():
-            about = path.stat()
-            owners = {about.st_uid, path.lstat().st_uid}  # of the file, and of a link to it
+            status = path.stat()
+            owners = {status.st_uid, path.lstat().st_uid}  # of the file, and of a link to it
             if not hasattr(os, "getuid"):  # Windows has neither owners by number nor modes
                 return path
-            if owners == {os.getuid()} and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            if owners == {os.getuid()} and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 return path
             warn(
                 f"{path} is not used, because other accounts can write it; own it and type: chmod go-w {path}"

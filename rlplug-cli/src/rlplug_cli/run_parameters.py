@@ -87,9 +87,9 @@ def _seed_options() -> list[click.Parameter]:
     ]
 
 
-def network_option(own: Iterable[Option]) -> list[click.Parameter]:
+def network_option(algorithm_options: Iterable[Option]) -> list[click.Parameter]:
     """Return `--net` and `--critic-net` for an algorithm that has these networks with options."""
-    options = list(own)
+    options = list(algorithm_options)
     texts = {
         "--net": "Your own network: a TOML file with net options, or a function, ./my_net.py:make",
         "--critic-net": "The same for the critic's network only",

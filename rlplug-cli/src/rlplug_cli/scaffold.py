@@ -195,8 +195,8 @@ def form_of(kind: str, form: str) -> str:
     """
     forms = KINDS[kind].forms
     if form and form not in forms:
-        has = f"in the forms {' and '.join(forms)}" if forms else "in one form"
-        raise UsageError(f"--kind {form}: '{kind}' comes {has}; choose it for {owners(form)}")
+        available = f"in the forms {' and '.join(forms)}" if forms else "in one form"
+        raise UsageError(f"--kind {form}: '{kind}' comes {available}; choose it for {owners(form)}")
     return form or (forms[0] if forms else "")
 
 
@@ -288,11 +288,11 @@ def _values(kind: Kind, name: str, form: str) -> dict[str, str]:
     }
     needed = ("rlplug-core$bounds", *kind.requirements, *kind.also.get(form, ()))
     requirements = ", ".join(f'"{line}"' for line in needed)
-    later = {
+    templates = {
         "requirements": requirements,
         "target": kind.target,
         "run": kind.run,
         "about": kind.about,
         "index": _INDEX if kind.indexed else "",
     }
-    return values | {key: Template(text).substitute(values) for key, text in later.items()}
+    return values | {key: Template(text).substitute(values) for key, text in templates.items()}

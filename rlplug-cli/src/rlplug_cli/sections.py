@@ -115,14 +115,14 @@ RUNS = {
 
 def titles(algorithm: str) -> Iterable[str]:
     """Return the titles of all sections: the algorithm's own section is the second."""
-    first, *rest = SHARED
-    return (first, f"Options of {algorithm}", *rest, *RUNS, "Input and output")
+    first, *others = SHARED
+    return (first, f"Options of {algorithm}", *others, *RUNS, "Input and output")
 
 
-def title(option: str, algorithm: str, own: bool) -> str:
+def title(option: str, algorithm: str, is_own: bool) -> str:
     """Return the section of an option: a shared one, the algorithm's own, or one of those that every run has."""
     return _section(option, SHARED) or (
-        f"Options of {algorithm}" if own else _section(option, RUNS)
+        f"Options of {algorithm}" if is_own else _section(option, RUNS)
     )
 
 

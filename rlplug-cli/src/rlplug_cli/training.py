@@ -100,41 +100,43 @@ def result(run: Run) -> dict[str, object]:
 def conclusion(run: Run) -> str:
     """Return the last lines of a run on a terminal."""
     lines = [f"run      {short_path(run.path)}"]
-    if found := final_evaluation(run.path):
-        lines[:0] = final_lines(found)
+    if scores := final_evaluation(run.path):
+        lines[:0] = final_lines(scores)
     lines[:0] = [reason for reason in (end_reason(run.path), no_update_note(run.path)) if reason]
     if state := mirror.State.read(run.path):
         lines.append(f"mlflow   {mlflow_address(state)}")
     return "\n".join(lines)
 
 
-def final_lines(found: Mapping[str, Any]) -> list[str]:
+def final_lines(scores: Mapping[str, Any]) -> list[str]:
     """Return a final evaluation as two lines: the last weights and the best checkpoint."""
     lines = []
-    for of, title in (
+    for prefix, title in (
         ("last_", "final evaluation  last weights"),
         ("", "                  best checkpoint"),
     ):
-        if f"{of}checkpoint" in found:  # older runs evaluated only their best checkpoint
+        if f"{prefix}checkpoint" in scores:  # older runs evaluated only their best checkpoint
             spread, least, most = (
-                found.get(f"{of}return_{name}", math.nan) for name in ("std", "min", "max")
+                scores.get(f"{prefix}return_{name}", math.nan) for name in ("std", "min", "max")
             )
-            rate = found.get(f"{of}success_rate")
+            rate = scores.get(f"{prefix}success_rate")
             success = "" if rate is None else f"success rate {rate:.1%}, "
             lines.append(
-                f"{title}  mean return {figures(found[f'{of}return_mean'])} ± {figures(spread)} over "
-                f"{found.get('episodes', 0)} greedy episodes (min {figures(least)}, max {figures(most)}), "
-                f"{success}{found[f'{of}checkpoint']}"
+                f"{title}  mean return {figures(scores[f'{prefix}return_mean'])} ± {figures(spread)} over "
+                f"{scores.get('episodes', 0)} greedy episodes (min {figures(least)}, max {figures(most)}), "
+                f"{success}{scores[f'{prefix}checkpoint']}"
             )
-            if agents := by_agent(found, f"{of}return_mean/"):
+            if agents := by_agent(scores, f"{prefix}return_mean/"):
                 lines.append(f"{'':<18}by agent  {agents}")
     return lines
 
 
-def by_agent(found: Mapping[str, Any], begin: str) -> str:
-    """Return the mean returns of agents, `a 1.0, b 2.0`, from entries with the prefix `begin`; "" without any."""
+def by_agent(scores: Mapping[str, Any], prefix: str) -> str:
+    """Return the mean returns of agents, `a 1.0, b 2.0`, from entries with a prefix; "" without any."""
     means = {
-        name.removeprefix(begin): value for name, value in found.items() if name.startswith(begin)
+        name.removeprefix(prefix): value
+        for name, value in scores.items()
+        if name.startswith(prefix)
     }
     return ", ".join(f"{agent} {figures(mean)}" for agent, mean in means.items())
 

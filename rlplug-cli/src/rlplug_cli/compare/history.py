@@ -88,12 +88,12 @@ class History:
     def points(self, metric: str, axis: str) -> tuple[Floats, Floats]:
         """Return a metric over `steps`, `seconds` or `updates` as two arrays `[T]`, empty if it was never recorded."""
         curve = self.curves.get(metric)
-        other = self.curves.get(AXES[axis])
-        if curve is None or (other is None and axis != "steps"):
+        axis_curve = self.curves.get(AXES[axis])
+        if curve is None or (axis_curve is None and axis != "steps"):
             return np.empty(0), np.empty(0)
         steps = curve.steps.astype(np.float64)
         return (
-            steps if other is None else np.interp(steps, other.steps, other.values)
+            steps if axis_curve is None else np.interp(steps, axis_curve.steps, axis_curve.values)
         ), curve.values
 
 

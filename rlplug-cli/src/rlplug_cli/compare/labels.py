@@ -136,8 +136,10 @@ def _digits(values: Sequence[object]) -> int:
     numbers = {value for value in values if isinstance(value, float)}
     for digits in range(6, 17):
         rounded = {value: float(f"{value:.{digits}g}") for value in numbers}
-        whole = any(near.is_integer() and not value.is_integer() for value, near in rounded.items())
-        if not whole and len({*rounded.values()}) == len(numbers):
+        has_new_integers = any(
+            near.is_integer() and not value.is_integer() for value, near in rounded.items()
+        )
+        if not has_new_integers and len({*rounded.values()}) == len(numbers):
             return digits
     return 17
 

@@ -183,10 +183,10 @@ def as_json(comparison: Report) -> str:
         "curves": [_line(line) for line in comparison.lines],
         "scores": [_score(score) for score in comparison.scores],
         "improvements": [
-            {**one._asdict(), "probability": one.probability._asdict()}
-            for one in comparison.improvements
+            {**entry._asdict(), "probability": entry.probability._asdict()}
+            for entry in comparison.improvements
         ],
-        "costs": [one._asdict() for one in comparison.costs],
+        "costs": [entry._asdict() for entry in comparison.costs],
         "remarks": comparison.remarks,
     }
     return json.dumps(_finite(data), indent=1)

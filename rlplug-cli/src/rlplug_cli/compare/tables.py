@@ -61,19 +61,19 @@ def sections(
     """Return the tables with content, each as its header and its rows."""
     aggregates = [f"{how} [{share}]" for how in ("IQM", "MEAN", "MEDIAN")]
     all_tables = [
-        ((*SCORES, *aggregates), [_score(one) for one in comparison.scores]),
+        ((*SCORES, *aggregates), [_score(entry) for entry in comparison.scores]),
         (
             ("MORE LIKELY ABOVE", "BELOW", f"PROBABILITY [{share}]", "ON"),
-            [_improvement(one) for one in comparison.improvements],
+            [_improvement(entry) for entry in comparison.improvements],
         ),
-        (COSTS, [_cost(one) for one in comparison.costs]),
+        (COSTS, [_cost(entry) for entry in comparison.costs]),
     ]
     tables = []
     for header, rows in all_tables:
         columns = [n for n in range(len(header)) if any(row[n] for row in rows)]
         if rows:
-            kept = [tuple(row[n] for n in columns) for row in rows]
-            tables.append((tuple(header[n] for n in columns), kept))
+            filled_rows = [tuple(row[n] for n in columns) for row in rows]
+            tables.append((tuple(header[n] for n in columns), filled_rows))
     return tables
 
 

@@ -86,7 +86,7 @@ class Evolution:
         """Return whether every member has ended."""
         at_end = self.boundary == self.plan.total
         return at_end and all(
-            self._is_at_boundary(one) or self._has_failed(one) for one in self.entries
+            self._is_at_boundary(entry) or self._has_failed(entry) for entry in self.entries
         )
 
     def step(self) -> list[Entry]:
@@ -121,15 +121,17 @@ class Evolution:
     def _exchange(self) -> None:
         """Let the rule decide, save its decisions, and apply them."""
         step = self.boundary
-        scores = tuple(None if self._has_failed(one) else self._score(one) for one in self.entries)
+        scores = tuple(
+            None if self._has_failed(entry) else self._score(entry) for entry in self.entries
+        )
         chunk = Chunk(step, scores, {})
         members = self.members(self.history.with_chunk(chunk))
         generator = np.random.default_rng([self.seed, len(self.history.chunks) + 1])
         space = self.plan.goal.space
-        found = decide(self.plan.rule, self.plan.words, members, space, generator)
-        for number, one in found.items():
-            self._check_values(number, one.options)
-        changes = {str(number): self._change(one) for number, one in found.items()}
+        decisions = decide(self.plan.rule, self.plan.words, members, space, generator)
+        for number, exchange in decisions.items():
+            self._check_values(number, exchange.options)
+        changes = {str(number): self._change(exchange) for number, exchange in decisions.items()}
         self._check_failed(changes)
         state = self.plan.rule.state_dict() if isinstance(self.plan.rule, Stateful) else None
         chunk = replace(chunk, changes=changes, rule=state)
@@ -159,24 +161,26 @@ class Evolution:
             members.append(Member(number, known, history.options(number)))
         return members
 
-    def _change(self, one: Exchange) -> Change:
+    def _change(self, exchange: Exchange) -> Change:
         """Return a decision with the name of its checkpoint."""
-        path = self.entries[one.source].progress.path / "checkpoints"
+        path = self.entries[exchange.source].progress.path / "checkpoints"
         checkpoint = Checkpoints(path).kept("step")[0].path.name
-        return Change(one.source, checkpoint, dict(one.options))
+        return Change(exchange.source, checkpoint, dict(exchange.options))
 
     def _check_values(self, number: int, values: Mapping[str, object]) -> None:
         """Raise PluginError if new values of a member do not have the types of their options."""
         options = {option.name: option for option in self.plan.goal.options}
-        says = f"the rule '{self.plan.words}' gives member {number} a wrong value"
+        sentence = f"the rule '{self.plan.words}' gives member {number} a wrong value"
         for name, value in values.items():
             try:
                 parsed = parse_option(options[name], set_text(value), self.plan.goal.algorithm)
             except BadConfig as error:
-                raise PluginError(f"{says}: {error}") from error
-            plain = list(value) if isinstance(value, tuple) else value
-            if parsed != plain and not isinstance(value, str):
-                raise PluginError(f"{says}: option '{name}' is {type(value).__name__} {value!r}")
+                raise PluginError(f"{sentence}: {error}") from error
+            expected = list(value) if isinstance(value, tuple) else value
+            if parsed != expected and not isinstance(value, str):
+                raise PluginError(
+                    f"{sentence}: option '{name}' is {type(value).__name__} {value!r}"
+                )
 
     def _check_failed(self, changes: Mapping[str, Change]) -> None:
         """Raise RlplugError if a failed member keeps its state."""
@@ -192,10 +196,10 @@ class Evolution:
         number = len(self.history.chunks)
         for text, change in chunk.changes.items():
             entry = self.entries[int(text)]
-            own = change.source == int(text)
+            is_own = change.source == int(text)
             taken = Taken(
                 chunk=number,
-                source="" if own else self.entries[change.source].task.name,
+                source="" if is_own else self.entries[change.source].task.name,
                 checkpoint=change.checkpoint,
                 options=self.with_types(change.options),
             )
@@ -216,11 +220,11 @@ class Evolution:
         }
 
 
-def rule_of(made: object, words: str) -> PopulationRule:
+def rule_of(rule: object, words: str) -> PopulationRule:
     """Return a rule; raise PluginError if it cannot be one."""
-    if not isinstance(made, PopulationRule):
-        raise PluginError(f"'{words}' made {type(made).__name__}, which has no method 'exchange'")
-    return made
+    if not isinstance(rule, PopulationRule):
+        raise PluginError(f"'{words}' made {type(rule).__name__}, which has no method 'exchange'")
+    return rule
 
 
 def check_chunks(every: int, total: int, members: int) -> None:

@@ -67,8 +67,8 @@ class History:
         path = directory / NAME
         if not os.path.lexists(path):
             return None
-        history, own = read_sealed(path, cls, FORMAT)
-        if not own:
+        history, is_ours = read_sealed(path, cls, FORMAT)
+        if not is_ours:
             raise Untrusted(
                 f"{path} was not written by this account; choose another --name, or move the directory away"
             )
@@ -83,10 +83,10 @@ class History:
 
     def with_chunk(self, chunk: Chunk) -> History:
         """Return the history with a chunk added, or with the last one replaced if it ends at the same step."""
-        before = self.chunks
-        if before and before[-1].step == chunk.step:
-            before = before[:-1]
-        return replace(self, chunks=(*before, chunk))
+        earlier = self.chunks
+        if earlier and earlier[-1].step == chunk.step:
+            earlier = earlier[:-1]
+        return replace(self, chunks=(*earlier, chunk))
 
     def options(self, member: int) -> dict[str, Any]:
         """Return the current option values of a member."""

@@ -49,7 +49,10 @@ class Outcome:
         rows = []
         ended = [member for member in self.members if member["final"] is not None]
         ended.sort(key=lambda member: -member["final"])
-        for member in [*ended, *(one for one in self.members if one["final"] is None)]:
+        for member in [
+            *ended,
+            *(unfinished for unfinished in self.members if unfinished["final"] is None),
+        ]:
             values = member["options"].values()
             texts = [f"{v:.4g}" if isinstance(v, float) else value_text(v) for v in values]
             final = "-" if member["final"] is None else number(member["final"])
@@ -101,16 +104,16 @@ def _outcome(directory: Path, evolution: Evolution) -> Outcome:
             "seed": entry.task.seed,
             "status": entry.progress.status,
             "final": entry.progress.finals.get("last", entry.progress.last),
-            "options": evolution.with_types(history.options(place)),
+            "options": evolution.with_types(history.options(index)),
         }
-        for place, entry in enumerate(evolution.entries)
+        for index, entry in enumerate(evolution.entries)
     ]
     return Outcome(directory, members, [asdict(chunk) for chunk in history.chunks])
 
 
 def raise_failures(outcome: Outcome) -> None:
     """Raise RlplugError if a member did not finish."""
-    failed = [one["name"] for one in outcome.members if one["status"] != "finished"]
+    failed = [member["name"] for member in outcome.members if member["status"] != "finished"]
     if failed:
         raise RlplugError(
             f"{len(failed)} of {len(outcome.members)} members did not finish: {', '.join(failed)}; "

@@ -39,14 +39,14 @@ def numbers(record: JournalRecord) -> dict[str, float]:
     prefix = PREFIX.get(record.kind)
     if prefix is None:
         return {}
-    found = {
+    metrics = {
         prefix + name: value
         for name, value in record.data.items()
         if isinstance(value, int | float)
     }
     return {
         name: float(value)
-        for name, value in found.items()
+        for name, value in metrics.items()
         if not isinstance(value, bool) and math.isfinite(value)
     }
 

@@ -63,9 +63,9 @@ class Events:
 
     def write(self) -> None:
         for record in self.follower.new():
-            if found := numbers(record):
+            if metrics := numbers(record):
                 values = [
-                    Summary.Value(tag=name, simple_value=value) for name, value in found.items()
+                    Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()
                 ]
                 summary = Summary(value=values)
                 self.writer.add_event(

@@ -68,8 +68,8 @@ class Mirror:
 
     def write(self) -> None:
         for record in self.follower.new():
-            if found := numbers(record):
-                self.run.log({STEP: record.step, **found})
+            if metrics := numbers(record):
+                self.run.log({STEP: record.step, **metrics})
 
     def close(self, status: str) -> None:
         self.write()

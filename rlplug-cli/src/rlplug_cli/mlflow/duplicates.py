@@ -39,13 +39,13 @@ def run_with_id(client: MlflowClient, run_id: str) -> Run | None:
 
 def is_copy(run: Run, directory: Path) -> bool:
     """Return whether an MLflow run names another directory that still has the uid of this one."""
-    other = _path_tag(run)
+    named = _path_tag(run)
     uid = _uid(directory)
     return (
-        other is not None
+        named is not None
         and bool(uid)
-        and not _is_same_file(other, directory)
-        and _uid(other) == uid
+        and not _is_same_file(named, directory)
+        and _uid(named) == uid
     )
 
 
@@ -68,8 +68,8 @@ def original(runs: Sequence[Run]) -> Run | None:
 
 def tags(directory: Path, original: Run | None = None) -> dict[str, str]:
     """Return the tags for a directory; `original` is given for a copy."""
-    place = {PATH: str(directory.absolute()), HOST: platform.node()}
-    return place if original is None else {**place, ORIGINAL: original.info.run_id}
+    entries = {PATH: str(directory.absolute()), HOST: platform.node()}
+    return entries if original is None else {**entries, ORIGINAL: original.info.run_id}
 
 
 def follow(client: MlflowClient, run: Run, directory: Path) -> None:
@@ -78,8 +78,8 @@ def follow(client: MlflowClient, run: Run, directory: Path) -> None:
         return
     for key, value in tags(directory).items():
         client.set_tag(run.info.run_id, key, value)
-    before = _path_tag(run)
-    if before is not None and run.info.run_name == before.name:
+    path = _path_tag(run)
+    if path is not None and run.info.run_name == path.name:
         client.update_run(run.info.run_id, name=directory.absolute().name)
 
 
@@ -97,9 +97,9 @@ def _names(run: Run, directory: Path) -> bool:
     return path is not None and _is_same_file(path, directory)
 
 
-def _is_same_file(one: Path, other: Path) -> bool:
+def _is_same_file(first: Path, second: Path) -> bool:
     try:
-        return one.samefile(other)  # a link leads to the directory itself
+        return first.samefile(second)  # a link to the directory is the same
     except (OSError, ValueError):  # it is gone, or its name has a null character
         return False
 

@@ -29,8 +29,8 @@ def experiment_id(client: MlflowClient, name: str, uri: str) -> str:
     tags["mlflow.experimentKind"] = (
         "custom_model_development"  # otherwise the UI shows prompts and traces
     )
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
         artifacts = store.artifact_root(uri)
         location = (
             None if artifacts is None else f"{artifacts}/{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
@@ -38,15 +38,15 @@ def experiment_id(client: MlflowClient, name: str, uri: str) -> str:
         try:
             return str(client.create_experiment(name, location, tags))
         except MlflowException:
-            found = client.get_experiment_by_name(name)
-            if found is None:
+            experiment = client.get_experiment_by_name(name)
+            if experiment is None:
                 raise
-    if found.lifecycle_stage == "deleted":
+    if experiment.lifecycle_stage == "deleted":
         raise store.Damaged(
             f"its experiment '{plain(name)}' was deleted; restore it: mlflow experiments restore "
-            f"--experiment-id {found.experiment_id}, with MLFLOW_TRACKING_URI={plain(uri)}"
+            f"--experiment-id {experiment.experiment_id}, with MLFLOW_TRACKING_URI={plain(uri)}"
         )
-    return str(found.experiment_id)
+    return str(experiment.experiment_id)
 
 
 def run_tags(config: Mapping[str, Any]) -> dict[str, str]:
@@ -79,9 +79,9 @@ def parameters(config: Mapping[str, Any]) -> dict[str, object]:
     options = {
         name: value for name, value in config["options"].items() if value not in (None, "", [])
     }
-    taken = {
+    recorded = {
         name: config["environment"][name]
         for name in ("runner",)
         if name in config.get("environment", {})
     }
-    return {"algorithm": config["algorithm"], "env": config["env"], **options, **taken}
+    return {"algorithm": config["algorithm"], "env": config["env"], **options, **recorded}

@@ -33,7 +33,7 @@ def has_plugins() -> bool:
     """Return whether another distribution has an MLflow plugin, which MLflow loads when it is imported."""
     return any(
         point.group.startswith("mlflow.")
-        for found in distributions()
-        if found.name not in OURS
-        for point in found.entry_points
+        for distribution in distributions()
+        if distribution.name not in OURS
+        for point in distribution.entry_points
     )

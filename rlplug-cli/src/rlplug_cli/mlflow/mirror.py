@@ -155,10 +155,10 @@ class Mirror:
         uri = self.state.tracking_uri
         path = store.sqlite_path(uri)
         if path is None:
-            found = duplicates.run_with_id(self._connect(), self.state.run_id) is not None
+            exists = duplicates.run_with_id(self._connect(), self.state.run_id) is not None
         else:
-            found = path.is_file() and store.holds_run(path, self.state.run_id)
-        if not found:
+            exists = path.is_file() and store.holds_run(path, self.state.run_id)
+        if not exists:
             raise RlplugError(
                 f"MLflow at {uri} does not have this run: the store was moved or replaced meanwhile; "
                 f"'rlplug sync {shell_word(self.run)}' sends all of it"
@@ -190,14 +190,14 @@ class Mirror:
         env = config["env"]
         name = env.rpartition("/")[2] if ".py:" in env else env  # a file without its directory
         experiment = experiment_id(client, name, self.state.tracking_uri)
-        found = [*client.search_runs([experiment], f"tags.`rlplug.uid` = '{config['uid']}'")]
-        found += [original] if original is not None else []  # a search does not find deleted runs
-        run = duplicates.run_of_directory(found, self.run)
+        runs = [*client.search_runs([experiment], f"tags.`rlplug.uid` = '{config['uid']}'")]
+        runs += [original] if original is not None else []  # a search does not find deleted runs
+        run = duplicates.run_of_directory(runs, self.run)
         if run is not None:
             duplicates.follow(client, run, self.run)
         else:
             run = self._create_run(
-                client, experiment, config, original or duplicates.original(found)
+                client, experiment, config, original or duplicates.original(runs)
             )
         self.state.experiment_id = experiment
         self.state.run_id = run.info.run_id
@@ -219,15 +219,15 @@ class Mirror:
             experiment, int(config["created"] * 1000), tags, self.run.absolute().name
         )
         if original is not None:
-            other = plain(duplicates.directory_of(original))
-            self._say(f"{self.run} is a copy of {other} and gets its own MLflow run")
+            original_path = plain(duplicates.directory_of(original))
+            self._say(f"{self.run} is a copy of {original_path} and gets its own MLflow run")
         return run
 
     def _params(
         self,
         client: MlflowClient,
         config: Mapping[str, object],
-        there: Mapping[str, str],
+        known: Mapping[str, str],
     ) -> None:
         """Log the missing parameters; MLflow accepts each only once."""
         from mlflow.entities import Param
@@ -235,7 +235,7 @@ class Mirror:
         new = [
             Param(key_of(name), text_of(value))
             for name, value in parameters(config).items()
-            if key_of(name) not in there
+            if key_of(name) not in known
         ]
         client.log_batch(self.state.run_id, params=new)
 
@@ -262,8 +262,8 @@ class Mirror:
         episodes.write(self.run)
         uri = client.get_run(self.state.run_id).info.artifact_uri
         if store.has_own_artifacts(self.state.tracking_uri, uri):
-            for path, place in _artifacts(self.run):
-                client.log_artifact(self.state.run_id, str(path), place)
+            for path, folder in _artifacts(self.run):
+                client.log_artifact(self.state.run_id, str(path), folder)
         else:
             self._say(
                 f"the files of {self.run} are not sent to MLflow, which would put them outside of the store's "
@@ -277,17 +277,17 @@ class Mirror:
         This happens after a loss of power on an unreliable disk, or with a copy from a backup. Points that MLflow has
         are then not sent again, even if the run recorded them once more with another time.
         """
-        found = (
+        last = (
             locate_record(self.run / "journal.jsonl", self.state.cursor)
             if self.state.cursor
             else None
         )
-        if self.state.time and (found is None or found[0].time != self.state.time):
+        if self.state.time and (last is None or last[0].time != self.state.time):
             self.state.cursor = 0
             self.state.time = 0
             self.state.ahead = True
-        elif found is not None:
-            record, self._position = found
+        elif last is not None:
+            record, self._position = last
             self._open_since = 0 if record.kind == "end" else record.time
 
     def _missing(
@@ -302,7 +302,9 @@ class Mirror:
             points = client.get_metric_history(self.state.run_id, key)
             self._sent_points[key] = {(point.step, repr(point.value)) for point in points}
         return [
-            one for one in batch.metrics if (one[2], repr(one[1])) not in self._sent_points[one[0]]
+            metric
+            for metric in batch.metrics
+            if (metric[2], repr(metric[1])) not in self._sent_points[metric[0]]
         ]
 
     def _next_records(self, position: int) -> tuple[Batch, int]:
@@ -331,8 +333,12 @@ def _artifacts(run: Path) -> Iterator[tuple[Path, str | None]]:
     for folder in ("images", "videos"):
         for path in _files(run / folder, "[!.]*"):
             yield path, folder
-    kept = run / "checkpoints"
-    best = sorted(filter(is_directory, kept.glob("best-*"))) if is_directory(kept) else []
+    checkpoints = run / "checkpoints"
+    best = (
+        sorted(filter(is_directory, checkpoints.glob("best-*")))
+        if is_directory(checkpoints)
+        else []
+    )
     for path in _files(best[-1], "*") if best else ():
         yield path, f"checkpoints/{best[-1].name}"
 
@@ -342,29 +348,29 @@ def _files(directory: Path, pattern: str) -> list[Path]:
     return sorted(filter(is_regular, directory.glob(pattern))) if is_directory(directory) else []
 
 
-def _state(run: Path, wanted: str) -> State:
-    """Return the state of a run's mirror: that of `mlflow.json`, if it names `wanted` or this account wrote it.
+def _state(run: Path, requested: str) -> State:
+    """Return the state of a run's mirror: that of `mlflow.json`, if it names `requested` or this account wrote it.
 
     Raises:
         UsageError: it names another store and another account wrote it, or the store is gone.
     """
     state = State.read(run)
     if state is None:
-        return State(wanted)
+        return State(requested)
     written_here = genuine(asdict(state))
     uri = plain(state.tracking_uri)
-    place = relocation.locate(state.tracking_uri, run, state.run_id, wanted)
-    if place is None:
+    located = relocation.locate(state.tracking_uri, run, state.run_id, requested)
+    if located is None:
         raise UsageError(
             f"the store {uri} of {run} is gone; if it was moved, set {store.URI}='sqlite:///PATH', else delete "
             f"{run / STATE}, and MLflow gets the whole run again"
         )
-    state.tracking_uri = place
-    if written_here or place == wanted:
+    state.tracking_uri = located
+    if written_here or located == requested:
         return state
     raise UsageError(
         f"{run / STATE}, which this account did not write, names {uri}; if that is yours, set "
-        f"{store.URI}='{plain(place)}', else delete the file"
+        f"{store.URI}='{plain(located)}', else delete the file"
     )
 
 

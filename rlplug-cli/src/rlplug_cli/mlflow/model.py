@@ -29,21 +29,21 @@ def save(export: Path) -> Path:
         UsageError: observations or actions are Dict or Tuple, which MLflow's requests cannot express.
     """
     policy = load(export)
-    beside = export.with_name(f".{export.name}.{NAME}")
+    temporary = export.with_name(f".{export.name}.{NAME}")
     with warnings.catch_warnings():
         # MLflow warns about its own type hints and about a missing example.
         warnings.simplefilter("ignore", UserWarning)
         from mlflow.pyfunc import save_model
 
         save_model(
-            str(beside),
+            str(temporary),
             loader_module=__name__,
             data_path=str(export),
             signature=signature(policy),
             pip_requirements=["rlplug-cli"],
         )
     # The model contains a copy of the export, so it was not made inside of the export.
-    return beside.rename(export / NAME)
+    return temporary.rename(export / NAME)
 
 
 def signature(policy: Policy) -> ModelSignature:

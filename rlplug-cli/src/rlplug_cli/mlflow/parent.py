@@ -54,8 +54,8 @@ def _find_or_create(
     """Return the parent's id; it is found by its uid if a process died before it could record the id."""
     sweep = as_type(read_json(directory / NAME), Sweep, directory / NAME)  # with a checked uid
     same_uid = client.search_runs([experiment], f"tags.`rlplug.uid` = '{sweep.uid}'")
-    if own := duplicates.run_of_directory(same_uid, directory):
-        return str(own.info.run_id)
+    if existing := duplicates.run_of_directory(same_uid, directory):
+        return str(existing.info.run_id)
     tags = {
         "rlplug.uid": sweep.uid,
         "rlplug.kind": sweep.kind,

@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from typing import NoReturn
 
-#: Seconds between two looks at a command that was asked to end.
+#: Seconds between two checks of a command that was asked to end.
 TICK = 0.05
 
 
@@ -69,9 +69,9 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
 
     with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(process.pid)
-        for each in (*parent.children(recursive=True), parent):
+        for member in (*parent.children(recursive=True), parent):
             with suppress(psutil.NoSuchProcess):
-                each.kill()
+                member.kill()
 
 
 def _end_with_parent(child: int, patience: float) -> NoReturn:

@@ -23,17 +23,20 @@ _PLACES = (
 )
 
 
-def locate(uri: str, run: Path, run_id: str, wanted: str) -> str | None:
+def locate(uri: str, run: Path, run_id: str, requested: str) -> str | None:
     """Return the URI of the store that has a run: `uri`, or its new place if that SQLite file is gone.
 
-    Candidates are `wanted` and a file with the same name in each directory above the run. None if none has the run.
+    Candidates are `requested` and a file with the same name in each directory above the run. None if none has the run.
     """
     path = sqlite_path(uri)
     if path is None or path.exists():
         return uri
-    above = (sqlite_uri(folder / path.name) for folder in run.absolute().parents)
+    above_run = (sqlite_uri(folder / path.name) for folder in run.absolute().parents)
     query = "select 1 from runs where run_uuid = ?"  # a server has no file, and is not asked
-    return next((one for one in (wanted, *above) if _first(one, query, run_id)), None)
+    return next(
+        (candidate for candidate in (requested, *above_run) if _first(candidate, query, run_id)),
+        None,
+    )
 
 
 def correct_artifact_paths(uri: str) -> None:

@@ -24,7 +24,7 @@ from rlplug_core.errors import clean, plain
 from rlplug_core.loop import STOPPING
 from rlplug_core.runs import RunDirectory
 
-#: Seconds between two looks at the journal, and the longest wait after a failure.
+#: Seconds between two checks of the journal, and the longest wait after a failure.
 EVERY = 1.0
 LONGEST = 60.0
 #: Priority below training: on a busy core the sender gets about a tenth.

@@ -58,9 +58,9 @@ class Guarded:
         elif is_http and self._is_token(tokens[0]):
             cookie = f"{_cookie(scope)}={self.token.decode()}; Path=/; HttpOnly; SameSite=Strict"
             # The token leaves the address, and with it the history of the browser.
-            place = f"{ui_redirect.PATH}{number}" if number else "/"
+            location = f"{ui_redirect.PATH}{number}" if number else "/"
             await _answer(
-                send, 303, [(b"location", place.encode()), (b"set-cookie", cookie.encode())], b""
+                send, 303, [(b"location", location.encode()), (b"set-cookie", cookie.encode())], b""
             )
         elif is_http:
             await _answer(
@@ -71,18 +71,18 @@ class Guarded:
 
     def _is_authorized(self, scope: Message) -> bool:
         headers = {name.lower(): value for name, value in scope["headers"]}
-        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if kind.lower() == b"bearer" and self._is_token(given):
+        kind, _, bearer = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() == b"bearer" and self._is_token(bearer):
             return True
         try:
             cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
         except CookieError:
             return False
-        found = cookies.get(_cookie(scope))
-        return found is not None and self._is_token(found.value.encode())
+        cookie = cookies.get(_cookie(scope))
+        return cookie is not None and self._is_token(cookie.value.encode())
 
-    def _is_token(self, given: bytes) -> bool:
-        return hmac.compare_digest(given, self.token)
+    def _is_token(self, token: bytes) -> bool:
+        return hmac.compare_digest(token, self.token)
 
 
 def _cookie(scope: Message) -> str:
@@ -95,12 +95,14 @@ async def _answer(
     headers: list[tuple[bytes, bytes]],
     body: bytes,
 ) -> None:
-    usual = {
+    all_headers = {
         b"content-type": b"text/plain; charset=utf-8",
         b"cache-control": b"no-store",
         **dict(headers),
     }
-    await send({"type": "http.response.start", "status": status, "headers": list(usual.items())})
+    await send(
+        {"type": "http.response.start", "status": status, "headers": list(all_headers.items())}
+    )
     await send({"type": "http.response.body", "body": body})
 
 

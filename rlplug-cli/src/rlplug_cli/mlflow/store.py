@@ -72,9 +72,9 @@ def check_path(path: Path, remedy: str) -> None:
     Raises:
         RlplugError: it is one.
     """
-    if found := _NO_PATH.search(str(path)):
+    if match := _NO_PATH.search(str(path)):
         raise RlplugError(
-            f"no SQLite store can be at {path}: '{found[0]}' means something else in its URL; rename the directory, "
+            f"no SQLite store can be at {path}: '{match[0]}' means something else in its URL; rename the directory, "
             f"or {remedy}"
         )
 
@@ -134,8 +134,8 @@ def read_only_connection(path: Path) -> sqlite3.Connection:
 def holds_run(path: Path, run_id: str) -> bool:
     """Return whether a local store has a run."""
     with closing(read_only_connection(path)) as connection:
-        found = connection.execute("select 1 from runs where run_uuid = ?", (run_id,)).fetchone()
-    return found is not None
+        row = connection.execute("select 1 from runs where run_uuid = ?", (run_id,)).fetchone()
+    return row is not None
 
 
 @contextmanager

@@ -63,8 +63,8 @@ EVERYWHERE = {
 
 def experiment(path: str) -> str:
     """Return the experiment id in a path of this page, or "" for another path."""
-    found = _PAGE.fullmatch(path)
-    return found[1] if found else ""
+    match = _PAGE.fullmatch(path)
+    return match[1] if match else ""
 
 
 def page(number: str) -> bytes:

@@ -14,16 +14,16 @@ def fit_words(
     wrapped: Collection[str],
 ) -> str:
     """Return columns without broken words, leaving out as few of `spared` as possible; or each row as a list."""
-    left = lines
+    remaining = lines
     for title in (None, *spared):
-        left = left if title is None else drop_column(left, title)
-        least = [_least_width(column, wrapped) for column in zip(*left, strict=True)]
-        widths = widths_of(left)
+        remaining = remaining if title is None else drop_column(remaining, title)
+        least = [_least_width(column, wrapped) for column in zip(*remaining, strict=True)]
+        widths = widths_of(remaining)
         if total_width(least) <= room:
             while total_width(widths) > room:
                 widest = max((width, n) for n, width in enumerate(widths) if width > least[n])[1]
                 widths[widest] -= 1
-            return "\n".join(text for line in left for text in _wrap(line, widths))
+            return "\n".join(text for line in remaining for text in _wrap(line, widths))
     return "\n\n".join("\n".join(_state_texts(lines[0], row, room)) for row in lines[1:])
 
 

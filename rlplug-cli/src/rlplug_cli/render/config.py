@@ -29,11 +29,11 @@ def config_text(request: RunRequest, options: Iterable[Option]) -> str:
     """
     values = request.values
     origins = request.origins
-    names = [one.name for one in options]
+    names = [option.name for option in options]
     rest = [(json.dumps(name), values[name], origins[name]) for name in values if name not in names]
     lines = [
-        (one.name, values.get(one.name, one.default), origins.get(one.name, "default"))
-        for one in options
+        (option.name, values.get(option.name, option.default), origins.get(option.name, "default"))
+        for option in options
     ]
     lines += rest  # arguments of the environment, which no schema lists
     texts = [f"{name} = {toml(value)}" for name, value, _ in lines]

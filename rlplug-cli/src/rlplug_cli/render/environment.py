@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rlplug_core.runs import Inspection
 
 #: The facts about an environment, as JSON.
-Found: TypeAlias = dict[str, Any]
+EnvFacts: TypeAlias = dict[str, Any]
 
 
 def tell_environment(
@@ -43,65 +43,69 @@ def tell_environment(
         UnknownEnv, MissingPackage, PluginError, UsageError: it cannot be made, or not be drawn.
     """
     one_thread()
-    found = describe(env, arguments)
+    env_facts = describe(env, arguments)
     if frame is not None:
         from rlplug_core.runs import first_frame
 
         first_frame(env, arguments, frame)
-        found["frame"] = short_path(frame)
-    echo_json(found) if as_json else echo(text(found) + results_table(found["results"]))
+        env_facts["frame"] = short_path(frame)
+    echo_json(env_facts) if as_json else echo(text(env_facts) + results_table(env_facts["results"]))
 
 
-def describe(env: str, arguments: Mapping[str, object]) -> Found:
+def describe(env: str, arguments: Mapping[str, object]) -> EnvFacts:
     """Return everything about an environment, as JSON."""
     from rlplug_core.runs import inspect  # with torch and gymnasium, so only here
 
     family = family_of(env)
-    about = inspect(env, arguments)
-    low, high = about.rewards
+    inspection = inspect(env, arguments)
+    low, high = inspection.rewards
     return {
-        "env": about.env,
+        "env": inspection.env,
         "family": family.name if family else None,
         "install": family.install_line if family else None,
-        "observation": about.observation,
-        "action": about.action,
-        "limit": about.limit,
-        "kind": about.kind,
-        "rewards": {"low": low, "high": high, "steps": about.steps},
-        "steps_per_second": about.steps_per_second,
-        "exact": not about.inexact,
-        "inexact": about.inexact,
-        "wrap": list(about.wrap),
-        "agents": list(about.agents),
-        "algorithms": algorithms(env, about),
-        "results": results_of(about.env, about.kind),
+        "observation": inspection.observation,
+        "action": inspection.action,
+        "limit": inspection.limit,
+        "kind": inspection.kind,
+        "rewards": {"low": low, "high": high, "steps": inspection.steps},
+        "steps_per_second": inspection.steps_per_second,
+        "exact": not inspection.inexact,
+        "inexact": inspection.inexact,
+        "wrap": list(inspection.wrap),
+        "agents": list(inspection.agents),
+        "algorithms": algorithms(env, inspection),
+        "results": results_of(inspection.env, inspection.kind),
         "frame": None,
     }
 
 
 def results_of(env: str, kind: str) -> list[dict[str, object]]:
     """Return the final returns of presets in an environment, each with the env steps that the preset sets."""
-    found = []
-    for one in preset_results(env):
-        options = preset_values(one.algorithm, env, kind)
+    results = []
+    for result in preset_results(env):
+        options = preset_values(result.algorithm, env, kind)
         steps = options.get("total_timesteps", RunOptions.total_timesteps)
-        found.append({**asdict(one), "preset_steps": steps})
-    return found
+        results.append({**asdict(result), "preset_steps": steps})
+    return results
 
 
-def algorithms(env: str, about: Inspection) -> list[dict[str, str]]:
+def algorithms(env: str, inspection: Inspection) -> list[dict[str, str]]:
     """Return the algorithms that suit it, each with the preset that applies: by id, by kind or default."""
     usable = [
-        row for row in rows("algorithms") if row["status"] == "ok" and about.takes in row["actions"]
+        row
+        for row in rows("algorithms")
+        if row["status"] == "ok" and inspection.takes in row["actions"]
     ]
-    suiting = [row["id"] for row in usable if _suits(row["id"], about)]
-    return [{"algorithm": name, "preset": _preset(name, env, about.kind)} for name in suiting]
+    suitable = [row["id"] for row in usable if _suits(row["id"], inspection)]
+    return [{"algorithm": name, "preset": _preset(name, env, inspection.kind)} for name in suitable]
 
 
-def _suits(algorithm: str, about: Inspection) -> bool:
+def _suits(algorithm: str, inspection: Inspection) -> bool:
     """Return whether an algorithm suits the agents of a world."""
-    able = abilities(find("algorithms", algorithm))
-    return (about.alike or DIFFERENT_SPACES in able) and not (about.turns and AT_ONCE in able)
+    ability_names = abilities(find("algorithms", algorithm))
+    return (inspection.alike or DIFFERENT_SPACES in ability_names) and not (
+        inspection.turns and AT_ONCE in ability_names
+    )
 
 
 def _preset(algorithm: str, env: str, kind: str) -> str:
@@ -114,30 +118,30 @@ def _preset(algorithm: str, env: str, kind: str) -> str:
     )
 
 
-def text(found: Found) -> str:
+def text(env_facts: EnvFacts) -> str:
     """Return the facts for people, without the results of presets."""
-    rewards = found["rewards"]
-    by = {
-        which: [one["algorithm"] for one in found["algorithms"] if one["preset"] == which]
-        for which in _PRESETS
+    rewards = env_facts["rewards"]
+    by_preset = {
+        preset: [row["algorithm"] for row in env_facts["algorithms"] if row["preset"] == preset]
+        for preset in _PRESETS
     }
     lines = {
-        "env": found["env"],
-        "family": f"{found['family']}: {found['install']}"
-        if found["family"]
+        "env": env_facts["env"],
+        "family": f"{env_facts['family']}: {env_facts['install']}"
+        if env_facts["family"]
         else "none that is known here",
-        "agents": ", ".join(found["agents"]),
-        "observation space": found["observation"],
-        "action space": found["action"],
-        "time limit": time_limit(found["env"], found["limit"]),
+        "agents": ", ".join(env_facts["agents"]),
+        "observation space": env_facts["observation"],
+        "action space": env_facts["action"],
+        "time limit": time_limit(env_facts["env"], env_facts["limit"]),
         "rewards": f"from {rewards['low']:g} to {rewards['high']:g} in {rewards['steps']:,} random steps",
-        "speed": f"{found['steps_per_second']:,.0f} steps/s here, one environment by itself",
-        "resumes": _resumes(found),
-        "wrappers": " ".join(found["wrap"]),
-        "frame": found["frame"] or "",
+        "speed": f"{env_facts['steps_per_second']:,.0f} steps/s here, one environment by itself",
+        "resumes": _resumes(env_facts),
+        "wrappers": " ".join(env_facts["wrap"]),
+        "frame": env_facts["frame"] or "",
         **{
-            _PRESETS[which].format(kind=found["kind"]): ", ".join(names)
-            for which, names in by.items()
+            _PRESETS[preset].format(kind=env_facts["kind"]): ", ".join(names)
+            for preset, names in by_preset.items()
         },
     }
     return facts(((title, line) for title, line in lines.items() if line), 32)
@@ -146,17 +150,17 @@ def text(found: Found) -> str:
 def results_table(results: list[dict[str, Any]]) -> str:
     """Return the table of the final returns of presets, or ""."""
     lines = []
-    for one in results:
-        steps = f"{one['steps']:,}"
-        if one["steps"] != one["preset_steps"]:
-            steps += f" (preset: {one['preset_steps']:,})"
-        result = f"{figures(one['result'])} ({_of_seeds(one['of'], one['seeds'])})"
-        last = "-" if one["last"] is None else figures(one["last"])
-        lines.append((one["algorithm"], steps, result, last))
+    for row in results:
+        steps = f"{row['steps']:,}"
+        if row["steps"] != row["preset_steps"]:
+            steps += f" (preset: {row['preset_steps']:,})"
+        result = f"{figures(row['result'])} ({_of_seeds(row['of'], row['seeds'])})"
+        last = "-" if row["last"] is None else figures(row["last"])
+        lines.append((row["algorithm"], steps, result, last))
     if not lines:
         return ""
     shown = table(("PRESET OF", "ENV STEPS", "FINAL RETURN", "OF LAST WEIGHTS"), lines)
-    single = any(one["seeds"] == 1 for one in results)
+    single = any(row["seeds"] == 1 for row in results)
     note = "\n\none seed: other seeds may reach less or more" if single else ""
     return f"\n\n{shown}{note}"
 
@@ -165,19 +169,19 @@ def _of_seeds(how: str, seeds: int) -> str:
     """Return how the seeds became one number; a single seed has no worst one and no mean."""
     if seeds > 1:
         return f"{how} of {seeds}"
-    what = how.rpartition(", ")[0]
-    return f"{what}, one seed" if what else "one seed"
+    statistic = how.rpartition(", ")[0]
+    return f"{statistic}, one seed" if statistic else "one seed"
 
 
-def _resumes(found: Found) -> str:
+def _resumes(env_facts: EnvFacts) -> str:
     """Return how exactly a run can resume; a family can declare that its environments are not deterministic."""
-    family = family_of(found["env"])
+    family = family_of(env_facts["env"])
     if family is not None and family.resumes.startswith("no"):
         return family.resumes
     return (
         "exactly"
-        if found["exact"]
-        else f"exactly, but only with --resume-exact: {found['inexact']}"
+        if env_facts["exact"]
+        else f"exactly, but only with --resume-exact: {env_facts['inexact']}"
     )
 
 

@@ -15,14 +15,14 @@ def select_families(names: Sequence[str]) -> list[Family]:
     Raises:
         UsageError: no family has this name.
     """
-    every = env_families()
-    known = [family.name for family in every]
+    all_families = env_families()
+    known = [family.name for family in all_families]
     for name in names:
         if name not in known:
             raise UsageError(
                 f"no family '{name}'{did_you_mean(name, known)} (there is {', '.join(known)})"
             )
-    return [family for family in every if not names or family.name in names]
+    return [family for family in all_families if not names or family.name in names]
 
 
 def plain(family: Family) -> dict[str, object]:
@@ -38,19 +38,26 @@ def plain(family: Family) -> dict[str, object]:
     }
 
 
-def overview(found: Sequence[Family]) -> str:
+def overview(families: Sequence[Family]) -> str:
     """Return one line for each family."""
     lines = [
-        (one.name, str(len(one.ids)), _state(one), one.resumes or "tried out", one.summary)
-        for one in found
+        (
+            family.name,
+            str(len(family.ids)),
+            _state(family),
+            family.resumes or "tried out",
+            family.summary,
+        )
+        for family in families
     ]
     return table(("FAMILY", "IDS", "INSTALLED", "RESUMES EXACTLY", "ABOUT"), lines)
 
 
-def members(found: Sequence[Family]) -> str:
+def members(families: Sequence[Family]) -> str:
     """Return every id of these families, below a line about the family."""
     return "\n\n".join(
-        f"{one.name}: {one.summary}\n{_state(one)}\n  " + "\n  ".join(one.ids) for one in found
+        f"{family.name}: {family.summary}\n{_state(family)}\n  " + "\n  ".join(family.ids)
+        for family in families
     )
 
 

@@ -130,9 +130,9 @@ class Screen:
         self.traces["return"].add(progress.steps, progress.return_mean)
         self.traces["loss"].add(progress.steps, draw_loss(progress))
         lines = [
-            Text.assemble((f"{name:<7}", "dim"), one.draw(width - 7))
-            for name, one in self.traces.items()
-            if one.values
+            Text.assemble((f"{name:<7}", "dim"), trace.draw(width - 7))
+            for name, trace in self.traces.items()
+            if trace.values
         ]
         phase = PHASES.get(progress.phase, progress.phase)
         passed = duration(time.monotonic() - self.began)

@@ -48,16 +48,16 @@ _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" 
 """
 
 
-def plugin_page(found: Sequence[Offer]) -> str:
+def plugin_page(all_offers: Sequence[Offer]) -> str:
     """Return the page of these plugins."""
     version = rlplug_core.__version__
     parts = [_HEAD.format(version=version)]
     for group, offers in groupby(
-        sorted(found, key=lambda one: (one.group, one.id)), lambda one: one.group
+        sorted(all_offers, key=lambda offer: (offer.group, offer.id)), lambda offer: offer.group
     ):
         parts.append(_TABLE.format(group=group, version=version))
-        parts += [_row(one) for one in offers]
-    return "".join(parts) + _matrix([one for one in found if one.checks])
+        parts += [_row(offer) for offer in offers]
+    return "".join(parts) + _matrix([offer for offer in all_offers if offer.checks])
 
 
 def badge(offers: Sequence[Offer]) -> str:
@@ -95,7 +95,7 @@ def _matrix(offers: Sequence[Offer]) -> str:
         return ""
     titles = " | ".join(f"rlplug-core {_escape(core)}" for core in cores)
     parts = [_CHECKS.format(cores=titles, lines="---|" * len(cores))]
-    for offer in sorted(offers, key=lambda one: (one.distribution, one.group, one.id)):
+    for offer in sorted(offers, key=lambda entry: (entry.distribution, entry.group, entry.id)):
         for version in sorted({check.version for check in offer.checks}):
             results = {check.core: str(check) for check in offer.checks if check.version == version}
             cells = " | ".join(_escape(results.get(core, "")) for core in cores)
@@ -106,7 +106,7 @@ def _matrix(offers: Sequence[Offer]) -> str:
 
 def _row(offer: Offer) -> str:
     paper = offer.paper if offer.paper not in offer.summary else ""
-    about = " ".join(text for text in (offer.summary, paper) if text)
+    summary_text = " ".join(text for text in (offer.summary, paper) if text)
     if not offer.contract:
         works = "unknown"
     else:
@@ -114,7 +114,7 @@ def _row(offer: Offer) -> str:
     cells = (
         f"`{offer.id}`",
         f"`python -m pip install {offer.distribution}` {_escape(offer.version)}",
-        _escape(about),
+        _escape(summary_text),
         _preset_results(offer),
         str(offer.contract or "unknown"),
         works,
@@ -124,11 +124,11 @@ def _row(offer: Offer) -> str:
 
 def _preset_results(offer: Offer) -> str:
     """Return the first results of presets, and how many more there are."""
-    rest = len(offer.learned) - SHOWN
-    more = f"; {rest} more" if rest > 0 else ""
+    hidden = len(offer.learned) - SHOWN
+    more = f"; {hidden} more" if hidden > 0 else ""
     return _escape("; ".join(offer.learned[:SHOWN]), 400) + more
 
 
 def _escape(text: str, most: int = 300) -> str:
     """Escape an untrusted string for Markdown and HTML."""
-    return re.sub(r"[^\w\s.,;:()'+=/%-]", lambda found: f"&#{ord(found[0])};", plain(text, most))
+    return re.sub(r"[^\w\s.,;:()'+=/%-]", lambda match: f"&#{ord(match[0])};", plain(text, most))

@@ -26,18 +26,18 @@ def rows(group: Group) -> list[dict[str, Any]]:
 
 def row(record: plugins.Record) -> dict[str, Any]:
     """Return everything about one contribution: its index, or without one the metadata of its distribution."""
-    found, why = read_index(record) if record.status in ("ok", "shadowed") else (None, "")
+    index, reason = read_index(record) if record.status in ("ok", "shadowed") else (None, "")
     return {
         "id": record.id,
         "distribution": record.distribution,
         "version": record.version,
         "status": record.status,
         "reason": record.reason,
-        "indexed": found is not None,
-        "index_reason": why,
-        "contract": found.contract if found else None,
-        "summary": found.summary if found else record.summary,
-        "actions": list(found.actions) if found else [],
+        "indexed": index is not None,
+        "index_reason": reason,
+        "contract": index.contract if index else None,
+        "summary": index.summary if index else record.summary,
+        "actions": list(index.actions) if index else [],
         "target": record.target,
     }
 
@@ -56,18 +56,18 @@ def table(
     the next line before a column is left out, and nothing is cut; if that is not enough, each row becomes lines of its
     own.
     """
-    everything = [tuple(header), *(tuple(plain(cell, WIDEST) for cell in line) for line in lines)]
+    all_rows = [tuple(header), *(tuple(plain(cell, WIDEST) for cell in line) for line in lines)]
     room = terminal_width() if room is None else room
-    widths = widths_of(everything)
+    widths = widths_of(all_rows)
     if room and wrapped and total_width(widths) > room:
-        return fit_words(everything, room, spared, wrapped)
+        return fit_words(all_rows, room, spared, wrapped)
     for title in spared:
         if room and total_width(widths) > room:
-            everything = drop_column(everything, title)
-            widths = widths_of(everything)
+            all_rows = drop_column(all_rows, title)
+            widths = widths_of(all_rows)
     if room and total_width(widths) > room:
         widths = fit(widths, room - 2 * (len(widths) - 1))
-    return "\n".join(text for line in everything for text in _texts(line, widths))
+    return "\n".join(text for line in all_rows for text in _texts(line, widths))
 
 
 def facts(lines: Iterable[tuple[str, str]], width: int) -> str:
@@ -92,22 +92,22 @@ def terminal_width() -> int:
 
 def fit(widths: Sequence[int], room: int) -> list[int]:
     """Return widths that add up to `room`: the last column becomes narrower first, then the widest one."""
-    found = list(widths)
-    found[-1] = max(min(found[-1], LEAST), found[-1] - max(0, sum(found) - room))
-    while sum(found) > room and max(found) > SHORTEST:
-        found[found.index(max(found))] -= 1
-    return found
+    fitted = list(widths)
+    fitted[-1] = max(min(fitted[-1], LEAST), fitted[-1] - max(0, sum(fitted) - room))
+    while sum(fitted) > room and max(fitted) > SHORTEST:
+        fitted[fitted.index(max(fitted))] -= 1
+    return fitted
 
 
 def _texts(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     """Return the lines of one row."""
     *cells, last = line
-    rest = textwrap.wrap(last, widths[-1]) or [""]
+    wrapped = textwrap.wrap(last, widths[-1]) or [""]
     start = "".join(
         f"{shorten(cell, width).ljust(width)}  " for cell, width in zip(cells, widths, strict=False)
     )
-    yield (start + rest[0]).rstrip()
-    for text in rest[1:]:
+    yield (start + wrapped[0]).rstrip()
+    for text in wrapped[1:]:
         yield " " * len(start) + text
 
 

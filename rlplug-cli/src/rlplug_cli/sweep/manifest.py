@@ -116,8 +116,8 @@ class Sweep:
         path = directory / NAME
         if not os.path.lexists(path):
             return None
-        sweep, own = read_sealed(path, cls, FORMAT)
-        if not own and not set(sweep.tasks) <= set(typed):
+        sweep, is_ours = read_sealed(path, cls, FORMAT)
+        if not is_ours and not set(sweep.tasks) <= set(typed):
             raise Untrusted(
                 f"{path} lists runs that this account did not start; choose another --name, or move the directory away"
             )
@@ -138,11 +138,11 @@ class Sweep:
         by_name = {task.name: task for task in self.tasks}
         by_stem = {task.stem: task for task in reversed(self.tasks)}
         for task in tasks:
-            before = by_name.get(task.name) or by_stem.get(task.stem, task)
-            same_name = before.name == task.name
-            if before != task and (same_name or before.options != task.options):
+            existing = by_name.get(task.name) or by_stem.get(task.stem, task)
+            same_name = existing.name == task.name
+            if existing != task and (same_name or existing.options != task.options):
                 raise UsageError(
-                    f"{directory / before.name} was started with other options; choose another --name"
+                    f"{directory / existing.name} was started with other options; choose another --name"
                 )
             by_name.setdefault(task.name, task)
         files = self.files | self._hashes(directory, tasks)
@@ -240,11 +240,11 @@ def read_sealed(path: Path, cls: type[T], version: int) -> tuple[T, bool]:
     """
     try:
         content = read_json(path)
-        found = as_type(content, cls, path)
+        value = as_type(content, cls, path)
         if content.get("format") != version:
             raise BadFile(path, "another version of rlplug-cli wrote it")
     except BadFile as error:
         raise RlplugError(
             f"{path} cannot be read: {error.reason}; move the directory away to start again"
         ) from error
-    return found, genuine(content)
+    return value, genuine(content)

@@ -1,4 +1,4 @@
-"""The progress of a run, read from its journal; each look reads only the new records."""
+"""The progress of a run, read from its journal; each call reads only the new records."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from rlplug_core.errors import RlplugError, UsageError
 
 #: Seconds that a run has to save a checkpoint after it was asked to stop.
 PATIENCE = 60.0
-#: Seconds between two looks at a run.
+#: Seconds between two checks of a run.
 TICK = 0.5
 LOGS = "logs"
 

@@ -18,7 +18,7 @@ from rlplug_core.config import file_content
 from rlplug_core.errors import Interrupted
 from rlplug_core.loop import STOPPING, URGENT
 
-#: Seconds between two looks at the running tasks.
+#: Seconds between two checks of the running tasks.
 TICK = 0.2
 #: Restarts of a run that something else killed, such as a machine short of memory.
 RESTARTS = 1

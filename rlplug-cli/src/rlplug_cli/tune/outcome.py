@@ -156,11 +156,13 @@ def _outcome(directory: Path, goal: Goal, search: Search) -> Outcome:
         paths.append(directory / "importance.png")
         pictures.draw_importance(paths[-1], importances)
     entries = search.pool.entries.values()
-    failed = [e for e in entries if e.progress.status not in ("finished", "interrupted")]
+    failed = [
+        entry for entry in entries if entry.progress.status not in ("finished", "interrupted")
+    ]
     return Outcome(
         directory,
         trials=trials,
-        best=None if best is None else next(t for t in trials if t["number"] == best.number),
+        best=None if best is None else next(row for row in trials if row["number"] == best.number),
         options={} if best is None else {**goal.fixed, **search.with_types(best.params)},
         importances=importances,
         pictures=tuple(paths),

@@ -48,8 +48,8 @@ def _points(
     state: str,
 ) -> tuple[list[int], list[float]]:
     """Return the numbers and the values of the trials in a state."""
-    found = [trial for trial in trials if trial["state"] == state and trial["value"] is not None]
-    return [trial["number"] for trial in found], [trial["value"] for trial in found]
+    matching = [trial for trial in trials if trial["state"] == state and trial["value"] is not None]
+    return [trial["number"] for trial in matching], [trial["value"] for trial in matching]
 
 
 def draw_importance(path: Path, shares: Mapping[str, float]) -> None:

@@ -40,7 +40,10 @@ class Search:
     def share(self) -> float:
         """Return the part of all trials that is done, from 0 to 1."""
         ended = studies.count(self.study) - len(self.running)
-        runs = [statistics.fmean(e.progress.share for e in one.entries) for one in self.running]
+        runs = [
+            statistics.fmean(entry.progress.share for entry in trial.entries)
+            for trial in self.running
+        ]
         return min(1.0, (ended + sum(runs)) / self.goal.trials)
 
     def with_types(self, params: Mapping[str, object]) -> dict[str, object]:

@@ -115,8 +115,8 @@ def should_prune(
         UsageError: the pruner or the sampler does not work with these objectives.
     """
     possible = len(objectives) == 1 and objectives[0] != "steps_per_second"
-    wanted = pruner is not None if prune is None else prune
-    if wanted and not possible:
+    is_requested = pruner is not None if prune is None else prune
+    if is_requested and not possible:
         raise UsageError(
             "pruning compares returns and works with one objective, last, best or mean; leave out --prune and --pruner"
         )
