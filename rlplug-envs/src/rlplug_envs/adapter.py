@@ -168,9 +168,9 @@ class Adapter:
         self._check_obs(watch)
         if not event and self._time < self._deadline:
             return quiet
-        now = self._finish(obs, reward, np.asarray(terminated, np.bool_), ended, info)
+        timestep = self._finish(obs, reward, np.asarray(terminated, np.bool_), ended, info)
         self._check_obs(watch)  # at the observations after the adapter's own resets
-        return now
+        return timestep
 
     def _finite_rewards(
         self,

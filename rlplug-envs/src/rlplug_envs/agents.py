@@ -105,17 +105,17 @@ class Agents:
         choices = self._view.translate(action)
         self._obs = tree_map(np.copy, self._obs)
         episodes = list[Episode]()
-        now = self._without_transitions(episodes)
+        timestep = self._without_transitions(episodes)
         for number in range(len(self._games)):
-            self._step_world(number, choices, now, episodes)
+            self._step_world(number, choices, timestep, episodes)
         finished = [number for number, game in enumerate(self._games) if not game.turn]
         if finished:
-            self._finish(now, finished, episodes)
-        now.is_first = self._first.copy()
-        now.turn = self._acting_agents()
-        now.count = int(now.valid.sum())
-        now.ended = bool((now.terminated | now.truncated).any())
-        return now
+            self._finish(timestep, finished, episodes)
+        timestep.is_first = self._first.copy()
+        timestep.turn = self._acting_agents()
+        timestep.count = int(timestep.valid.sum())
+        timestep.ended = bool((timestep.terminated | timestep.truncated).any())
+        return timestep
 
     def _without_transitions(self, episodes: list[Episode]) -> Timestep:
         """Return a timestep of the current observations, in which no row has a transition yet."""
@@ -137,10 +137,10 @@ class Agents:
         self,
         number: int,
         choices: Any,
-        now: Timestep,
+        timestep: Timestep,
         episodes: list[Episode],
     ) -> None:
-        """Step one world with the choices of its agents in turn, and write their news into `now`."""
+        """Step one world with the choices of its agents in turn, and write their news into `timestep`."""
         game = self._games[number]
         rows = self._rows[number]
         actions = {}
@@ -149,7 +149,7 @@ class Agents:
             # Environments expect a number of Python's.
             actions[agent] = own.item() if isinstance(own, np.generic) else own
         for agent, one in game.step(actions).items():
-            self._store_news(now, rows[agent], one, episodes)
+            self._store_news(timestep, rows[agent], one, episodes)
         self._show_frame(number, False)
 
     def _blank_obs(self) -> Obs:
@@ -163,7 +163,7 @@ class Agents:
 
     def _store_news(
         self,
-        now: Timestep,
+        timestep: Timestep,
         row: int,
         one: Seen,
         episodes: list[Episode],
@@ -180,8 +180,8 @@ class Agents:
         self._write(row, one, ends)
         self._first[row] = one.opens
         if not one.opens:
-            now.valid[row], now.reward[row] = True, one.reward
-            now.terminated[row], now.truncated[row] = one.terminated, one.truncated
+            timestep.valid[row], timestep.reward[row] = True, one.reward
+            timestep.terminated[row], timestep.truncated[row] = one.terminated, one.truncated
             self._lengths[row] += 1
             self._infos[row] = one.info
         if ends and not self._over[row]:
@@ -201,17 +201,17 @@ class Agents:
 
     def _finish(
         self,
-        now: Timestep,
+        timestep: Timestep,
         finished: list[int],
         episodes: list[Episode],
     ) -> None:
         """Reset worlds without agents; an agent that never came has an episode of length 0."""
-        now.final_obs = tree_map(np.copy, self._obs)
+        timestep.final_obs = tree_map(np.copy, self._obs)
         for number in finished:
             episodes += [
                 self._episode(row, {}) for row in self._rows[number].values() if not self._over[row]
             ]
-        check_last(now.final_obs, self.spec.id)
+        check_last(timestep.final_obs, self.spec.id)
         self._infos = [dict(info) for info in self._infos]  # a reset may change the world's own
         for number in finished:
             self._open(number, self._games[number].reset(None))

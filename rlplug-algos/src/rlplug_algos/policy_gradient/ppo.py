@@ -79,7 +79,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
         memory = rl.memory_words(c.memory, c.recurrent_cell, c.recurrent_hidden_size)
         if memory:  # its name and options, such as "gru:units=64"
             rl.check_whole_sequences(c.n_steps, c.batch_size)
-        self.add_mirrored = rl.symmetry(c.symmetry, memory)
+        self.augment = rl.symmetry(c.symmetry, memory)
         self.networks = rl.policy_and_critic(
             self.spec,
             c.net,
@@ -132,7 +132,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
         rows = batch.size
         for _ in range(now.n_epochs):
             for minibatch in normalized.minibatches(now.batch_size, self.generator):
-                minibatch = self.add_mirrored(minibatch)
+                minibatch = self.augment(minibatch)  # adds mirrored samples with `symmetry`
                 loss, terms = self.loss(minibatch, now)
                 # Every minibatch of a rollout uses the learning rate at the start of the rollout.
                 norm = self.actor_critic_optimizer.minimize(loss, clock, steps_ago=rows)

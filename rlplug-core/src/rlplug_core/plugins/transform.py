@@ -29,8 +29,8 @@ class Transform(EnvBase):
                 self.factor = config.factor
 
             def step(self, action: Array) -> Timestep:
-                now = self.env.step(action)
-                return with_reward(now, now.reward * self.factor)
+                timestep = self.env.step(action)
+                return with_reward(timestep, timestep.reward * self.factor)
 
     The environment below reuses its arrays and timesteps, so a wrapper must not write into them. Its own arrays must
     stay valid until the second next call, so two alternating ones are enough. A wrapper that changes observations sets
@@ -145,47 +145,47 @@ def freeze(env: Env, state: State) -> None:
         ) from error
 
 
-def told(now: Timestep) -> Array | None:
+def told(timestep: Timestep) -> Array | None:
     """Return the rows [N] with a new observation; None for all.
 
     An agent that waits for its turn, or left before the others, still has its old observation: a wrapper with a memory
     must return the same one again, or the transition would have another observation than the action.
     """
-    if now.count == len(now.valid):
+    if timestep.count == len(timestep.valid):
         return None
-    rows: Array = now.valid | (now.is_first if now.turn is None else now.turn)
+    rows: Array = timestep.valid | (timestep.is_first if timestep.turn is None else timestep.turn)
     return rows
 
 
-def with_obs(now: Timestep, obs: Obs, final_obs: Obs) -> Timestep:
-    """Return `now` with other observations; `final_obs` stays the same object as `obs` if it was."""
+def with_obs(timestep: Timestep, obs: Obs, final_obs: Obs) -> Timestep:
+    """Return `timestep` with other observations; `final_obs` stays the same object as `obs` if it was."""
     return Timestep(
         obs=obs,
         final_obs=final_obs,
-        reward=now.reward,
-        terminated=now.terminated,
-        truncated=now.truncated,
-        is_first=now.is_first,
-        valid=now.valid,
-        episodes=now.episodes,
-        ended=now.ended,
-        count=now.count,
-        turn=now.turn,
+        reward=timestep.reward,
+        terminated=timestep.terminated,
+        truncated=timestep.truncated,
+        is_first=timestep.is_first,
+        valid=timestep.valid,
+        episodes=timestep.episodes,
+        ended=timestep.ended,
+        count=timestep.count,
+        turn=timestep.turn,
     )
 
 
-def with_reward(now: Timestep, reward: Array) -> Timestep:
-    """Return `now` with other rewards [N] float32; the returns in `now.episodes` stay those of the environment."""
+def with_reward(timestep: Timestep, reward: Array) -> Timestep:
+    """Return `timestep` with other rewards [N] float32; the returns in `episodes` stay those of the environment."""
     return Timestep(
-        obs=now.obs,
-        final_obs=now.final_obs,
+        obs=timestep.obs,
+        final_obs=timestep.final_obs,
         reward=reward,
-        terminated=now.terminated,
-        truncated=now.truncated,
-        is_first=now.is_first,
-        valid=now.valid,
-        episodes=now.episodes,
-        ended=now.ended,
-        count=now.count,
-        turn=now.turn,
+        terminated=timestep.terminated,
+        truncated=timestep.truncated,
+        is_first=timestep.is_first,
+        valid=timestep.valid,
+        episodes=timestep.episodes,
+        ended=timestep.ended,
+        count=timestep.count,
+        turn=timestep.turn,
     )

@@ -73,7 +73,7 @@ class Vector:
         if episodes:
             self._open(ended)
             obs = self.observe()
-        now = Timestep(
+        timestep = Timestep(
             obs=obs,
             final_obs=final,
             reward=reward,
@@ -85,31 +85,33 @@ class Vector:
             ended=bool(episodes),
             count=self.num_envs,
         )
-        return self._hand_out(now)
+        return self._hand_out(timestep)
 
     def _open(self, rows: Array) -> None:
         self.state["length"][rows] = 0
         self.state["total"][rows] = 0
         self.open(rows)
 
-    def _hand_out(self, now: Timestep) -> Timestep:
+    def _hand_out(self, timestep: Timestep) -> Timestep:
         """Return copies of everything and overwrite the arrays from two calls ago."""
-        obs = tree_map(np.copy, now.obs)
+        obs = tree_map(np.copy, timestep.obs)
         arrays = {
             "obs": obs,
-            "final_obs": obs if now.final_obs is now.obs else tree_map(np.copy, now.final_obs),
-            "reward": now.reward.astype(np.float32),
-            "terminated": now.terminated.copy(),
-            "truncated": now.truncated.copy(),
-            "is_first": now.is_first.copy(),
-            "valid": now.valid.copy(),
+            "final_obs": obs
+            if timestep.final_obs is timestep.obs
+            else tree_map(np.copy, timestep.final_obs),
+            "reward": timestep.reward.astype(np.float32),
+            "terminated": timestep.terminated.copy(),
+            "truncated": timestep.truncated.copy(),
+            "is_first": timestep.is_first.copy(),
+            "valid": timestep.valid.copy(),
         }
         self._handed.append(arrays)
         if len(self._handed) > 2:
             stale = self._handed.pop(0)
             if self.scribbles:
                 tree_map(overwrite, stale)
-        return replace(now, **arrays)
+        return replace(timestep, **arrays)
 
     def state_dict(self) -> State:
         state = {name: array.copy() for name, array in self.state.items()}

@@ -55,15 +55,15 @@ def compare(first: Env, second: Env, steps: int) -> str:
     # Not seed 0: a restore resets to it first, which must not bring back parts that were not captured.
     start = first.reset(1)
     started = time.perf_counter()
-    *_, now = play(first, start.obs, actions[:LEAST])
+    *_, result = play(first, start.obs, actions[:LEAST])
     actions = actions[: affordable_steps((time.perf_counter() - started) / LEAST)]
-    *_, now = play(first, now.obs, actions[: len(actions) // 2])
-    obs = tree_map(np.copy, now.obs)
+    *_, result = play(first, result.obs, actions[: len(actions) // 2])
+    obs = tree_map(np.copy, result.obs)
     state = first.state_dict()
     generators = global_state()
     if "inexact" in state:
         return str(state["inexact"])
-    expected = [timestep_bytes(now) for now in play(first, obs, actions)]
+    expected = [timestep_bytes(result) for result in play(first, obs, actions)]
     for env in (second, first):
         try:
             env.load_state_dict(state)
@@ -83,8 +83,8 @@ def find_difference(
 ) -> str:
     """Return how a restored environment differs from the expected outputs; "" if it does not."""
     try:
-        for number, now in enumerate(play(env, obs, actions)):
-            if expected[number] != timestep_bytes(now):
+        for number, result in enumerate(play(env, obs, actions)):
+            if expected[number] != timestep_bytes(result):
                 name = name_without_place(env.spec.id)
                 return f"{name} differs {number + 1} steps after its state was restored: part of it is hidden"
     except RlplugError as error:  # the same steps did not raise before
@@ -103,14 +103,14 @@ def play(env: Env, obs: Obs, actions: list[Array]) -> Iterator[Timestep]:
     for action in actions:
         mask = mask_of(env.spec, obs)
         try:
-            now = env.step(action if mask is None else legal(env.spec.action, action, mask))
+            result = env.step(action if mask is None else legal(env.spec.action, action, mask))
         except RlplugError:
             raise
         except Exception as error:  # an environment may raise anything
             where = f"{env.spec.id} raised in {raising_method(error)}(), tried before training"
             raise PluginError(f"{where}: {describe(error)}; --traceback shows where") from error
-        obs = now.obs
-        yield now
+        obs = result.obs
+        yield result
 
 
 def raising_method(error: BaseException) -> str:

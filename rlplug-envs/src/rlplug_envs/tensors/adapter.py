@@ -110,7 +110,7 @@ class TensorAdapter(EnvBase):
         opens = self._resetting if self.mode is AutoresetMode.NEXT_STEP else ended
         final_obs, obs = self._successors(obs, ended)
         self._resetting = ended
-        now = Timestep(
+        timestep = Timestep(
             obs=obs,
             final_obs=final_obs,
             reward=_array(reward),
@@ -123,8 +123,8 @@ class TensorAdapter(EnvBase):
             count=count,
         )
         if self._show is not None:
-            self._show(bool(now.is_first[0]), self._picture)
-        return now
+            self._show(bool(timestep.is_first[0]), self._picture)
+        return timestep
 
     def _step_env(self, action: Array) -> tuple[Obs, Tensor, Tensor, Tensor]:
         """Step the environment; return the checked observations, float32 rewards, and both kinds of ends."""
@@ -242,12 +242,12 @@ class TensorAdapter(EnvBase):
 
         For an episode that ended they are those of its last step, also if the row has been reset since.
         """
-        now = self._info.get(key)
+        current = self._info.get(key)
         final_info = self._info.get("final_info")
         last = final_info.get(key) if isinstance(final_info, dict) else None
-        if isinstance(now, Tensor) and isinstance(last, Tensor):
-            return cast("Tensor", select_rows(self._ended, last, now))
-        return next((each for each in (now, last) if isinstance(each, Tensor)), None)
+        if isinstance(current, Tensor) and isinstance(last, Tensor):
+            return cast("Tensor", select_rows(self._ended, last, current))
+        return next((each for each in (current, last) if isinstance(each, Tensor)), None)
 
     def info(self, key: str) -> list[Any]:
         """Return the value of `key` in the last step's `info` for each row; waits for the device."""

@@ -70,12 +70,12 @@ class StickyActions(Transform):
         self._taken = np.where(align_mask(repeats, action), self._taken, action)
         return self._look(self.env.step(self._taken))
 
-    def _look(self, now: Timestep) -> Timestep:
+    def _look(self, timestep: Timestep) -> Timestep:
         waits = self._first if self._turn is not None else False
-        self._first = now.is_first | waits
-        self._turn = now.turn
-        self._mask = mask_of(self.spec, now.obs)
-        return now
+        self._first = timestep.is_first | waits
+        self._turn = timestep.turn
+        self._mask = mask_of(self.spec, timestep.obs)
+        return timestep
 
     def state_dict(self) -> State:
         own = {

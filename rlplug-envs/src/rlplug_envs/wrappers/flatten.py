@@ -72,16 +72,16 @@ class Flatten(Transform):
         self._now, self._next = np.zeros((2, env.spec.num_envs, self._width), np.float32)
 
     def reset(self, seed: int) -> Timestep:
-        now = self.env.reset(seed)
-        obs = self._flat(now.obs, self._next_array())
-        return with_obs(now, obs, obs)
+        timestep = self.env.reset(seed)
+        obs = self._flat(timestep.obs, self._next_array())
+        return with_obs(timestep, obs, obs)
 
     def step(self, action: Array) -> Timestep:
-        now = self.env.step(action)
-        obs = final = self._flat(now.obs, self._next_array())
-        if now.final_obs is not now.obs:
-            final = self._flat(now.final_obs, np.empty_like(self._now))
-        return with_obs(now, obs, final)
+        timestep = self.env.step(action)
+        obs = final = self._flat(timestep.obs, self._next_array())
+        if timestep.final_obs is not timestep.obs:
+            final = self._flat(timestep.final_obs, np.empty_like(self._now))
+        return with_obs(timestep, obs, final)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
         obs = super().observe(obs, is_first)

@@ -54,20 +54,22 @@ class FrameStack(Transform):
         self._now, self._next = ((each, self._show(each)) for each in frames)
 
     def reset(self, seed: int) -> Timestep:
-        now = self.env.reset(seed)
-        obs = self._push(now.obs, now.is_first)
-        return with_obs(now, obs, obs)
+        timestep = self.env.reset(seed)
+        obs = self._push(timestep.obs, timestep.is_first)
+        return with_obs(timestep, obs, obs)
 
     def step(self, action: Array) -> Timestep:
-        now = self.env.step(action)
-        rows = told(now)
-        if now.final_obs is now.obs:
-            obs = self._push(now.obs, now.is_first, rows)
-            return with_obs(now, obs, obs)
+        timestep = self.env.step(action)
+        rows = told(timestep)
+        if timestep.final_obs is timestep.obs:
+            obs = self._push(timestep.obs, timestep.is_first, rows)
+            return with_obs(timestep, obs, obs)
         frames = tree_map(np.copy, self._now[0])
-        _shift_frames(frames, self._now[0], now.final_obs, None if rows is None else now.valid)
-        final = _with_mask(self._show(frames), now.final_obs)
-        return with_obs(now, self._push(now.obs, now.is_first, rows), final)
+        _shift_frames(
+            frames, self._now[0], timestep.final_obs, None if rows is None else timestep.valid
+        )
+        final = _with_mask(self._show(frames), timestep.final_obs)
+        return with_obs(timestep, self._push(timestep.obs, timestep.is_first, rows), final)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
         obs = super().observe(obs, is_first)

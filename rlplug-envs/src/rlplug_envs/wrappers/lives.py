@@ -37,21 +37,29 @@ class EpisodicLife(Transform):
         return self.env.reset(seed)
 
     def step(self, action: Array) -> Timestep:
-        now = self.env.step(action)
+        timestep = self.env.step(action)
         values = self._tell("lives")
-        if values == self._lives.tolist() and not np.count_nonzero(now.is_first):
-            return now  # before numpy: small arrays take longer than all of this
-        lives = self._numbers(values, now.valid & ~now.is_first)
+        if values == self._lives.tolist() and not np.count_nonzero(timestep.is_first):
+            return timestep  # before numpy: small arrays take longer than all of this
+        lives = self._numbers(values, timestep.valid & ~timestep.is_first)
         lost = (
-            (lives < self._lives) & (lives > 0) & ~(now.is_first | now.terminated | now.truncated)
+            (lives < self._lives)
+            & (lives > 0)
+            & ~(timestep.is_first | timestep.terminated | timestep.truncated)
         )
-        self._lives = np.where(now.is_first, 0, lives)
+        self._lives = np.where(timestep.is_first, 0, lives)
         if not lost.any():
-            return now
-        final = tree_map(np.copy, now.obs) if now.final_obs is now.obs else now.final_obs
-        terminated = now.terminated | lost
-        is_first = now.is_first | lost
-        return replace(now, final_obs=final, terminated=terminated, is_first=is_first, ended=True)
+            return timestep
+        final = (
+            tree_map(np.copy, timestep.obs)
+            if timestep.final_obs is timestep.obs
+            else timestep.final_obs
+        )
+        terminated = timestep.terminated | lost
+        is_first = timestep.is_first | lost
+        return replace(
+            timestep, final_obs=final, terminated=terminated, is_first=is_first, ended=True
+        )
 
     def _numbers(self, told: list[Any], running: Array) -> Array:
         """Return the lives of each row; 0 if a row that is not `running` has none in its info, as after a reset."""

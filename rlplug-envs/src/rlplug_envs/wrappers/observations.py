@@ -47,25 +47,25 @@ class NormalizeObs(Transform):
         )
 
     def reset(self, seed: int) -> Timestep:
-        now = self.env.reset(seed)
-        rows = now.is_first if now.turn is None else now.turn
-        self._update_stats(now.obs[rows])
-        obs = self._held = self._normalize(now.obs)
-        return with_obs(now, obs, obs)
+        timestep = self.env.reset(seed)
+        rows = timestep.is_first if timestep.turn is None else timestep.turn
+        self._update_stats(timestep.obs[rows])
+        obs = self._held = self._normalize(timestep.obs)
+        return with_obs(timestep, obs, obs)
 
     def step(self, action: Array) -> Timestep:
-        now = self.env.step(action)
+        timestep = self.env.step(action)
         before = self._held
-        rows = told(now)
-        self._update_stats(now.obs if rows is None else now.obs[rows])
-        obs = self._held = self._scale_rows(now.obs, rows, before)
-        ended = now.final_obs is not now.obs
+        rows = told(timestep)
+        self._update_stats(timestep.obs if rows is None else timestep.obs[rows])
+        obs = self._held = self._scale_rows(timestep.obs, rows, before)
+        ended = timestep.final_obs is not timestep.obs
         final = (
-            self._scale_rows(now.final_obs, None if rows is None else now.valid, before)
+            self._scale_rows(timestep.final_obs, None if rows is None else timestep.valid, before)
             if ended
             else obs
         )
-        return with_obs(now, obs, final)
+        return with_obs(timestep, obs, final)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
         return self._normalize(super().observe(obs, is_first))

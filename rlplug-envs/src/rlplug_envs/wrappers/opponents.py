@@ -48,26 +48,26 @@ class RandomOpponents(Transform):
         every[self._rows] = action
         return self._look(self.env.step(every))
 
-    def _look(self, now: Timestep) -> Timestep:
+    def _look(self, timestep: Timestep) -> Timestep:
         """Return the rows of the agents in the seats."""
-        self._obs = now.obs
-        obs = self._own(now.obs)
-        final_obs = obs if now.final_obs is now.obs else self._own(now.final_obs)
-        terminated = now.terminated[self._rows]
-        truncated = now.truncated[self._rows]
-        valid = now.valid[self._rows]
+        self._obs = timestep.obs
+        obs = self._own(timestep.obs)
+        final_obs = obs if timestep.final_obs is timestep.obs else self._own(timestep.final_obs)
+        terminated = timestep.terminated[self._rows]
+        truncated = timestep.truncated[self._rows]
+        valid = timestep.valid[self._rows]
         return Timestep(
             obs=obs,
             final_obs=final_obs,
-            reward=now.reward[self._rows],
+            reward=timestep.reward[self._rows],
             terminated=terminated,
             truncated=truncated,
-            is_first=now.is_first[self._rows],
+            is_first=timestep.is_first[self._rows],
             valid=valid,
-            episodes=self._episodes(now.episodes),
+            episodes=self._episodes(timestep.episodes),
             ended=bool((terminated | truncated).any()),
             count=int(valid.sum()),
-            turn=None if now.turn is None else now.turn[self._rows],
+            turn=None if timestep.turn is None else timestep.turn[self._rows],
         )
 
     def _own(self, obs: Obs) -> Any:

@@ -40,10 +40,10 @@ class ClipReward(Transform):
         self._now, self._next = np.zeros((2, env.spec.num_envs), np.float32)
 
     def step(self, action: Array) -> Timestep:
-        now = self.env.step(action)
+        timestep = self.env.step(action)
         self._now, self._next = self._next, self._now
-        np.maximum(now.reward, self._low, out=self._now)
-        return with_reward(now, np.minimum(self._now, self._high, out=self._now))
+        np.maximum(timestep.reward, self._low, out=self._now)
+        return with_reward(timestep, np.minimum(self._now, self._high, out=self._now))
 
     def reward(self, reward: Array) -> Array:
         return super().reward(reward).clip(self._low, self._high)
@@ -70,9 +70,9 @@ class ScaleReward(Transform):
         self._now, self._next = np.zeros((2, env.spec.num_envs), np.float32)
 
     def step(self, action: Array) -> Timestep:
-        now = self.env.step(action)
+        timestep = self.env.step(action)
         self._now, self._next = self._next, self._now
-        return with_reward(now, np.multiply(now.reward, self._factor, out=self._now))
+        return with_reward(timestep, np.multiply(timestep.reward, self._factor, out=self._now))
 
     def reward(self, reward: Array) -> Array:
         return super().reward(reward) * self._factor

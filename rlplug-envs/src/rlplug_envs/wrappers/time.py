@@ -81,21 +81,21 @@ class TimeFeature(Transform):
         )
 
     def reset(self, seed: int) -> Timestep:
-        now = self.env.reset(seed)
+        timestep = self.env.reset(seed)
         self._age[:] = 0
-        obs = self._append_age(now.obs, self._next_array())
-        return with_obs(now, obs, obs)
+        obs = self._append_age(timestep.obs, self._next_array())
+        return with_obs(timestep, obs, obs)
 
     def step(self, action: Array) -> Timestep:
-        now = self.env.step(action)
-        self._age += now.valid  # an agent that waits for its turn does not get older
+        timestep = self.env.step(action)
+        self._age += timestep.valid  # an agent that waits for its turn does not get older
         final = None
-        if now.final_obs is not now.obs:
-            final = self._append_age(now.final_obs, np.empty_like(self._now))
-        if np.count_nonzero(now.is_first):
-            self._age[now.is_first] = 0
-        obs = self._append_age(now.obs, self._next_array())
-        return with_obs(now, obs, obs if final is None else final)
+        if timestep.final_obs is not timestep.obs:
+            final = self._append_age(timestep.final_obs, np.empty_like(self._now))
+        if np.count_nonzero(timestep.is_first):
+            self._age[timestep.is_first] = 0
+        obs = self._append_age(timestep.obs, self._next_array())
+        return with_obs(timestep, obs, obs if final is None else final)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
         obs = super().observe(obs, is_first)
