@@ -44,7 +44,7 @@ MakeVector: TypeAlias = Callable[[], GymVector]
 class Adapter:
     """Adapts a foreign vector environment to `rlplug_core.protocols.Env`.
 
-    `metadata["autoreset_mode"]` of the vector environment says when it resets a finished environment; it is required.
+    `metadata["autoreset_mode"]` of the vector environment says when it resets a done environment; it is required.
     In each mode `final_obs` is the observation after the last action of an episode:
 
     - NEXT_STEP resets the row in the next call and ignores its action; the row of that call has `valid=False` and
@@ -74,7 +74,7 @@ class Adapter:
             )
         if inexact is None:
             inexact = self_test(lambda: Adapter(make, id, inexact=""))
-        self._finish = self._in_mode(id)
+        self._finish = self._finish_of_mode(id)
         info = self.first_info()
         check_info(id, info, "reset")
         self._view = View(
@@ -104,7 +104,7 @@ class Adapter:
         """Return the `info` of a reset, which shows whether the environment has action masks."""
         return self.venv.reset(seed=0)[1]
 
-    def _in_mode(self, id: str) -> Callable[..., Timestep]:
+    def _finish_of_mode(self, id: str) -> Callable[..., Timestep]:
         mode = self.venv.metadata.get("autoreset_mode")
         if mode is AutoresetMode.NEXT_STEP:
             return self._next_step
@@ -131,21 +131,19 @@ class Adapter:
     def reset(self, seed: int) -> Timestep:
         """Reset every environment, with a seed for each if the vector environment takes several seeds."""
         num_envs = self.spec.num_envs
-        never = self._false
-        self._begin(np.zeros(num_envs, np.int64), np.zeros(num_envs), never)
+        self._begin(np.zeros(num_envs, np.int64), np.zeros(num_envs), self._false)
         self._action_shape = self._view.action_shape(num_envs)
         self._now, self._next = self._next, self._now
         _, obs, reward, watch = self._now
         reward[:] = 0
-        takes_list = isinstance(self.venv.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         seeds: Any = row_seed(seed, 0)
-        if takes_list:
+        if isinstance(self.venv.unwrapped, SyncVectorEnv | AsyncVectorEnv):
             seeds = [row_seed(seed, row) for row in range(num_envs)]
         value, info = self.venv.reset(seed=seeds)
         self._check_info(info, "reset")
-        self._writer.write(obs, value, info, never)
+        self._writer.write(obs, value, info, self._false)
         self._check_obs(watch)
-        return Timestep.opening(obs, reward, self._true, never)
+        return Timestep.opening(obs, reward, self._true, self._false)
 
     def step(self, action: Array) -> Timestep:
         """Step every environment with its action [N, ...]."""
@@ -154,37 +152,33 @@ class Adapter:
         self._now, self._next = self._next, self._now
         quiet, obs, reward, watch = self._now
         env_action = self._view.translate(action)
-        value, gain, terminated, truncated, info = self.venv.step(env_action)
+        value, env_reward, terminated, truncated, info = self.venv.step(env_action)
         self._info = info
         self._time += 1
         if info.__class__ is not dict or (self._maskless and MASK in info):
             self._check_info(info, "step")
-        gain = self._finite_rewards(gain, terminated, truncated)
+        env_reward = self._finite_rewards(env_reward, terminated, truncated)
         ended = np.logical_or(terminated, truncated)
-        event = self._has_resets or bool(np.count_nonzero(ended))
-        self._writer.write(obs, value, info, ended | self._resetting if event else self._false)
-        reward[:] = gain
-        self._totals += gain
+        has_events = self._has_resets or bool(np.count_nonzero(ended))
+        self._writer.write(obs, value, info, ended | self._resetting if has_events else self._false)
+        reward[:] = env_reward
+        self._totals += env_reward
         self._check_obs(watch)
-        if not event and self._time < self._deadline:
+        if not has_events and self._time < self._deadline:
             return quiet
         timestep = self._finish(obs, reward, np.asarray(terminated, np.bool_), ended, info)
         self._check_obs(watch)  # at the observations after the adapter's own resets
         return timestep
 
-    def _finite_rewards(
-        self,
-        gain: Any,
-        terminated: Any,
-        truncated: Any,
-    ) -> Array:
-        """Return the rewards [N]; raise BadEnv if the results of a step are not arrays of usual numbers."""
-        usual = are_usual(self._false, gain, terminated, truncated)
-        if usual and np.vdot(gain, gain) <= SQUARES:  # float32 would make larger numbers infinite
-            return gain
-        check_results(self.spec.id, self._time - self._starts, gain, terminated, truncated)
-        check_rewards(self._describe_step, np.asarray(gain))
-        return np.asarray(gain, np.float64)
+    def _finite_rewards(self, env_reward: Any, *ends: Any) -> Array:
+        """Return the rewards [N]; raise BadEnv unless they are finite, and both kinds of `ends` are true or false."""
+        is_usual = are_usual(self._false, env_reward, *ends)
+        # float32 would make larger numbers infinite.
+        if is_usual and np.vdot(env_reward, env_reward) <= SQUARES:
+            return env_reward
+        check_results(self.spec.id, self._time - self._starts, env_reward, *ends)
+        check_rewards(self._describe_step, np.asarray(env_reward))
+        return np.asarray(env_reward, np.float64)
 
     def _check_obs(self, watch: Watch) -> None:
         """Raise BadEnv for NaN, infinite and invalid observations; warn of values far outside their bounds."""
@@ -236,11 +230,11 @@ class Adapter:
         """Convert actions [N, ...] of our interface to those of the environment."""
         return self._view.translate(action)
 
-    def _rows_at_limit(self, over: Array) -> Array:
-        """Return the mask of the rows at the step limit, except those in the mask `over`."""
+    def _rows_at_limit(self, excluded: Array) -> Array:
+        """Return the mask of the rows at the step limit, except those in the mask `excluded`."""
         if self._time < self._deadline:
             return self._false
-        return (self._time - self._starts >= self._limit) & ~over
+        return (self._time - self._starts >= self._limit) & ~excluded
 
     def _next_step(
         self,
@@ -251,12 +245,14 @@ class Adapter:
         info: object,
     ) -> Timestep:
         """Return the Timestep; rows that ended in the last call were reset in this one and have no transition."""
-        opened = self._resetting
+        reset_rows = self._resetting
         valid = ~self._resetting
-        reward[opened], self._totals[opened], self._starts[opened] = 0, 0, self._time
+        reward[reset_rows] = 0
+        self._totals[reset_rows] = 0
+        self._starts[reset_rows] = self._time
         ended = ended & valid
-        due = self._rows_at_limit(ended)
-        final = self._restart(obs, due)
+        at_limit = self._rows_at_limit(ended)
+        final = self._restart(obs, at_limit)
         self._resetting = ended
         self._has_resets = bool(ended.any())
         return self._timestep(
@@ -264,8 +260,8 @@ class Adapter:
             final,
             reward,
             terminated=terminated & valid,
-            ended=ended | due,
-            is_first=opened | due,
+            ended=ended | at_limit,
+            is_first=reset_rows | at_limit,
             valid=valid,
         )
 
@@ -278,13 +274,13 @@ class Adapter:
         info: object,
     ) -> Timestep:
         """Return the Timestep; rows that ended are reset already, and `info` has their final observations."""
-        due = self._rows_at_limit(ended)
-        final = self._restart(obs, due) if due.any() else tree_map(np.copy, obs)
-        over = ended | due
+        at_limit = self._rows_at_limit(ended)
+        final = self._restart(obs, at_limit) if at_limit.any() else tree_map(np.copy, obs)
+        done = ended | at_limit
         if ended.any():
             self._writer.write_successors(final, ended, info)
         return self._timestep(
-            obs, final, reward, terminated=terminated, ended=over, is_first=over, valid=self._true
+            obs, final, reward, terminated=terminated, ended=done, is_first=done, valid=self._true
         )
 
     def _reset_by_hand(
@@ -296,27 +292,27 @@ class Adapter:
         info: object,
     ) -> Timestep:
         """Reset the rows that ended, and return the Timestep."""
-        over = ended | self._rows_at_limit(ended)
-        final = self._restart(obs, over)
+        done = ended | self._rows_at_limit(ended)
+        final = self._restart(obs, done)
         return self._timestep(
-            obs, final, reward, terminated=terminated, ended=over, is_first=over, valid=self._true
+            obs, final, reward, terminated=terminated, ended=done, is_first=done, valid=self._true
         )
 
     def _restart(self, obs: Obs, rows: Array) -> Obs:
         """Reset the rows of a mask and return the observations before; without such rows, `obs` itself."""
         if not rows.any():
             return obs
-        before = tree_map(np.copy, obs)
+        last_obs = tree_map(np.copy, obs)
         # A new dictionary and a copy of the mask: Gymnasium changes the first, and an environment may keep both.
         value, info = self.venv.reset(options={"reset_mask": rows.copy()})
         self._check_info(info, "reset")
         self._writer.write(obs, value, info, self._true)
         if not self._verified and not rows.all():
             body = self._view.body
-            check_masked_reset(self.spec.id, body(before), body(obs), ~rows)
+            check_masked_reset(self.spec.id, body(last_obs), body(obs), ~rows)
             self._verified = True
-        merge(obs, ~rows, before)
-        return before
+        merge(obs, ~rows, last_obs)
+        return last_obs
 
     def _timestep(
         self,
@@ -330,10 +326,10 @@ class Adapter:
         valid: Array,
     ) -> Timestep:
         """Return the Timestep of a call that ended or started episodes, with their returns and lengths."""
-        time = self._time
         rows = np.flatnonzero(ended)
         episodes = self._episodes(rows) if len(rows) else []
-        self._totals[rows], self._starts[rows] = 0, time
+        self._totals[rows] = 0
+        self._starts[rows] = self._time
         self._deadline = self._starts.min() + self._limit
         if episodes:
             check_last(final_obs, self.spec.id)

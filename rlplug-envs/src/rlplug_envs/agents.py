@@ -91,11 +91,11 @@ class Agents:
         self._obs = self._blank_obs()
         for number, game in enumerate(self._games):
             self._open(number, game.reset(row_seed(seed, number)))
-        never = np.zeros(len(self.agents), np.bool_)
+        no_rows = np.zeros(len(self.agents), np.bool_)
         reward = np.zeros(len(self.agents), np.float32)
         obs = self._obs
         first = self._first.copy()
-        return Timestep.opening(obs, reward, first, never, self._acting_agents())
+        return Timestep.opening(obs, reward, first, no_rows, self._acting_agents())
 
     def step(self, action: Array) -> Timestep:
         """Step every world with the actions [N, ...] of the agents in turn; reset worlds without agents."""
@@ -145,51 +145,55 @@ class Agents:
         rows = self._rows[number]
         actions = {}
         for agent in game.turn:
-            own = row_of(self._part_of_agent(choices, agent), rows[agent])
+            choice = row_of(self._part_of_agent(choices, agent), rows[agent])
             # Environments expect a number of Python's.
-            actions[agent] = own.item() if isinstance(own, np.generic) else own
-        for agent, one in game.step(actions).items():
-            self._store_news(timestep, rows[agent], one, episodes)
+            actions[agent] = choice.item() if isinstance(choice, np.generic) else choice
+        for agent, news in game.step(actions).items():
+            self._store_news(timestep, rows[agent], news, episodes)
         self._show_frame(number, False)
 
     def _blank_obs(self) -> Obs:
         """Return the observations of rows before their first one; every action is allowed."""
         obs = allocate(self._view.obs, len(self.agents))
         for agent in set(self.agents):
-            own = self._part_of_agent(obs, agent)
-            if isinstance(own, dict) and MASK in own:
-                own[MASK][:] = 1
+            agent_obs = self._part_of_agent(obs, agent)
+            if isinstance(agent_obs, dict) and MASK in agent_obs:
+                agent_obs[MASK][:] = 1
         return obs
 
     def _store_news(
         self,
         timestep: Timestep,
         row: int,
-        one: Seen,
+        news: Seen,
         episodes: list[Episode],
     ) -> None:
         """Store the news of an agent, and its episode if it ended."""
-        if one.reward.__class__ not in NUMBERS or not LEAST <= one.reward <= LARGEST:
-            one.reward = check_reward(
-                self._describe_step(row, one), one.reward, one.terminated, one.truncated
+        if news.reward.__class__ not in NUMBERS or not LEAST <= news.reward <= LARGEST:
+            news.reward = check_reward(
+                self._describe_step(row, news), news.reward, news.terminated, news.truncated
             )
-        if one.opens and self._over[row]:  # the agent returns and starts a new episode
-            self._over[row], self._totals[row], self._lengths[row] = False, 0.0, 0
-        self._totals[row] += one.reward
-        ends = one.terminated or one.truncated
-        self._write(row, one, ends)
-        self._first[row] = one.opens
-        if not one.opens:
-            timestep.valid[row], timestep.reward[row] = True, one.reward
-            timestep.terminated[row], timestep.truncated[row] = one.terminated, one.truncated
+        if news.opens and self._over[row]:  # the agent returns and starts a new episode
+            self._over[row] = False
+            self._totals[row] = 0.0
+            self._lengths[row] = 0
+        self._totals[row] += news.reward
+        ends = news.terminated or news.truncated
+        self._write(row, news, ends)
+        self._first[row] = news.opens
+        if not news.opens:
+            timestep.valid[row] = True
+            timestep.reward[row] = news.reward
+            timestep.terminated[row] = news.terminated
+            timestep.truncated[row] = news.truncated
             self._lengths[row] += 1
-            self._infos[row] = one.info
+            self._infos[row] = news.info
         if ends and not self._over[row]:
-            episodes.append(self._episode(row, one.info))
+            episodes.append(self._episode(row, news.info))
 
-    def _describe_step(self, row: int, one: Seen) -> str:
+    def _describe_step(self, row: int, news: Seen) -> str:
         """Return the agent and the step of the news, for a message."""
-        step = self._lengths[row] + (not one.opens)
+        step = self._lengths[row] + (not news.opens)
         return f"{self.spec.id}, agent {self.agents[row]}, step {step} of its episode"
 
     def _episode(self, row: int, info: Mapping[str, object]) -> Episode:
@@ -205,49 +209,47 @@ class Agents:
         finished: list[int],
         episodes: list[Episode],
     ) -> None:
-        """Reset worlds without agents; an agent that never came has an episode of length 0."""
+        """Reset worlds without agents; an agent that never appeared has an episode of length 0."""
         timestep.final_obs = tree_map(np.copy, self._obs)
         for number in finished:
             episodes += [
                 self._episode(row, {}) for row in self._rows[number].values() if not self._over[row]
             ]
         check_last(timestep.final_obs, self.spec.id)
-        self._infos = [dict(info) for info in self._infos]  # a reset may change the world's own
+        # Copies, because a reset may change the dictionaries of the world.
+        self._infos = [dict(info) for info in self._infos]
         for number in finished:
             self._open(number, self._games[number].reset(None))
 
-    def _open(self, number: int, seen: dict[str, Seen]) -> None:
+    def _open(self, number: int, first_news: dict[str, Seen]) -> None:
         """Start the episodes of a world with the first observations of its agents."""
         rows = list(self._rows[number].values())
-        self._first[rows], self._over[rows], self._totals[rows], self._lengths[rows] = (
-            True,
-            False,
-            0.0,
-            0,
-        )
-        for agent, one in seen.items():
+        self._first[rows] = True
+        self._over[rows] = False
+        self._totals[rows] = 0.0
+        self._lengths[rows] = 0
+        for agent, news in first_news.items():
             row = self._rows[number][agent]
-            self._totals[row] += one.reward
-            self._write(row, one, False)
+            self._totals[row] += news.reward
+            self._write(row, news, False)
         self._show_frame(number, True)
 
-    def _write(self, row: int, one: Seen, ended: bool) -> None:
+    def _write(self, row: int, news: Seen, ended: bool) -> None:
         agent = self.agents[row]
-        check_info(self._describe_step(row, one), one.info, "reset" if one.opens else "step")
-        own = self._part_of_agent(self._obs, agent)
-        put(self._view.body(own), row, one.obs, lambda _: self._describe_step(row, one))
-        written = tree_map(lambda part: part[row : row + 1], own)
-        if told := bad_float_message(written):
-            raise BadEnv(f"{self._describe_step(row, one)}: {told}")
-        check_counted(lambda _: self._describe_step(row, one), self._space(agent), written)
+        check_info(self._describe_step(row, news), news.info, "reset" if news.opens else "step")
+        agent_obs = self._part_of_agent(self._obs, agent)
+        put(self._view.body(agent_obs), row, news.obs, lambda _: self._describe_step(row, news))
+        written = tree_map(lambda part: part[row : row + 1], agent_obs)
+        if problem := bad_float_message(written):
+            raise BadEnv(f"{self._describe_step(row, news)}: {problem}")
+        check_counted(lambda _: self._describe_step(row, news), self._space(agent), written)
         if self._view.masked:
-            own[MASK][row] = self._view.mask(one.info, ended or agent not in self._masks)
-        if isinstance(own, dict) and MASK in own:
-            if not own[MASK][row].any():
-                own[MASK][row] = (
-                    1  # The agent has nothing left to do, and its action will not be used.
-                )
-        elif MASK in one.info:
+            agent_obs[MASK][row] = self._view.mask(news.info, ended or agent not in self._masks)
+        if isinstance(agent_obs, dict) and MASK in agent_obs:
+            if not agent_obs[MASK][row].any():
+                # The agent has nothing left to do, and its action will not be used.
+                agent_obs[MASK][row] = 1
+        elif MASK in news.info:
             raise BadEnv(
                 f"{self.spec.id}: the info of {agent} has an '{MASK}', but after the first reset no info had one; "
                 "give it in the info of every agent's reset, or put it next to the observation"
@@ -266,9 +268,9 @@ class Agents:
         inexact = self.spec.inexact or self_test(
             lambda: Agents(lambda: kind(wrap(make().env)), 1, id, "")
         )
-        around = Agents(lambda: kind(wrap(next(worlds))), len(self._games), id, inexact)
-        around._make = lambda: kind(wrap(make().env))
-        return around
+        wrapped = Agents(lambda: kind(wrap(next(worlds))), len(self._games), id, inexact)
+        wrapped._make = lambda: kind(wrap(make().env))
+        return wrapped
 
     def _space(self, agent: str) -> Space:
         """Return the space of an agent's own observations."""
@@ -284,8 +286,8 @@ class Agents:
         return np.array(
             [
                 agent in game.turn
-                for game, at in zip(self._games, self._rows, strict=True)
-                for agent in at
+                for game, rows_by_agent in zip(self._games, self._rows, strict=True)
+                for agent in rows_by_agent
             ]
         )
 
@@ -326,7 +328,7 @@ class Agents:
         return {
             **state,
             "obs": tree_map(np.copy, self._obs),
-            **{n: a.copy() for n, a in self._arrays().items()},
+            **{name: array.copy() for name, array in self._arrays().items()},
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -336,7 +338,7 @@ class Agents:
             BadEnv: the state was not captured, or has another number of rows.
         """
         check_state(state, len(state.get("lengths", ())), self.spec)
-        self.reset(0)  # what environments make on their first reset must exist before it is filled
+        self.reset(0)  # environments make some of their attributes in their first reset
         restore(self._games, state["games"])
         self._obs = tree_map(np.array, state["obs"])
         for name, array in self._arrays().items():

@@ -85,17 +85,17 @@ class Parallel:
 
     def step(self, actions: Mapping[str, object]) -> dict[str, Seen]:
         obs, rewards, terminated, truncated, infos = self.env.step(dict(actions))
-        before = self.turn
-        left = set(self.env.agents)
+        acting = self.turn
+        remaining = set(self.env.agents)
         news = {}
-        for agent in before:
+        for agent in acting:
             ends = bool(terminated[agent])
-            cut = not ends and (bool(truncated[agent]) or agent not in left)
+            truncates = not ends and (bool(truncated[agent]) or agent not in remaining)
             news[agent] = Seen(
                 obs[agent],
                 rewards[agent],
                 terminated=ends,
-                truncated=cut,
+                truncated=truncates,
                 info=infos.get(agent, {}),
                 opens=False,
             )
@@ -144,10 +144,15 @@ class Turns:
         while self.env.agents and not self.turn:
             agent = self.env.agent_selection
             obs, reward, terminated, truncated, info = self.env.last()
-            cut = bool(truncated) and not terminated
+            truncates = bool(truncated) and not terminated
             opens = agent not in self.acted
             news[agent] = Seen(
-                obs, reward, terminated=bool(terminated), truncated=cut, info=info, opens=opens
+                obs,
+                reward,
+                terminated=bool(terminated),
+                truncated=truncates,
+                info=info,
+                opens=opens,
             )
             if terminated or truncated:
                 self.env.step(None)
@@ -164,13 +169,13 @@ def game_of(world: World) -> Game:
 
 def kinds_of(game: Game) -> dict[str, str]:
     """Return the first agent with the same spaces, by agent; empty if all have the same."""
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     for agent in game.agents:
-        own = spaces_of(game, agent)
-        found[agent] = next(
-            (kind for kind in found.values() if spaces_of(game, kind) == own), agent
+        agent_spaces = spaces_of(game, agent)
+        kinds[agent] = next(
+            (kind for kind in kinds.values() if spaces_of(game, kind) == agent_spaces), agent
         )
-    return found if len(set(found.values())) > 1 else {}
+    return kinds if len(set(kinds.values())) > 1 else {}
 
 
 def spaces_of(game: Game, agent: str) -> tuple[Space, Space]:

@@ -16,7 +16,7 @@ from rlplug_core.types import Array, Goals, GymEnv, Space, Spec
 from rlplug_envs.raw_return import RawReturn
 
 #: Wrappers that do not change rewards.
-PAY_ALIKE = (
+KEEPS_REWARDS = (
     gymnasium.ObservationWrapper,
     gymnasium.ActionWrapper,
     wrappers.TimeLimit,
@@ -59,7 +59,7 @@ class SupportsGoalEnds(Protocol):
 
 
 class Each:
-    """A function of achieved and desired goals, of two goals or of two batches, for batches [B, ...].
+    """A function of an achieved and a desired goal, for batches [B, ...].
 
     Args:
         function: of two goals or batches as the environment itself has them, and an info.
@@ -78,44 +78,46 @@ class Each:
         self.dtype = dtype
         self.achieved = achieved
         self.desired = desired
-        self.whole = self._takes_whole_batches()
+        self.takes_batches = self._accepts_batches()
 
-    def _takes_whole_batches(self) -> bool:
+    def _accepts_batches(self) -> bool:
         # More copies than the largest dimension of a goal, so a function for one pair returns another shape.
-        times = max((*self.achieved.shape, *self.desired.shape, 1)) + 1
-        several = [np.stack([goal] * times) for goal in (self.achieved, self.desired)]
+        count = max((*self.achieved.shape, *self.desired.shape, 1)) + 1
+        batches = [np.stack([goal] * count) for goal in (self.achieved, self.desired)]
         try:
-            return bool(np.shape(self.function(*several, {})) == (times,))
-        except Exception:  # noqa: BLE001 - it was written for one pair of goals, and may raise anything about several
-            self.function(*[goals[0] for goals in several], {})
+            return bool(np.shape(self.function(*batches, {})) == (count,))
+        except Exception:  # noqa: BLE001 - a function of one pair of goals may raise anything for several
+            self.function(*[goals[0] for goals in batches], {})
             return False
 
     def __call__(self, achieved: Array, desired: Array) -> Array:
         achieved = _convert_goals(self.achieved, achieved)
         desired = _convert_goals(self.desired, desired)
-        if self.whole:
+        if self.takes_batches:
             return np.asarray(self.function(achieved, desired, {}), self.dtype)
-        each = [self.function(*pair, {}) for pair in zip(achieved, desired, strict=True)]
-        return np.array(each, self.dtype).reshape(len(each))
+        results = [self.function(*pair, {}) for pair in zip(achieved, desired, strict=True)]
+        return np.array(results, self.dtype).reshape(len(results))
 
 
-def _convert_goals(own: Array, goals: Array) -> Array:
+def _convert_goals(example: Array, goals: Array) -> Array:
     """Return goals [B, ...] in the type and the shape of an environment's own; agents see them as float32."""
-    return goals.astype(own.dtype, copy=False).reshape(len(goals), *own.shape)
+    return goals.astype(example.dtype, copy=False).reshape(len(goals), *example.shape)
 
 
 def with_goals(spec: Spec, env: GymEnv) -> Spec:
     """Return the spec of an environment with the rewards of its goals, or with why they are unknown."""
-    found = _with_own(spec, env)
+    goal_spec = _with_own_goals(spec, env)
     wrapper = _unknown_wrapper(env)
-    return found.without_goals(wrapper) if wrapper else found
+    return goal_spec.without_goals(wrapper) if wrapper else goal_spec
 
 
 def _unknown_wrapper(env: GymEnv) -> str:
     """Return the name of a wrapper that may change rewards or goals; "" if all are known to keep them."""
     while isinstance(env, gymnasium.Wrapper):
-        alike = isinstance(env, PAY_ALIKE) or type(env).step is gymnasium.Wrapper.step
-        if not alike or (isinstance(env, gymnasium.ObservationWrapper) and not _shows_goals(env)):
+        keeps_rewards = isinstance(env, KEEPS_REWARDS) or type(env).step is gymnasium.Wrapper.step
+        if not keeps_rewards or (
+            isinstance(env, gymnasium.ObservationWrapper) and not _shows_goals(env)
+        ):
             return type(env).__name__
         env = env.env
     return ""
@@ -139,7 +141,7 @@ def _shows_goals(env: gymnasium.ObservationWrapper[Any, Any, Any]) -> bool:
         return False
 
 
-def _with_own(spec: Spec, env: GymEnv) -> Spec:
+def _with_own_goals(spec: Spec, env: GymEnv) -> Spec:
     """Return the spec with the rewards of the environment's own goals, or with why they are unknown."""
     inner = env.unwrapped
     space = env.observation_space
@@ -153,23 +155,27 @@ def _with_own(spec: Spec, env: GymEnv) -> Spec:
         _zeros(space[name], inner.observation_space, name)
         for name in ("achieved_goal", "desired_goal")
     ]
-    tried = "compute_reward"
+    method = "compute_reward"
     try:
         reward = Each(inner.compute_reward, np.float32, *zeros)
-        tried = "compute_terminated"
+        method = "compute_terminated"
         ends = (
             Each(inner.compute_terminated, np.bool_, *zeros)
             if isinstance(inner, SupportsGoalEnds)
             else None
         )
     except Exception as error:  # noqa: BLE001 - an environment may raise anything, and most runs ask for no other goals
-        why = f"{tried} of {spec.id} fails with zeros and an empty info ({describe(error)})"
-        return replace(spec, no_goals=f"{why}; let it depend only on the goals")
+        reason = f"{method} of {spec.id} fails with zeros and an empty info ({describe(error)})"
+        return replace(spec, no_goals=f"{reason}; let it depend only on the goals")
     return replace(spec, goals=Goals(reward, ends))
 
 
-def _zeros(seen: Space, whole: Space, name: str) -> Array:
+def _zeros(shown_space: Space, env_space: Space, name: str) -> Array:
     """Return a goal as the environment itself has it, below wrappers that may show it in another type or shape."""
-    inner = whole.spaces[name] if isinstance(whole, spaces.Dict) and name in whole.spaces else seen
-    own = inner if prod(inner.shape or ()) == prod(seen.shape or ()) else seen
-    return np.zeros(own.shape or (), own.dtype)
+    inner = (
+        env_space.spaces[name]
+        if isinstance(env_space, spaces.Dict) and name in env_space.spaces
+        else shown_space
+    )
+    goal_space = inner if prod(inner.shape or ()) == prod(shown_space.shape or ()) else shown_space
+    return np.zeros(goal_space.shape or (), goal_space.dtype)

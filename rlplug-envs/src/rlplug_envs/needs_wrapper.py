@@ -84,7 +84,7 @@ class NeedsWrapper(EnvBase):
 def build_or_defer(
     make: Make,
     build: Build,
-    bare: Callable[[], Env] | None = None,
+    build_bare: Callable[[], Env] | None = None,
     limit: int = 0,
 ) -> Env:
     """Return the vector of environments; if it is refused, a `NeedsWrapper` instead.
@@ -96,7 +96,7 @@ def build_or_defer(
         limit: the time limit that wrappers go around; 0 for none.
     """
     try:
-        return bare() if bare else build(make)
+        return build_bare() if build_bare else build(make)
     except MissingPackage:
         raise
     except (BadEnv, PluginError) as refusal:

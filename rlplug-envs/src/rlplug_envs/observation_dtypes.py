@@ -26,7 +26,7 @@ SQUARES = np.float64(LARGEST) ** 2
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 #: Types of single integers that arrays of int64 hold unchanged.
-WHOLE = frozenset({int, np.int64, np.int32})
+INTEGERS = frozenset({int, np.int64, np.int32})
 
 
 class DtypeMismatch(ValueError):
@@ -67,7 +67,7 @@ def fit(
         and value.shape == shape
         and np.vdot(value, value) <= SQUARES
     ):
-        return value  # as most do that come here
+        return value  # the most frequent case
     array = value if value.__class__ is np.ndarray else _as_array(value, name)
     if array.shape != shape:
         raise DtypeMismatch(
@@ -82,11 +82,11 @@ def _check_numbers(value: Any, array: Array, dtype: Dtype, name: str) -> None:
     """Raise DtypeMismatch if the numbers of a value, as an array of another type, do not fit `dtype`."""
     shape = array.shape
     kind = array.dtype.kind
-    wanted = dtype.kind
+    target_kind = dtype.kind
     if kind in "biu":
-        if wanted != "f" and not _holds(array.dtype, dtype):
+        if target_kind != "f" and not _holds_all(array.dtype, dtype):
             _check_range(array, dtype, name)
-    elif kind == "f" and wanted == "f":
+    elif kind == "f" and target_kind == "f":
         _check_size(array, name)
     elif kind == "f" and (value.__class__ is not np.ndarray or not shape):
         _check_whole(array, name)
@@ -107,14 +107,14 @@ def _as_array(value: Any, name: str) -> Array:
 
 
 @lru_cache
-def _holds(dtype: Dtype, other: Dtype) -> bool:
-    """Return whether one type of whole numbers holds all of another's."""
-    return bool(np.can_cast(dtype, other, "safe"))
+def _holds_all(source: Dtype, target: Dtype) -> bool:
+    """Return whether `target` holds all numbers of `source`; both are types of whole numbers."""
+    return bool(np.can_cast(source, target, "safe"))
 
 
 def _check_whole(array: Array, name: str) -> None:
-    if (cut := array != np.trunc(array)).any():
-        index, text = _first(array, cut)
+    if (is_fractional := array != np.trunc(array)).any():
+        index, text = _first(array, is_fractional)
         raise DtypeMismatch(
             f"the observation{name} {text}, and its observation space has whole numbers; give one",
             index,
@@ -130,7 +130,7 @@ def _check_range(array: Array, dtype: Dtype, name: str) -> None:
         return
     # As Python's numbers: numpy compares int64 with uint64 as floats.
     index, text = _first(
-        array, np.array([not low <= one <= high for one in array.reshape(-1).tolist()])
+        array, np.array([not low <= number <= high for number in array.reshape(-1).tolist()])
     )
     raise DtypeMismatch(
         f"the observation{name} {text}, and {dtype}, the type of its observation space, has {low} to {high}; "
@@ -141,8 +141,8 @@ def _check_range(array: Array, dtype: Dtype, name: str) -> None:
 
 def _check_size(array: Array, name: str) -> None:
     """Raise DtypeMismatch for a float that float32 does not hold."""
-    if (bad := ~(np.abs(array) <= np.float64(LARGEST))).any():
-        index, text = _first(array, bad)
+    if (is_too_large := ~(np.abs(array) <= np.float64(LARGEST))).any():
+        index, text = _first(array, is_too_large)
         if not np.isfinite(array[index]):
             raise DtypeMismatch(f"an observation{name} {bad_number_message(array[index])}", index)
         raise DtypeMismatch(
@@ -150,9 +150,9 @@ def _check_size(array: Array, name: str) -> None:
         )
 
 
-def _first(array: Array, chosen: Array) -> tuple[tuple[int, ...], str]:
+def _first(array: Array, selected: Array) -> tuple[tuple[int, ...], str]:
     """Return the index of the first selected number, and a message about it."""
-    index = tuple(np.argwhere(chosen.reshape(array.shape))[0].tolist())
+    index = tuple(np.argwhere(selected.reshape(array.shape))[0].tolist())
     return index, f"{'holds' if index else 'is'} {array[index]}"
 
 
@@ -189,8 +189,8 @@ def find_mismatch(
                 return DtypeMismatch(
                     f"the observation lacks the entry '{where}{name}' of its space"
                 )
-            if found := find_mismatch(inner, entry, batched, f"{where}{name}/"):
-                return found
+            if mismatch := find_mismatch(inner, entry, batched, f"{where}{name}/"):
+                return mismatch
         return None
     try:
         fit(
@@ -199,8 +199,8 @@ def find_mismatch(
             target.dtype,
             f" '{where[:-1]}'" if where else "",
         )
-    except DtypeMismatch as found:
-        return found
+    except DtypeMismatch as mismatch:
+        return mismatch
     return None
 
 

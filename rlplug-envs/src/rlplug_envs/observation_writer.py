@@ -20,18 +20,18 @@ class ObservationWriter:
     Args:
         view: how the spaces of the environment map to those of the interface.
         spec: the spec of the adapter.
-        when: returns the text that names a row and its step.
+        describe_step: returns the text that names a row and its step.
     """
 
     def __init__(
         self,
         view: View,
         spec: Spec,
-        when: Callable[[int], str],
+        describe_step: Callable[[int], str],
     ) -> None:
         self.view = view
         self.spec = spec
-        self.when = when
+        self.describe_step = describe_step
         self.all_rows = np.ones(spec.num_envs, np.bool_)
 
     def write(
@@ -70,13 +70,13 @@ class ObservationWriter:
             isinstance(successors, np.ndarray) and successors.dtype == object
         ):
             for row in np.flatnonzero(ended).tolist():
-                put(body, row, successors[row], self.when)
+                put(body, row, successors[row], self.describe_step)
         else:
             try:
                 merge(body, ended, successors)
             except DtypeMismatch as error:
                 raise self._refusal(error, np.flatnonzero(ended)) from None
-        check_counted(self.when, self.spec.obs, final_obs)
+        check_counted(self.describe_step, self.spec.obs, final_obs)
         if self.view.masked:
             masks = np.broadcast_to(
                 self._mask(info.get("final_info", {}), self.all_rows), final_obs[MASK].shape
@@ -85,16 +85,16 @@ class ObservationWriter:
 
     def _mask(self, info: Any, maskless: Array) -> Any:
         """Return the action masks; rows without one, which Gymnasium fills with zeros, allow every action."""
-        given = self.view.mask(info, bool(maskless.all()))
+        mask = self.view.mask(info, bool(maskless.all()))
         rows = info.get(f"_{MASK}", self.all_rows)
         for row in np.flatnonzero(~rows & ~maskless).tolist():
-            raise missing_mask_error(self.when(row))
-        return np.where(align_mask(rows, given), given, 1) if MASK in info else given
+            raise missing_mask_error(self.describe_step(row))
+        return np.where(align_mask(rows, mask), mask, 1) if MASK in info else mask
 
     def _refusal(self, mismatch: DtypeMismatch, rows: Array) -> BadEnv:
         """Return the error for observations that do not fit their dtype; `rows` are their row numbers."""
-        place = self.when(int(rows[mismatch.index[0]])) if mismatch.index else self.spec.id
-        return BadEnv(f"{place}: {mismatch}")
+        where = self.describe_step(int(rows[mismatch.index[0]])) if mismatch.index else self.spec.id
+        return BadEnv(f"{where}: {mismatch}")
 
 
 def check_own_arrays(env: GymEnv, id: str) -> None:

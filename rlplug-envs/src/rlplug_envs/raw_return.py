@@ -68,15 +68,15 @@ def wrap_single(wrap: Wrap, spec: Spec, limit: float) -> Wrap:
     Raises:
         UsageError: it would take actions that a mask forbids.
     """
-    if isinstance(wrap, Single) and masked(spec.obs) and (ours := repeating(wrap.load())):
+    if isinstance(wrap, Single) and masked(spec.obs) and (repeating_name := repeating(wrap.load())):
         raise UsageError(
             f"{wrap.name} repeats actions, also those that the masks of {spec.id} forbid by then; "
-            f"use --wrap {ours}"
+            f"use --wrap {repeating_name}"
         )
 
-    def wrap_each(env: GymEnv) -> GymEnv:
+    def wrap_env(env: GymEnv) -> GymEnv:
         env = env if limit == inf else TimeLimit(env, int(limit))
         # Our own wrappers at most sum rewards.
         return wrap(with_raw_return(env) if isinstance(wrap, Single) else env)
 
-    return wrap_each
+    return wrap_env

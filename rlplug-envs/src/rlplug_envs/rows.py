@@ -55,8 +55,8 @@ def action_converter(
 
 def frame_rate(metadata: Mapping[str, object] | None) -> float:
     """Return the frames per second of an environment's metadata; 30 if it has no positive number."""
-    given = (metadata or {}).get("render_fps")
-    return float(given) if isinstance(given, int | float | np.number) and 0 < given < inf else 30.0
+    fps = (metadata or {}).get("render_fps")
+    return float(fps) if isinstance(fps, int | float | np.number) and 0 < fps < inf else 30.0
 
 
 def two_sets(
@@ -115,12 +115,12 @@ def check_state(state: State, num_envs: int, spec: Spec) -> None:
         )
 
 
-def are_usual(flags: Array, gain: Any, *ends: Any) -> bool:
+def are_usual(flags: Array, reward: Any, *ends: Any) -> bool:
     """Return whether these are arrays [N] of the usual types, which need no further checks."""
     return (
-        gain.__class__ is np.ndarray
-        and gain.shape == flags.shape
-        and gain.dtype.kind in "fiu"
+        reward.__class__ is np.ndarray
+        and reward.shape == flags.shape
+        and reward.dtype.kind in "fiu"
         and all(
             end.__class__ is np.ndarray and end.shape == flags.shape and end.dtype == flags.dtype
             for end in ends

@@ -28,10 +28,12 @@ class Settings:
         """
         for name in settings:
             if name.startswith("_") or not env.has_wrapper_attr(name):
-                known = [one for one in vars(env.unwrapped) if not one.startswith("_")]
-                near = did_you_mean(name, known)
+                known = [
+                    attribute for attribute in vars(env.unwrapped) if not attribute.startswith("_")
+                ]
+                hint = did_you_mean(name, known)
                 raise UsageError(
-                    f"{id} has no attribute '{name}' to set{near} (it has {', '.join(known) or 'none'})"
+                    f"{id} has no attribute '{name}' to set{hint} (it has {', '.join(known) or 'none'})"
                 )
         self.wanted = dict(settings)
 
@@ -45,16 +47,21 @@ class Settings:
         """Return the stored attributes and those of each environment; empty if none was ever set."""
         if not self.wanted:
             return {}
-        return {"settings": {"wanted": dict(self.wanted), "rows": [dict(one) for one in self.rows]}}
+        return {
+            "settings": {
+                "wanted": dict(self.wanted),
+                "rows": [dict(settings) for settings in self.rows],
+            }
+        }
 
     def load_state_dict(self, state: State, envs: Sequence[GymEnv]) -> None:
         """Set every environment's saved attributes; one without any keeps those of its constructor."""
         if "settings" not in state:
             return
         self.wanted = dict(state["settings"]["wanted"])
-        for row, (env, has) in enumerate(zip(envs, state["settings"]["rows"], strict=True)):
-            _set(env, has)
-            self.rows[row] = self.wanted if has == self.wanted else dict(has)
+        for row, (env, saved) in enumerate(zip(envs, state["settings"]["rows"], strict=True)):
+            _set(env, saved)
+            self.rows[row] = self.wanted if saved == self.wanted else dict(saved)
 
 
 def _set(env: GymEnv, settings: Mapping[str, object]) -> None:

@@ -14,7 +14,7 @@ from rlplug_core.types import Array, GymEnv, GymWrapper
 
 #: The types of numbers in `info`, and the most numbers that are kept for an episode.
 NUMBER = (bool, int, float, np.bool_, np.integer, np.floating)
-MOST = 32
+MOST_NUMBERS = 32
 #: The keys of `info` for the success of an episode.
 SUCCESS = ("is_success", "success")
 #: Render modes that give frames.
@@ -42,17 +42,17 @@ class Shown(GymWrapper):
         seed: int | None = None,
         options: dict[str, object] | None = None,
     ) -> tuple[object, dict[str, object]]:
-        found = self.env.reset(seed=seed, options=options)
+        result = self.env.reset(seed=seed, options=options)
         self.show(True, self.frame)
-        return found
+        return result
 
     def step(
         self,
         action: object,
     ) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        found = self.env.step(action)
+        result = self.env.step(action)
         self.show(False, self.frame)
-        return found
+        return result
 
     def frame(self) -> Array:
         """Return the current frame [H, W, 3] uint8.
@@ -122,16 +122,16 @@ def success(info: Mapping[str, object]) -> bool | None:
 
 def numbers(info: Mapping[str, object]) -> dict[str, float]:
     """Return the finite numbers in a step's `info`, read at the end of an episode."""
-    found: dict[str, float] = {}
+    finite: dict[str, float] = {}
     for key, value in list(info.items()):
         if (
             isinstance(value, NUMBER)
             and isinstance(key, str)
-            and len(found) < MOST
+            and len(finite) < MOST_NUMBERS
             and _finite(value)
         ):
-            found[key] = float(value)
-    return found
+            finite[key] = float(value)
+    return finite
 
 
 def _finite(value: Any) -> bool:
@@ -157,8 +157,8 @@ def of_rows(
         count: how many rows the vector has.
     """
     if isinstance(info, np.ndarray | list | tuple):
-        each = [info[row] if len(info) == count else None for row in rows.tolist()]
-        return [own if isinstance(own, Mapping) else {} for own in each]
+        infos = [info[row] if len(info) == count else None for row in rows.tolist()]
+        return [row_info if isinstance(row_info, Mapping) else {} for row_info in infos]
     if not isinstance(info, Mapping):
         return [{} for _ in rows]
     columns = {
@@ -166,14 +166,14 @@ def of_rows(
         for key, value in info.items()
         if isinstance(value, np.ndarray) and value.shape == (count,)
     }
-    said = {key: columns.pop(key) for key in [*columns] if key.startswith("_")}
+    presence = {key: columns.pop(key) for key in [*columns] if key.startswith("_")}
     return [
         {
-            key: column[place]
+            key: column[index]
             for key, column in columns.items()
-            if f"_{key}" not in said or said[f"_{key}"][place]
+            if f"_{key}" not in presence or presence[f"_{key}"][index]
         }
-        for place in range(len(rows))
+        for index in range(len(rows))
     ]
 
 
@@ -186,11 +186,13 @@ def value_of_rows(info: Any, key: str, always: Array) -> list[object]:
     """
     rows = len(always)
     if not isinstance(info, Mapping):
-        return [one.get(key) if isinstance(one, Mapping) else None for one in info]
+        return [row_info.get(key) if isinstance(row_info, Mapping) else None for row_info in info]
     values = info.get(key)
     present = info.get(f"_{key}", always)
     if present is always and isinstance(values, np.ndarray) and values.shape == (rows,):
         return list(values.tolist())
     if values is None or np.ndim(values) == 0 or len(values) != rows:
         return [None] * rows
-    return [value if there else None for value, there in zip(values, present, strict=True)]
+    return [
+        value if is_present else None for value, is_present in zip(values, present, strict=True)
+    ]

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from rlplug_core.errors import BadEnv, plain
 from rlplug_core.nets.actions import UNBOUNDED, dtype_of, scale_and_shift, shape_of
 from rlplug_core.types import MASK, Array, Obs, Space
-from rlplug_envs.observation_dtypes import ERRORS, WHOLE, find_mismatch, fit, part
+from rlplug_envs.observation_dtypes import ERRORS, INTEGERS, find_mismatch, fit, part
 
 INT64 = np.dtype(np.int64)
 #: The most integers that a place of a Box of actions may have.
@@ -52,10 +52,10 @@ class View:
         self.id = id
         self.obs = canonical_obs(obs, id)
         self.action, self.to_env = canonical_action(action, id)
-        for what, space in (("observations", self.obs), ("actions", self.action)):
+        for noun, space in (("observations", self.obs), ("actions", self.action)):
             if not spaces.utils.flatdim(space):
                 raise BadEnv(
-                    f"{id}: {what} of its space {plain(str(space), 60)} hold no number; give at least one"
+                    f"{id}: {noun} of its space {plain(str(space), 60)} hold no number; give at least one"
                 )
         nested = isinstance(self.obs, spaces.Dict)
         self.masked = MASK in info and not masked(self.obs)
@@ -122,9 +122,9 @@ class View:
         """
         numbers = np.asarray(mask)
         if numbers.dtype != np.bool_ and not (numbers >= 0).all():
-            wrong = numbers[~(numbers >= 0)].reshape(-1)[0]
+            bad_number = numbers[~(numbers >= 0)].reshape(-1)[0]
             raise BadEnv(
-                f"{self.id}: info['{MASK}'] holds {wrong:g}; give 1 for each choice that is allowed, 0 for others"
+                f"{self.id}: info['{MASK}'] holds {bad_number:g}; give 1 for each choice that is allowed, 0 for others"
             )
         return numbers != 0
 
@@ -193,8 +193,8 @@ def canonical_action(
 ) -> tuple[Space, Callable[[Array], object] | None]:
     """Return the canonical action space, and a function from its actions to the environment's; None if they agree."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        apart = Apart(space, id)
-        return apart.canonical, apart
+        converter = PartsConverter(space, id)
+        return converter.canonical, converter
     if isinstance(space, spaces.Discrete):
         return spaces.Discrete(int(space.n)), _number_converter(space)
     if isinstance(space, spaces.MultiDiscrete):
@@ -247,7 +247,7 @@ def _number_converter(space: spaces.Discrete) -> Callable[[Array], object] | Non
     return (lambda action: action + start) if start else None
 
 
-class Apart:
+class PartsConverter:
     """Converts canonical actions [N, k] to the dictionaries or tuples of arrays [N, ...] that an environment takes."""
 
     def __init__(
@@ -256,14 +256,16 @@ class Apart:
         id: str,
     ) -> None:
         self.tuples = isinstance(space, spaces.Tuple)
-        made = {str(name): canonical_action(part, id) for name, part in inner_spaces(space)}
+        converted = {str(name): canonical_action(part, id) for name, part in inner_spaces(space)}
         # A list of pairs keeps the order; a dictionary would be sorted.
-        self.canonical = spaces.Dict([(name, canonical) for name, (canonical, _) in made.items()])
+        self.canonical = spaces.Dict(
+            [(name, canonical) for name, (canonical, _) in converted.items()]
+        )
         self.parts: list[
             tuple[str, slice, tuple[int, ...], np.dtype[Any], Callable[[Array], Any] | None]
         ] = []
         end = 0
-        for name, (canonical, to_env) in made.items():
+        for name, (canonical, to_env) in converted.items():
             start = end
             shape = shape_of(canonical)
             end += prod(shape)
@@ -271,11 +273,11 @@ class Apart:
 
     def __call__(self, action: Array) -> object:
         """Return fresh arrays, which an environment may keep."""
-        found = {}
+        values = {}
         for name, columns, shape, dtype, to_env in self.parts:
             part = action[:, columns].reshape(len(action), *shape).astype(dtype)
-            found[name] = part if to_env is None else to_env(part)
-        return tuple(found.values()) if self.tuples else found
+            values[name] = part if to_env is None else to_env(part)
+        return tuple(values.values()) if self.tuples else values
 
 
 class Rescale:
@@ -286,7 +288,7 @@ class Rescale:
         self.low = space.low
         self.high = space.high
         bounded, *factors = scale_and_shift(space)
-        self.scale, self.shift = (one.astype(self.dtype) for one in factors)
+        self.scale, self.shift = (factor.astype(self.dtype) for factor in factors)
         self.shifted = bool(self.shift.any())
         self.identity = bool((self.scale == 1).all()) and not self.shifted
         self.bounds = self.low[None], self.high[None]
@@ -343,18 +345,18 @@ def put(
     target: Obs,
     row: int,
     value: object,
-    when: Callable[[int], str],
+    describe_step: Callable[[int], str],
 ) -> None:
-    """Put one observation into a row, part by part.
+    """Put one observation into a row, part by part; `describe_step` names a row and its step in a message.
 
     Raises:
-        BadEnv: a part is missing, has another shape, or would not keep its numbers; `when` names a row and its step.
+        BadEnv: a part is missing, has another shape, or would not keep its numbers.
     """
     try:
         _write_part(target, row, value)
     except ERRORS:
         if mismatch := find_mismatch(target, value):
-            raise BadEnv(f"{when(row)}: {mismatch}") from None
+            raise BadEnv(f"{describe_step(row)}: {mismatch}") from None
         raise
 
 
@@ -367,7 +369,7 @@ def _write_part(target: Obs, row: int, value: Any) -> None:
         if value.dtype is not target.dtype or value.shape != target.shape[1:]:
             value = fit(value, target.shape[1:], target.dtype)
         target[row] = value
-    elif value.__class__ in WHOLE and target.ndim == 1 and target.dtype is INT64:
+    elif value.__class__ in INTEGERS and target.ndim == 1 and target.dtype is INT64:
         target[row] = value
     else:
         target[row] = fit(value, target.shape[1:], target.dtype)
@@ -389,8 +391,8 @@ def merge(target: Obs, rows: Array, source: Any, name: str = "") -> None:
         )
 
 
-def equal_rows(one: Obs, other: Obs, rows: Array) -> bool:
+def equal_rows(first: Obs, second: Obs, rows: Array) -> bool:
     """Return whether two batches of observations agree in the rows that the mask selects; NaN agrees with NaN."""
-    if isinstance(one, dict):
-        return all(equal_rows(inner, other[name], rows) for name, inner in one.items())
-    return bool(one[rows].tobytes() == other[rows].tobytes())
+    if isinstance(first, dict):
+        return all(equal_rows(inner, second[name], rows) for name, inner in first.items())
+    return bool(first[rows].tobytes() == second[rows].tobytes())

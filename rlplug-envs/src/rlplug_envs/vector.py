@@ -20,7 +20,7 @@ from rlplug_envs.capture.decoder import restore
 from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.families.limits import limit_of
 from rlplug_envs.goals import with_goals
-from rlplug_envs.observation_dtypes import LARGEST, LEAST, WHOLE, fit
+from rlplug_envs.observation_dtypes import INTEGERS, LARGEST, LEAST, fit
 from rlplug_envs.raw_return import Wrap, find_raw_return, wrap_single
 from rlplug_envs.rows import (
     action_converter,
@@ -83,8 +83,8 @@ class SerialEnvs:
         if num_envs < 1:
             raise BadEnv(f"{id}: num_envs is {num_envs}; it must be at least 1")
         if inexact is None:
-            short = min(limit, 20)
-            inexact = self_test(lambda: SerialEnvs(make, 1, id, short, inexact=""))
+            test_limit = min(limit, 20)
+            inexact = self_test(lambda: SerialEnvs(make, 1, id, test_limit, inexact=""))
         self._make = make
         self.envs = [make() for _ in range(num_envs)]
         env = self.envs[0]
@@ -93,11 +93,11 @@ class SerialEnvs:
         check_signature(id, env)
         _, info = check_reset(id, env.reset(seed=0))
         self._view = view = View(env.observation_space, env.action_space, info, id)
-        known = min(filter(None, (limit, limit_of(env))), default=0)
-        spec = Spec(view.obs, view.action, num_envs, id, inexact=inexact, limit=known)
+        known_limit = min(filter(None, (limit, limit_of(env))), default=0)
+        spec = Spec(view.obs, view.action, num_envs, id, inexact=inexact, limit=known_limit)
         self.spec = with_goals(spec, env)
         self.action_space = env.action_space
-        self._own_returns = [one for one in map(find_raw_return, self.envs) if one]  # all or none
+        self._own_returns = [raw for raw in map(find_raw_return, self.envs) if raw]  # all or none
         self._steps = [env.step for env in self.envs]
         self._choose = action_converter(env.action_space, view.to_env)
         self._read_formats(view)
@@ -113,7 +113,7 @@ class SerialEnvs:
         self._dtype = np.dtype(view.obs.dtype)
         # Classes of observations, besides arrays, that need no conversion.
         self._unconverted_classes = (
-            WHOLE if self._shape == () and self._dtype is INT64 else frozenset[type]()
+            INTEGERS if self._shape == () and self._dtype is INT64 else frozenset[type]()
         )
         self._maskless = not masked(view.obs)
 
@@ -157,8 +157,8 @@ class SerialEnvs:
         quiet, obs, reward, watch = self._now
         ended = self._step_rows(action, obs, reward)
         self._time += 1
-        for measure, part, enough in watch.parts:  # `watch.suspects()`, without two calls
-            if not measure(part) <= enough:
+        for measure, part, largest in watch.parts:  # `watch.has_suspects()`, without two calls
+            if not measure(part) <= largest:
                 self._check_obs(watch)
         if not ended and self._time < self._deadline:
             return quiet
@@ -168,7 +168,7 @@ class SerialEnvs:
         self,
         action: Array,
         obs: Obs,
-        reward: Array,
+        rewards: Array,
     ) -> dict[int, bool]:
         """Step every environment and write its results; return whether it terminated for each row that ended."""
         choices = self._choose(action)
@@ -177,16 +177,16 @@ class SerialEnvs:
         dtype = self._dtype
         totals = self._totals
         infos = self._infos
-        whole = self._unconverted_classes
+        unconverted = self._unconverted_classes
         maskless = self._maskless
         ended: dict[int, bool] = {}
         result: Any = ()
         try:
             for row, step in enumerate(self._steps):
                 result = step(choices[row])
-                value, gain, terminated, truncated, info = result
-                if gain.__class__ not in NUMBERS or not LEAST <= gain <= LARGEST:
-                    gain = check_reward(self._describe_step(row), gain, terminated, truncated)
+                value, reward, terminated, truncated, info = result
+                if reward.__class__ not in NUMBERS or not LEAST <= reward <= LARGEST:
+                    reward = check_reward(self._describe_step(row), reward, terminated, truncated)
                 if info.__class__ is not dict or (maskless and MASK in info):
                     self._check_info(row, info)
                 if not flat:
@@ -196,13 +196,13 @@ class SerialEnvs:
                 ):
                     obs[row] = value
                 else:
-                    obs[row] = value if value.__class__ in whole else fit(value, shape, dtype)
-                reward[row] = gain
-                totals[row] += float(gain)
+                    obs[row] = value if value.__class__ in unconverted else fit(value, shape, dtype)
+                rewards[row] = reward
+                totals[row] += float(reward)
                 infos[row] = info
                 if terminated or truncated:
                     if terminated.__class__ not in FLAGS or truncated.__class__ not in FLAGS:
-                        check_result(self._describe_step(row), gain, terminated, truncated)
+                        check_result(self._describe_step(row), reward, terminated, truncated)
                     ended[row] = bool(terminated)
         except (ValueError, TypeError, OverflowError) as error:
             explain(self._describe_step(row), obs, error, result)
@@ -245,18 +245,18 @@ class SerialEnvs:
         final = tree_map(np.copy, obs)
         episodes = self._end_episodes(sorted(ended), obs)
         self._check_obs(watch)  # at the observations of the resets
-        first = np.zeros(self.spec.num_envs, np.bool_)
-        terminated = first.copy()
+        is_first = np.zeros(self.spec.num_envs, np.bool_)
+        terminated = is_first.copy()
         for row, has_terminated in ended.items():
-            first[row] = True
+            is_first[row] = True
             terminated[row] = has_terminated
         return Timestep(
             obs=obs,
             final_obs=final,
             reward=reward,
             terminated=terminated,
-            truncated=first & ~terminated,
-            is_first=first,
+            truncated=is_first & ~terminated,
+            is_first=is_first,
             valid=self._true,
             episodes=episodes,
             ended=True,
@@ -326,14 +326,14 @@ class SerialEnvs:
         id = self.spec.id
         make = self._make
         envs = iter(self.envs)
-        around = wrap_single(wrap, self.spec, self._limit)
+        wrap_env = wrap_single(wrap, self.spec, self._limit)
         limit = 0 if self._limit == inf else min(int(self._limit), 20)
         spec = self.envs[0].spec
-        kind = (repr(spec) if spec else make, wrap)
-        if kind not in _TESTED:
-            _TESTED[kind] = self_test(lambda: SerialEnvs(lambda: around(make()), 1, id, limit, ""))
-        rows = SerialEnvs(lambda: around(next(envs)), len(self.envs), id, inexact=_TESTED[kind])
-        rows._make = lambda: around(make())
+        key = (repr(spec) if spec else make, wrap)
+        if key not in _TESTED:
+            _TESTED[key] = self_test(lambda: SerialEnvs(lambda: wrap_env(make()), 1, id, limit, ""))
+        rows = SerialEnvs(lambda: wrap_env(next(envs)), len(self.envs), id, inexact=_TESTED[key])
+        rows._make = lambda: wrap_env(make())
         return rows
 
     def info(self, key: str) -> list[Any]:
@@ -356,9 +356,9 @@ class SerialEnvs:
 
     def running_returns(self) -> Array:
         """Return the sum of rewards of each running episode [N], below the wrappers that `--wrap` put inside."""
-        own = self._own_returns
-        if own and all(one.is_sum for one in own):
-            return np.array([one.total for one in own])
+        raw_returns = self._own_returns
+        if raw_returns and all(raw_return.is_sum for raw_return in raw_returns):
+            return np.array([raw_return.total for raw_return in raw_returns])
         return np.array(self._totals)
 
     def translate(self, action: Array) -> object:
@@ -389,8 +389,8 @@ class SerialEnvs:
         restore(self.envs, state["envs"])
         self._begin(list(state["lengths"]), list(state["totals"]))
         if self._own_returns:
-            for one, total in zip(self._own_returns, state["totals"], strict=True):
-                one.total = total
+            for raw_return, total in zip(self._own_returns, state["totals"], strict=True):
+                raw_return.total = total
 
     def close(self) -> None:
         """Close every environment, even if the `close` of one raises."""

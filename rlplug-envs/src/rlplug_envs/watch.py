@@ -30,8 +30,8 @@ from rlplug_envs.observation_dtypes import (
 OLD_GYM = "the old package gym"
 #: An observation outside more than this many times its bounds causes a warning.
 FAR = 10.0
-#: Warnings that this process has given.
-_said: set[str] = set()
+#: The warnings that this process has shown.
+_warned: set[str] = set()
 
 
 #: A function that measures a part, the part, and the largest result that is not suspicious.
@@ -72,8 +72,8 @@ class Watch:
 
     def has_suspects(self) -> bool:
         """Return whether a number is NaN, infinite, far out of bounds, or outside a space of integers."""
-        for measure, part, most in self.parts:  # noqa: SIM110 - a generator takes as long again
-            if not measure(part) <= most:
+        for measure, part, largest in self.parts:  # noqa: SIM110 - a generator takes as long again
+            if not measure(part) <= largest:
                 return True
         return False
 
@@ -85,25 +85,25 @@ class Watch:
                 outside the bounds only causes one warning.
         """
 
-        def when(row: int) -> str:
+        def describe_step(row: int) -> str:
             return f"{self.id}, environment {self.first + row}, step {lengths[row]} of its episode"
 
         for name, space, obs in self._spaces:
             where = f" '{name[:-1]}'" if name else ""
-            for row, *place in np.argwhere(~np.isfinite(obs)).tolist():
+            for row, *index in np.argwhere(~np.isfinite(obs)).tolist():
                 raise BadEnv(
-                    f"{when(row)}: an observation{where} {bad_number_message(obs[(row, *place)])}"
+                    f"{describe_step(row)}: an observation{where} {bad_number_message(obs[(row, *index)])}"
                 )
             self._warn_of_far_values(where, space, obs, lengths)
         for name, counted, obs in self._counted:
-            check_counted(when, counted, obs, name)
+            check_counted(describe_step, counted, obs, name)
         for name, mask in self._masks:
-            for row, *place in np.argwhere(~(mask >= 0)).tolist():
+            for row, *index in np.argwhere(~(mask >= 0)).tolist():
                 raise BadEnv(
-                    f"{when(row)}: the observation '{name}' holds {mask[(row, *place)]:g}; give 1 for each choice "
-                    "that is allowed, 0 for others"
+                    f"{describe_step(row)}: the observation '{name}' holds {mask[(row, *index)]:g}; give 1 for each "
+                    "choice that is allowed, 0 for others"
                 )
-        self.parts = [_raise_limit(watched) for watched in self.parts]
+        self.parts = [_raise_limit(part_with_limit) for part_with_limit in self.parts]
 
     def _warn_of_far_values(
         self,
@@ -115,14 +115,16 @@ class Watch:
         with np.errstate(invalid="ignore", over="ignore"):  # infinities and large bounds
             far = np.maximum(space.low - obs, obs - space.high) > FAR * _size(space)
         rows = np.flatnonzero(far.reshape(len(obs), -1).any(1))
-        if len(rows) and self.id not in _said:
+        if len(rows) and self.id not in _warned:
             row = rows[0]
-            when = f"environment {self.first + rows[0]}, step {lengths[rows[0]]} of its episode"
+            step_name = (
+                f"environment {self.first + rows[0]}, step {lengths[rows[0]]} of its episode"
+            )
             value = obs[row][far[row]].reshape(-1)[0]
-            _said.add(self.id)
+            _warned.add(self.id)
             warn(
-                f"{self.id}, {when}: an observation{where} holds {value:g}, far outside its space's bounds; training "
-                "continues, and this warning is not repeated"
+                f"{self.id}, {step_name}: an observation{where} holds {value:g}, far outside its space's "
+                "bounds; training continues, and this warning is not repeated"
             )
 
 
@@ -136,8 +138,8 @@ FLAGS = frozenset({bool, np.bool_})
 def warn_of_learning(env: GymEnv, id: str) -> None:
     """Warn if a wrapper inside a user's environment learns; once, and not in each worker."""
     while isinstance(env, gymnasium.Wrapper):
-        if learns(type(env)) and parent_process() is None and f"{id} learns" not in _said:
-            _said.add(f"{id} learns")
+        if learns(type(env)) and parent_process() is None and f"{id} learns" not in _warned:
+            _warned.add(f"{id} learns")
             warn(
                 f"{id} holds {type(env).__name__}, and evaluations and loaded policies would not get what it learns: "
                 f"leave it out; {INSTEAD}"
@@ -150,30 +152,31 @@ def close_env(close: Callable[[], object], id: str) -> None:
     try:
         close()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything
-        if f"{id} close" not in _said:
-            _said.add(f"{id} close")
+        if f"{id} close" not in _warned:
+            _warned.add(f"{id} close")
             warn(f"{id} raised in close(): {describe(error)}; everything else continues")
 
 
 def check_counted(
-    when: Callable[[int], str],
+    describe_step: Callable[[int], str],
     space: Space,
     obs: Obs,
     name: str = "",
 ) -> None:
-    """Raise BadEnv for Discrete and similar observations [N, ...] outside their space; `when` names a row and its step.
+    """Raise BadEnv for Discrete and similar observations [N, ...] outside their space.
 
-    A network would read a number below the range as another state, and one above it as no state.
+    `describe_step` names a row and its step in a message. A network would read a number below the range as another
+    state, and one above it as no state.
     """
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
             if key != MASK:
-                check_counted(when, part, obs[key], f"{name}/{key}" if name else key)
-    elif isinstance(space, Ranged) and (found := outlier(space, obs)):
-        row, problem = found
+                check_counted(describe_step, part, obs[key], f"{name}/{key}" if name else key)
+    elif isinstance(space, Ranged) and (fault := outlier(space, obs)):
+        row, problem = fault
         where = f" '{name}'" if name else ""
         raise BadEnv(
-            f"{when(row)}: the observation{where} {problem}; let observation_space hold all that is given"
+            f"{describe_step(row)}: the observation{where} {problem}; let observation_space hold all that is given"
         )
 
 
@@ -191,12 +194,12 @@ def check_reset(where: str, result: Any) -> Any:
 
 def check_signature(id: str, env: GymEnv) -> None:
     """Raise BadEnv if `reset` does not take a seed by name, as in the old gym package."""
-    bare: object = env.unwrapped
+    base_env: object = env.unwrapped
     try:
-        parameters = inspect.signature(type(bare).reset).parameters  # type: ignore[attr-defined]
+        parameters = inspect.signature(type(base_env).reset).parameters  # type: ignore[attr-defined]
     except (AttributeError, TypeError, ValueError):  # its signature is unknown, as of code in C
         return
-    kinds = {one.kind for one in parameters.values()}
+    kinds = {parameter.kind for parameter in parameters.values()}
     if "seed" not in parameters and inspect.Parameter.VAR_KEYWORD not in kinds:
         raise BadEnv(
             f"{id}: its reset takes no argument 'seed', as in {OLD_GYM}; write reset(self, *, seed=None, options=None)"
@@ -229,35 +232,37 @@ SEVERAL_REWARDS = (
 
 def check_result(
     where: str,
-    gain: Any,
+    reward: Any,
     terminated: Any,
     truncated: Any,
 ) -> None:
     """Raise BadEnv unless a reward is a number, and the ends of an episode are true or false."""
-    if not isinstance(gain, int) and (np.ndim(gain) or np.asarray(gain).dtype.kind not in "biuf"):
-        several = np.size(gain) > 1 and not isinstance(gain, str)
-        remedy = f"give a number{SEVERAL_REWARDS if several else ''}"
-        raise BadEnv(f"{where}: the reward is {plain(repr(gain), 60)}; {remedy}")
+    if not isinstance(reward, int) and (
+        np.ndim(reward) or np.asarray(reward).dtype.kind not in "biuf"
+    ):
+        has_several = np.size(reward) > 1 and not isinstance(reward, str)
+        remedy = f"give a number{SEVERAL_REWARDS if has_several else ''}"
+        raise BadEnv(f"{where}: the reward is {plain(repr(reward), 60)}; {remedy}")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if np.size(flag) != 1 or np.asarray(flag).dtype.kind not in "biuf":
             raise BadEnv(f"{where}: {name} is {plain(repr(flag), 60)}; give True or False")
 
 
-def refuse_reward(where: str, gain: Any) -> BadEnv:
+def refuse_reward(where: str, reward: Any) -> BadEnv:
     """Return the error for a reward that is not a number from -LARGEST to LARGEST."""
-    if isinstance(gain, int) or np.isfinite(gain):
+    if isinstance(reward, int) or np.isfinite(reward):
         description = (
-            f"a number of {gain.bit_length()} bits" if isinstance(gain, int) else f"{gain:g}"
+            f"a number of {reward.bit_length()} bits" if isinstance(reward, int) else f"{reward:g}"
         )
         return BadEnv(
             f"{where}: the reward is {description}, more than float32 holds; give a smaller number"
         )
-    return BadEnv(f"{where}: the reward is {gain}; give a finite number")
+    return BadEnv(f"{where}: the reward is {reward}; give a finite number")
 
 
 def check_reward(
     where: str,
-    gain: Any,
+    reward: Any,
     terminated: Any,
     truncated: Any,
 ) -> Any:
@@ -265,19 +270,19 @@ def check_reward(
 
     The flags of the episode's end are checked, too.
     """
-    check_result(where, gain, terminated, truncated)
-    paid = gain if isinstance(gain, int) else np.asarray(gain).item()
-    if not LEAST <= paid <= LARGEST:
-        raise refuse_reward(where, paid)
-    return paid
+    check_result(where, reward, terminated, truncated)
+    number = reward if isinstance(reward, int) else np.asarray(reward).item()
+    if not LEAST <= number <= LARGEST:
+        raise refuse_reward(where, number)
+    return number
 
 
-def check_rewards(when: Callable[[int], str], gain: Array) -> None:
-    """Raise BadEnv for a reward [N] that float32 does not hold; `when` names a row and its step."""
+def check_rewards(describe_step: Callable[[int], str], reward: Array) -> None:
+    """Raise BadEnv for a reward [N] that float32 does not hold; `describe_step` names a row and its step."""
     # Python's numbers, because integers may be larger than any of numpy's.
-    for row, paid in enumerate(gain.tolist()):
-        if not LEAST <= paid <= LARGEST:
-            raise refuse_reward(when(row), paid)
+    for row, number in enumerate(reward.tolist()):
+        if not LEAST <= number <= LARGEST:
+            raise refuse_reward(describe_step(row), number)
 
 
 def check_results(id: str, lengths: Array, *results: Any) -> None:
@@ -314,11 +319,11 @@ def _largest(space: spaces.Box, rows: int) -> float:
         return min(rows * float(np.square((1 + FAR) * _size(space)).sum()), LARGEST)
 
 
-def _raise_limit(watched: Watched) -> Watched:
+def _raise_limit(part_with_limit: Watched) -> Watched:
     """Return a part with a new limit after its examination, so that its size causes no second warning."""
-    measure, part, most = watched
-    if not most or measure(part) <= most:
-        return watched
+    measure, part, largest = part_with_limit
+    if not largest or measure(part) <= largest:
+        return part_with_limit
     # Squares of large finite numbers overflow, so they no longer show an infinity.
     return (measure, part, LARGEST) if measure(part) <= LARGEST else (count_unusable, part, 0)
 
@@ -341,7 +346,9 @@ def explain(where: str, obs: Obs, error: Exception, result: Any) -> None:
     # A TypeError may come from its arguments.
     if isinstance(error, ValueError) or not isinstance(result, tuple):
         five = "(observation, reward, terminated, truncated, info)"
-        old = ""
+        old_interface = ""
         if isinstance(result, tuple) and len(result) == 4:
-            old = f", but four values, as in {OLD_GYM}: split its 'done' into terminated and truncated"
-        raise BadEnv(f"{where}: step() did not return {five}{old or f': {error}'}") from error
+            old_interface = f", but four values, as in {OLD_GYM}: split its 'done' into terminated and truncated"
+        raise BadEnv(
+            f"{where}: step() did not return {five}{old_interface or f': {error}'}"
+        ) from error

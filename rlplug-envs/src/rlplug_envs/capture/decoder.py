@@ -91,11 +91,11 @@ class Decoder:
             return self._unpack(states, path)
         assert isinstance(states, list)
         if isinstance(current, list | tuple | deque) and len(current) == len(states):
-            known: Sequence[object] = current
+            current_items: Sequence[object] = current
         else:
-            known = [None] * len(states)
+            current_items = [None] * len(states)
         return [
-            self.decode(state, known[number], (*path, str(number)))
+            self.decode(state, current_items[number], (*path, str(number)))
             for number, state in enumerate(states)
         ]
 
@@ -135,9 +135,9 @@ class Decoder:
     ) -> object:
         values: dict[str, object] = {}
         self.values[path] = values
-        known = current if isinstance(current, dict) else {}
+        current_dict = current if isinstance(current, dict) else {}
         for key, inner in state.items():
-            values[key] = self.decode(inner, known.get(key), (*path, key))
+            values[key] = self.decode(inner, current_dict.get(key), (*path, key))
         return values
 
     def _decode_record(
@@ -270,8 +270,8 @@ class Decoder:
         """
         module, _, qualified = name.rpartition(".")
         kind = getattr(sys.modules.get(module), qualified, None)
-        known = module.partition(".")[0] in self.packages - GENERAL
-        if not known or not isinstance(kind, type) or kind.__basicsize__ != PLAIN_SIZE:
+        is_known = module.partition(".")[0] in self.packages - GENERAL
+        if not is_known or not isinstance(kind, type) or kind.__basicsize__ != PLAIN_SIZE:
             raise Uncapturable(
                 f"{describe_path(path)} was a {name}, here it is a {type_name(type(current))}"
             )
@@ -343,13 +343,13 @@ class Decoder:
         self,
         current: object,
         name: str,
-        words: str,
+        noun: str,
         path: Path,
     ) -> None:
         """Raise Uncapturable unless the current value has the type of the saved one."""
         if type_name(type(current)) != name:
             raise Uncapturable(
-                f"{describe_path(path)} was a {words}, here it is a {type_name(type(current))}"
+                f"{describe_path(path)} was a {noun}, here it is a {type_name(type(current))}"
             )
 
     def _fill_closure(
@@ -374,9 +374,9 @@ class Decoder:
     def _fill_dict(self, state: Record, current: object, path: Path) -> object:
         values: dict[object, object] = {}
         self.values[path] = values
-        known = current if isinstance(current, dict) else {}
+        current_dict = current if isinstance(current, dict) else {}
         keys = self._decode_items(state["keys"], None, (*path, "keys"))
-        inner = self._decode_items(state["values"], [known.get(key) for key in keys], path)
+        inner = self._decode_items(state["values"], [current_dict.get(key) for key in keys], path)
         values.update(zip(keys, inner, strict=True))
         return values
 

@@ -96,8 +96,8 @@ class Encoder:
         if value is None or type(value) is bool:
             return value
         if type(value) is int:
-            long = value.bit_length() > MAX_BITS
-            return {KIND: "int", "value": hex(value)} if long else value
+            is_long = value.bit_length() > MAX_BITS
+            return {KIND: "int", "value": hex(value)} if is_long else value
         if type(value) is float:
             return value if isfinite(value) else {KIND: "float", "value": repr(value)}
         self._check_limits(path)
@@ -129,8 +129,8 @@ class Encoder:
             )
         if self.values > self.max_values:
             sizes = (
-                (place, 1 + (len(value) if isinstance(value, Collection) else 0))
-                for place, value in self.seen.values()
+                (value_path, 1 + (len(value) if isinstance(value, Collection) else 0))
+                for value_path, value in self.seen.values()
                 if type(value) is not np.ndarray
             )
             arrays = ((block.path, OBJECT_COST) for block in self.blocks.blocks)
@@ -163,8 +163,8 @@ class Encoder:
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
             items = self._encode_items(cells, path)
             return {KIND: "closure", "name": value.__qualname__, "cells": items}
-        plain = kind.__basicsize__ == PLAIN_SIZE and hasattr(value, "__dict__")
-        if plain and not owns_resource(kind):
+        is_plain = kind.__basicsize__ == PLAIN_SIZE and hasattr(value, "__dict__")
+        if is_plain and not owns_resource(kind):
             return self._encode_attributes(value, path)
         raise Uncapturable(
             f"{describe_path(path)} is a {type_name(kind)}, which cannot be captured"
@@ -258,8 +258,8 @@ class Encoder:
             )
         if array.dtype.char in STORED and array.dtype.isnative and array.flags.c_contiguous:
             return self._store_array(array, path)
-        fortran = array.flags.f_contiguous and not array.flags.c_contiguous
-        order: Literal["F", "C"] = "F" if fortran else "C"
+        is_fortran = array.flags.f_contiguous and not array.flags.c_contiguous
+        order: Literal["F", "C"] = "F" if is_fortran else "C"
         data = np.frombuffer(array.tobytes(order=order), np.uint8)
         return {
             KIND: "array",
@@ -271,13 +271,13 @@ class Encoder:
 
     def _store_array(self, array: Array, path: Path) -> Captured:
         """Return a copy of an array; for a large one that equals an earlier one, the path of that."""
-        equal = self.contents.find_array(array, path)
-        return array.copy() if equal is None else same_content(equal)
+        equal_path = self.contents.find_array(array, path)
+        return array.copy() if equal_path is None else same_content(equal_path)
 
     def _store_text(self, text: str, path: Path) -> Captured:
         """Return the record of a string; if it is equal to an earlier one, its path."""
-        equal = self.contents.find_text(text, path)
-        return {KIND: "text", "text": text} if equal is None else same_content(equal)
+        equal_path = self.contents.find_text(text, path)
+        return {KIND: "text", "text": text} if equal_path is None else same_content(equal_path)
 
 
 def same_content(path: Path) -> Captured:

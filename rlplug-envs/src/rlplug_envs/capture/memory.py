@@ -80,9 +80,9 @@ class Contents:
                 (array.dtype.str, array.shape, zlib.crc32(array.data)), []
             )
             content = array.view(np.uint8)
-            for other_path, other in candidates:
-                if np.array_equal(other.view(np.uint8), content):
-                    return other_path
+            for stored_path, stored in candidates:
+                if np.array_equal(stored.view(np.uint8), content):
+                    return stored_path
             candidates.append((path, array))
         self._count(array.nbytes, path)
         return None

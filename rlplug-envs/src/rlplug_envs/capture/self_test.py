@@ -22,8 +22,8 @@ from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.games import Parallel, Turns
 
 #: Seconds that the test takes if a step is slow, and the number of steps that it always makes.
-ENOUGH = 5.0
-LEAST = 8
+MAX_SECONDS = 5.0
+MIN_STEPS = 8
 
 
 def self_test(make: Callable[[], Env], steps: int = 64) -> str:
@@ -55,8 +55,8 @@ def compare(first: Env, second: Env, steps: int) -> str:
     # Not seed 0: a restore resets to it first, which must not bring back parts that were not captured.
     start = first.reset(1)
     started = time.perf_counter()
-    *_, result = play(first, start.obs, actions[:LEAST])
-    actions = actions[: affordable_steps((time.perf_counter() - started) / LEAST)]
+    *_, result = play(first, start.obs, actions[:MIN_STEPS])
+    actions = actions[: affordable_steps((time.perf_counter() - started) / MIN_STEPS)]
     *_, result = play(first, result.obs, actions[: len(actions) // 2])
     obs = tree_map(np.copy, result.obs)
     state = first.state_dict()
@@ -95,7 +95,7 @@ def find_difference(
 
 def affordable_steps(seconds: float) -> int:
     """Return how many steps to compare if each takes so long: half of them are played once, then all three times."""
-    return max(LEAST, int(ENOUGH / 3.5 / seconds))
+    return max(MIN_STEPS, int(MAX_SECONDS / 3.5 / seconds))
 
 
 def play(env: Env, obs: Obs, actions: list[Array]) -> Iterator[Timestep]:

@@ -54,8 +54,8 @@ def limit(env: GymEnv) -> int:
     while isinstance(env, gymnasium.Wrapper):
         frames *= env.frame_skip if isinstance(env, AtariPreprocessing) else 1
         env = env.env
-    most: int = game.ale.getInt(FRAMES)
-    return ceil(most / frames)
+    max_frames: int = game.ale.getInt(FRAMES)
+    return ceil(max_frames / frames)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class FireStart(GymWrapper):
     ) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         if info["lives"] < self.lives and not (terminated or truncated):
-            obs, more, terminated, truncated, info = self.env.step(FIRE)
-            reward = float(reward) + float(more)
+            obs, fire_reward, terminated, truncated, info = self.env.step(FIRE)
+            reward = float(reward) + float(fire_reward)
         self.lives = info["lives"]
         return obs, reward, terminated, truncated, info

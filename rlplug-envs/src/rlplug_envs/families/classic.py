@@ -76,18 +76,18 @@ class Gymnasium:
 
     def adopt(self, make: Callable[[], GymEnv], num_envs: int, id: str) -> Env:
         """Return `num_envs` environments of a class that is not in a registry."""
-        made = build_or_defer(make, lambda make: SerialEnvs(make, num_envs, id))
-        if isinstance(made, SerialEnvs):
-            warn_of_learning(made.envs[0], id)
-        return made
+        envs = build_or_defer(make, lambda make: SerialEnvs(make, num_envs, id))
+        if isinstance(envs, SerialEnvs):
+            warn_of_learning(envs.envs[0], id)
+        return envs
 
     def adopt_vector(self, make: MakeVector, id: str) -> Env:
         """Return a vector of environments that is not in a registry, of arrays or of tensors on a device."""
         first: Any = make()
         if is_tensor_env(first):
             return TensorAdapter(lambda: first, id)
-        made = chain([first], iter(make, None))
-        return Adapter(lambda: next(made), id)
+        vectors = chain([first], iter(make, None))
+        return Adapter(lambda: next(vectors), id)
 
     def adopt_worlds(
         self,
@@ -104,9 +104,9 @@ class Gymnasium:
 
     def hold(self, env: GymEnv | GymVector, id: str) -> Env:
         """Return an environment that exists already, or a vector of them; it stays open, and cannot resume exactly."""
-        given: Any = env
-        if is_tensor_env(given):
-            return TensorAdapter(lambda: given, id, HELD)
+        candidate: Any = env
+        if is_tensor_env(candidate):
+            return TensorAdapter(lambda: candidate, id, HELD)
         if isinstance(env, gymnasium.vector.VectorEnv):
             return HeldVector(lambda: env, id, HELD)
         warn_of_learning(env, id)
@@ -158,9 +158,9 @@ class Held(SerialEnvs):
 
     def inside(self, wrap: Wrap) -> SerialEnvs:
         """Return the same environment inside the wrapper that `wrap` adds; no other can be made for a test."""
-        around = wrap_single(wrap, self.spec, self._limit)
+        wrap_env = wrap_single(wrap, self.spec, self._limit)
         (env,) = self.envs
-        return Held(lambda: around(env), 1, self.spec.id, 0, HELD)
+        return Held(lambda: wrap_env(env), 1, self.spec.id, 0, HELD)
 
     def close(self) -> None:
         pass
@@ -221,25 +221,27 @@ def _limit(spec: EnvSpec) -> int:
 def _single(spec: EnvSpec, render_mode: str | None = None) -> GymEnv:
     """Return one environment without the checker, and without wrappers that `SerialEnvs` replaces."""
     env = _plain(spec, render_mode)
-    where = str(spec.entry_point)
-    if where.startswith(minigrid.MODULE):
+    entry_point = str(spec.entry_point)
+    if entry_point.startswith(minigrid.MODULE):
         return minigrid.without_mission(env)
-    return pybullet.Quiet(env) if where.startswith(pybullet.MODULE) else env
+    return pybullet.Quiet(env) if entry_point.startswith(pybullet.MODULE) else env
 
 
 def _plain(spec: EnvSpec, render_mode: str | None) -> GymEnv:
     """Return one environment as its package makes it; `render_mode` is not passed on if it is None."""
-    drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    render_arguments: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with (
         mujoco.quiet_mujoco()
         if str(spec.entry_point).startswith(mujoco.MODULE)
         else mujoco.make_unversioned(spec)
     ):
         if not _limit(spec):
-            return gymnasium.make(spec, disable_env_checker=True, **drawn)
-        bare = copy.copy(spec)
-        bare.order_enforce = False
-        return gymnasium.make(bare, max_episode_steps=-1, disable_env_checker=True, **drawn)
+            return gymnasium.make(spec, disable_env_checker=True, **render_arguments)
+        spec_copy = copy.copy(spec)
+        spec_copy.order_enforce = False
+        return gymnasium.make(
+            spec_copy, max_episode_steps=-1, disable_env_checker=True, **render_arguments
+        )
 
 
 def _vector(spec: EnvSpec, num_envs: int) -> GymVector:
@@ -247,16 +249,16 @@ def _vector(spec: EnvSpec, num_envs: int) -> GymVector:
 
 
 def _missing(spec: EnvSpec, error: Exception) -> MissingPackage:
-    where = str(spec.entry_point or spec.vector_entry_point)
+    entry_point = str(spec.entry_point or spec.vector_entry_point)
     is_missing = isinstance(error, ModuleNotFoundError)
-    if not is_missing and (why := explain_import(error, where.partition(":")[0])):
-        return MissingPackage(f"'{spec.id}' cannot be imported: {error}{why}")
-    known = (
+    if not is_missing and (reason := explain_import(error, entry_point.partition(":")[0])):
+        return MissingPackage(f"'{spec.id}' cannot be imported: {error}{reason}")
+    packages = (
         package
         for prefix, package in INSTALL.items()
-        if where.startswith(prefix) or spec.namespace == prefix
+        if entry_point.startswith(prefix) or spec.namespace == prefix
     )
-    package = next(known, error.name if isinstance(error, ModuleNotFoundError) else None)
+    package = next(packages, error.name if isinstance(error, ModuleNotFoundError) else None)
     if package is None:
         return MissingPackage(f"'{spec.id}' cannot be imported: {error}")
     remedy = f"python -m pip install {package}"

@@ -24,8 +24,8 @@ NAMESPACE = "envpool:"
 INSTALL = "python -m pip install 'rlplug-envs[envpool]'"
 #: Why a run cannot resume exactly.
 INEXACT = "EnvPool does not expose its state"
-#: Arguments that rlplug sets, and those that would change reported returns, with what to type instead.
-OURS = (
+#: Arguments that rlplug sets.
+SET_BY_RLPLUG = (
     "base_path",
     "batch_size",
     "env_seed",
@@ -35,7 +35,8 @@ OURS = (
     "seed",
     "task",
 )
-BELOW = {
+#: Arguments that would change reported returns, with what to type instead.
+REPLACEMENTS = {
     "episodic_life": "--wrap episodic-life",
     "reward_clip": "--wrap clip-reward",
     "zero_discount_on_life_loss": "--wrap episodic-life",
@@ -92,13 +93,13 @@ class Pool(VectorEnv[Any, Any, Any]):
         arguments: Mapping[str, object],
     ) -> None:
         self.id, self.num_envs, self._name = id, num_envs, id.removeprefix(NAMESPACE)
-        self._given = arguments
+        self._user_arguments = arguments
         self._arguments = {**arguments, "num_envs": num_envs}
         self.threads = self._arguments.setdefault("num_threads", min(num_envs, cores()))
         self._pool: Any = None
         self._step: Callable[[Any], Stepped] | None = None
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-        with _package(self.id, self._given) as package:
+        with _package(self.id, self._user_arguments) as package:
             spec = package.make_spec(self._name, **self._arguments)
             self.single_observation_space = spec.gymnasium_observation_space
             self.single_action_space = spec.gymnasium_action_space
@@ -107,9 +108,9 @@ class Pool(VectorEnv[Any, Any, Any]):
     def limit(self, steps: int) -> None:
         """Truncate episodes after `steps` steps, or earlier if they already are."""
         assert self.spec is not None
-        asked: Any = self._arguments.get("max_episode_steps")
+        requested: Any = self._arguments.get("max_episode_steps")
         self._arguments["max_episode_steps"] = min(
-            filter(None, (self.spec.max_episode_steps, asked, steps))
+            filter(None, (self.spec.max_episode_steps, requested, steps))
         )
 
     def reset(
@@ -121,7 +122,7 @@ class Pool(VectorEnv[Any, Any, Any]):
         """Make every environment with its own seed, derived from `seed`."""
         self.close()
         seeds = [row_seed(seed, row) for row in range(self.num_envs)]
-        with _package(self.id, self._given) as package:
+        with _package(self.id, self._user_arguments) as package:
             self._pool = package.make_gymnasium(self._name, env_seed=seeds, **self._arguments)
             obs, info = self._pool.reset()
         if len(info["players"]["env_id"]) != self.num_envs:
@@ -142,8 +143,8 @@ class Pool(VectorEnv[Any, Any, Any]):
 
 
 @contextmanager
-def _package(id: str, given: Mapping[str, object]) -> Iterator[ModuleType]:
-    """Import EnvPool, which takes two seconds, and yield it for calls with an id and the settings `given`.
+def _package(id: str, arguments: Mapping[str, object]) -> Iterator[ModuleType]:
+    """Import EnvPool, which takes two seconds, and yield it for calls with an id and arguments.
 
     A refusal becomes one sentence; Gymnasium's warnings of float64 bounds stay away.
     """
@@ -159,11 +160,11 @@ def _package(id: str, given: Mapping[str, object]) -> Iterator[ModuleType]:
         raise MissingPackage(f"'{id}' cannot be made here: {plain(str(error))}") from error
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
         arguments_text = (
-            ", ".join(f"{name} {value}" for name, value in given.items()) or "its defaults"
+            ", ".join(f"{name} {value}" for name, value in arguments.items()) or "its defaults"
         )
-        why = plain(str(error).strip().partition("\n")[0].partition(". ")[0])
+        reason = plain(str(error).strip().partition("\n")[0].partition(". ")[0])
         raise UsageError(
-            f"'{id}' cannot be made by EnvPool with {arguments_text}: {why}"
+            f"'{id}' cannot be made by EnvPool with {arguments_text}: {reason}"
         ) from error
 
 
@@ -173,14 +174,14 @@ def _check(
     arguments: Mapping[str, object],
 ) -> None:
     """Raise UsageError for an argument that EnvPool does not take, or not from a user of rlplug."""
-    known = sorted({*settings} - {*OURS, *BELOW})
+    known = sorted({*settings} - {*SET_BY_RLPLUG, *REPLACEMENTS})
     for word, value in arguments.items():
-        if word in BELOW and value:
+        if word in REPLACEMENTS and value:
             raise UsageError(
-                f"'{id}': {word} would change the returns that are reported; type {BELOW[word]} instead"
+                f"'{id}': {word} would change the returns that are reported; type {REPLACEMENTS[word]} instead"
             )
-        if word not in known and word not in BELOW:
-            near = did_you_mean(word, known)
+        if word not in known and word not in REPLACEMENTS:
+            hint = did_you_mean(word, known)
             raise UsageError(
-                f"'{id}' takes no argument '{word}'{near} (it takes {', '.join(known)})"
+                f"'{id}' takes no argument '{word}'{hint} (it takes {', '.join(known)})"
             )

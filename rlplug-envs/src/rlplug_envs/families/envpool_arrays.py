@@ -35,21 +35,29 @@ class Arrays:
         self._obs, self._reward, self._done, self._truncated = map(
             names.index, ("obs", "reward", "done", "trunc")
         )
-        said = (
-            (name.removeprefix("info:"), place)
-            for place, name in enumerate(names)
+        info_columns = (
+            (name.removeprefix("info:"), index)
+            for index, name in enumerate(names)
             if name.startswith("info:")
         )
-        self._said = [(name, place) for name, place in said if name.partition(".")[0] not in COPIES]
+        self._info_columns = [
+            (name, index) for name, index in info_columns if name.partition(".")[0] not in COPIES
+        ]
 
     def step(self, actions: Array) -> Stepped:
         """Step every environment with its action [N, ...]."""
         self._send([self._rows, self._rows, actions.astype(self._dtype, order="C", copy=False)])
-        found = self._recv()
-        done = found[self._done]
-        truncated = found[self._truncated]
-        info = {name: found[place] for name, place in self._said}
-        return found[self._obs], found[self._reward], np.greater(done, truncated), truncated, info
+        received = self._recv()
+        done = received[self._done]
+        truncated = received[self._truncated]
+        info = {name: received[index] for name, index in self._info_columns}
+        return (
+            received[self._obs],
+            received[self._reward],
+            np.greater(done, truncated),
+            truncated,
+            info,
+        )
 
 
 def stepper(pool: Any) -> Callable[[Any], Stepped]:
@@ -68,8 +76,8 @@ def _fits(pool: Any) -> bool:
     """Return whether observations and actions are one array each, and no part of `info` is inside another."""
     states = pool._state_keys
     actions = list(pool._action_keys)
-    nested = any("." in name for name in states if name != "info:players.env_id")
-    return "obs" in states and actions == ["env_id", "players.env_id", "action"] and not nested
+    has_nested = any("." in name for name in states if name != "info:players.env_id")
+    return "obs" in states and actions == ["env_id", "players.env_id", "action"] and not has_nested
 
 
 def remove_copies(info: dict[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class JaxWorlds(DeviceProvider):
                 f"install 'rlplug-envs[{self.name}]'"
             ) from error
         name = id.removeprefix(f"{self.name}/")
-        ids = [f"{self.name}/{one}" for one in self.names(package)]
+        ids = [f"{self.name}/{env_name}" for env_name in self.names(package)]
         if id not in ids:
             raise UnknownEnv(f"unknown environment '{id}'{did_you_mean(id, ids)}")
         functions = self.functions(package, name)
@@ -79,7 +79,7 @@ class Gymnax(JaxWorlds):
     def functions(self, package: ModuleType, name: str) -> Functions:
         env, params = package.make(name)
         limit = 0
-        if "max_steps_in_episode" in {each.name for each in fields(params)}:
+        if "max_steps_in_episode" in {field.name for field in fields(params)}:
             # Its `done` does not tell a time limit from an end of the task, so rlplug counts the steps.
             limit = int(params.max_steps_in_episode)
             params = replace(params, max_steps_in_episode=NEVER)

@@ -49,8 +49,9 @@ class Jumanji(JaxWorlds):
         def move(key: JaxTree, state: JaxTree, action: JaxTree) -> Moved:
             state, timestep = env.step(state, to_env(action))
             last = timestep.last()
-            cut = last & (timestep.discount > 0)
-            return as_dicts(timestep.observation), state, timestep.reward, last & ~cut, cut
+            truncated = last & (timestep.discount > 0)
+            obs = as_dicts(timestep.observation)
+            return obs, state, timestep.reward, last & ~truncated, truncated
 
         space = jumanji_observations(env.observation_spec)
         limit = int(getattr(env, "time_limit", 0) or 0)
@@ -100,7 +101,7 @@ def jumanji_actions(
     if kind == "DiscreteArray":
         return Discrete(int(spec.num_values)), lambda action: action.astype(spec.dtype)
     if np.issubdtype(spec.dtype, np.floating):
-        low, high = (np.broadcast_to(one, spec.shape) for one in (spec.minimum, spec.maximum))
+        low, high = (np.broadcast_to(bound, spec.shape) for bound in (spec.minimum, spec.maximum))
         return Box(np.float32(low), np.float32(high)), lambda action: action
     choices = [int(count) for count in np.ravel(np.asarray(spec.maximum) - spec.minimum + 1)]
     if mask is not None and mask.shape == tuple(choices):

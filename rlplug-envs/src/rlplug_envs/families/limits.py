@@ -8,7 +8,7 @@ from typing import Any
 from rlplug_core.types import GymEnv
 
 #: The most steps of a highway that count as a limit.
-MOST = 1_000_000
+MOST_STEPS = 1_000_000
 
 
 def entry_limit(env: Any) -> int:
@@ -20,8 +20,10 @@ def entry_limit(env: Any) -> int:
 def limit_of(env: GymEnv) -> int:
     """Return the steps after which an environment, once reset, truncates its episodes; 0 if no limit is known."""
     packages = {kind.__module__.partition(".")[0] for kind in type(env.unwrapped).__mro__}
-    own = [limit(env) for package, limit in OWN.items() if package in packages]
-    return min(filter(None, (entry_limit(env), *own)), default=0)
+    package_limits = [
+        limit(env) for package, limit in PACKAGE_LIMITS.items() if package in packages
+    ]
+    return min(filter(None, (entry_limit(env), *package_limits)), default=0)
 
 
 def ale(env: GymEnv) -> int:
@@ -38,17 +40,17 @@ def highway(env: GymEnv) -> int:
     than 1, so it takes one more step.
     """
     world: Any = env.unwrapped
-    own = type(world).__module__.startswith("highway_env")
-    if not own or "duration" not in world.default_config():
+    is_highway = type(world).__module__.startswith("highway_env")
+    if not is_highway or "duration" not in world.default_config():
         return 0
     duration = world.config["duration"]
     frequency = world.config["policy_frequency"]
     time = 0.0
     steps = 0
-    while time < duration and steps <= MOST:
+    while time < duration and steps <= MOST_STEPS:
         time = time + 1 / frequency
         steps = steps + 1
-    return steps if steps <= MOST else 0
+    return steps if steps <= MOST_STEPS else 0
 
 
 def minigrid(env: GymEnv) -> int:
@@ -56,8 +58,8 @@ def minigrid(env: GymEnv) -> int:
     from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
     world: Any = env.unwrapped
-    own = isinstance(world, RoomGridLevel) and not world.fixed_max_steps
-    return 0 if own else int(world.max_steps)
+    has_varying_limit = isinstance(world, RoomGridLevel) and not world.fixed_max_steps
+    return 0 if has_varying_limit else int(world.max_steps)
 
 
 def control_suite(env: GymEnv) -> int:
@@ -72,4 +74,9 @@ def control_suite(env: GymEnv) -> int:
 
 
 #: The limits that packages keep themselves, by the package of an environment's class or of one of its bases.
-OWN = {"ale_py": ale, "highway_env": highway, "minigrid": minigrid, "shimmy": control_suite}
+PACKAGE_LIMITS = {
+    "ale_py": ale,
+    "highway_env": highway,
+    "minigrid": minigrid,
+    "shimmy": control_suite,
+}

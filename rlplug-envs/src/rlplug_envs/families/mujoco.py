@@ -33,7 +33,10 @@ FOLLOWING = "track"
 #: Arguments that set the camera.
 CAMERAS = {"camera_id", "camera_name", "default_camera_config"}
 #: The requirement that installs compatible versions of other packages, by namespace or by package.
-FITTING = {"dm_control": "rlplug-envs[dm-control]", "gymnasium_robotics": "rlplug-envs[robotics]"}
+COMPATIBLE = {
+    "dm_control": "rlplug-envs[dm-control]",
+    "gymnasium_robotics": "rlplug-envs[robotics]",
+}
 #: The variable that chooses the renderer of MuJoCo, and its value for no renderer.
 GL = "MUJOCO_GL"
 OFF = "disable"
@@ -48,8 +51,8 @@ def with_camera(
 
     Gymnasium's own camera stays at the start of the episode, and a film soon shows an empty floor.
     """
-    own = module.startswith(MODULE) and not CAMERAS & arguments.keys()
-    return {**arguments, "camera_name": FOLLOWING} if own else arguments
+    adds_camera = module.startswith(MODULE) and not CAMERAS & arguments.keys()
+    return {**arguments, "camera_name": FOLLOWING} if adds_camera else arguments
 
 
 def capture_data(data: Any) -> State:
@@ -77,8 +80,8 @@ def restore_data(data: Any, state: State) -> None:
     for name in _model_arrays(data.model):
         array = getattr(data, name)
         kind = array.dtype.char
-        begin = offsets[array.dtype.char]
-        array[...] = state["derived"][kind][begin : begin + array.size].reshape(array.shape)
+        start = offsets[array.dtype.char]
+        array[...] = state["derived"][kind][start : start + array.size].reshape(array.shape)
         offsets[kind] += array.size
 
 
@@ -109,10 +112,12 @@ def import_mujoco() -> Any:
     try:
         import mujoco
     except (AttributeError, OSError, RuntimeError) as error:
-        chosen = os.environ.get(GL, "")
-        if chosen in ("", OFF):
+        renderer = os.environ.get(GL, "")
+        if renderer in ("", OFF):
             raise
-        warn(f"MuJoCo draws nothing here: {GL}={chosen} does not work ({describe(error)}); {NEEDS}")
+        warn(
+            f"MuJoCo draws nothing here: {GL}={renderer} does not work ({describe(error)}); {NEEDS}"
+        )
         os.environ[GL] = OFF
         import mujoco
     return mujoco
@@ -129,16 +134,16 @@ def quiet_mujoco() -> Iterator[None]:
     """
     mujoco = import_mujoco()
 
-    def tell(text: str) -> None:
+    def forward(text: str) -> None:
         if "deprecated" not in text:
             gymnasium.logger.warn(text)
 
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(tell)
+    previous = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(forward)
     try:
         yield
     finally:
-        mujoco.set_mju_user_warning(before)
+        mujoco.set_mju_user_warning(previous)
 
 
 @contextmanager
@@ -151,7 +156,7 @@ def make_unversioned(spec: EnvSpec) -> Iterator[None]:
     try:
         yield
     except (AssertionError, AttributeError) as error:
-        package = FITTING.get(spec.namespace or str(spec.entry_point).partition(".")[0])
+        package = COMPATIBLE.get(spec.namespace or str(spec.entry_point).partition(".")[0])
         if package is None:
             raise
         raise MissingPackage(

@@ -1,7 +1,8 @@
 """The provider of worlds with many agents: `pettingzoo/mpe2.simple_spread_v3`, `pettingzoo/classic.connect_four`.
 
 After the slash comes the module that makes the environment, as PettingZoo's do: it has a function `parallel_env`, or
-`env` if agents act in turn. PettingZoo's own are named without the package. Versions move: one may be left out.
+`env` if agents act in turn. PettingZoo's own are named without the package. Without a version, an id means
+the newest one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -29,10 +30,11 @@ from rlplug_envs.families.listed import Listed
 from rlplug_envs.games import Game, Parallel, Turns, World
 
 NAMESPACE = "pettingzoo/"
-#: Subpackages of PettingZoo, and the command that installs them and related environments.
-OWN = ("classic", "butterfly", "sisl", "atari")
+#: Subpackages of PettingZoo.
+SUBPACKAGES = ("classic", "butterfly", "sisl", "atari")
+#: The command that installs PettingZoo and related environments, and the packages that come with it.
 INSTALL = "python -m pip install 'rlplug-envs[multiagent]'"
-BROUGHT = ("pettingzoo", "mpe2", "pygame")
+INSTALLED_PACKAGES = ("pettingzoo", "mpe2", "pygame")
 
 
 class PettingZoo(Listed):
@@ -119,34 +121,37 @@ def find(id: str) -> ModuleType:
     Raises:
         UnknownEnv: there is none. MissingPackage: its package, or one that it needs, is not installed.
     """
-    place, _, name = id.removeprefix(NAMESPACE).rpartition(".")
-    place = f"pettingzoo.{place}" if place.partition(".")[0] in OWN else place
-    search_working_directory(place or name)
-    if not place:
+    package_name, _, name = id.removeprefix(NAMESPACE).rpartition(".")
+    if package_name.partition(".")[0] in SUBPACKAGES:
+        package_name = f"pettingzoo.{package_name}"
+    search_working_directory(package_name or name)
+    if not package_name:
         return _user_module(id, name)
     try:
-        package = import_module(place)
+        package = import_module(package_name)
         known = [module.name for module in iter_modules(getattr(package, "__path__", ()))]
-        versions = sorted(
-            (one for one in known if re.fullmatch(re.escape(name) + r"_v\d+", one)),
-            key=lambda module: int(module.rpartition("_v")[2]),
-        )
-        if versions or name in known or find_spec(f"{place}.{name}"):
+        versions = _versions(known, name)
+        if versions or name in known or find_spec(f"{package_name}.{name}"):
             with warnings.catch_warnings():
                 # PettingZoo warns about imports outside of its registry.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                return import_quietly(f"{place}.{versions[-1] if versions else name}")
+                return import_quietly(f"{package_name}.{versions[-1] if versions else name}")
     except ImportError as error:
         raise _missing(id, error) from error
-    bare = re.sub(r"_v\d+$", "", name)
-    newer = [one for one in known if re.fullmatch(re.escape(bare) + r"_v\d+", one)]
-    hint = f"; there is '{newer[-1]}'" if newer else did_you_mean(name, known)
-    raise UnknownEnv(f"no environment '{id}': {place} has no '{name}'{hint}")
+    available = _versions(known, re.sub(r"_v\d+$", "", name))
+    hint = f"; there is '{available[-1]}'" if available else did_you_mean(name, known)
+    raise UnknownEnv(f"no environment '{id}': {package_name} has no '{name}'{hint}")
+
+
+def _versions(modules: Iterable[str], name: str) -> list[str]:
+    """Return the modules that are versions of `name`, such as `chess_v6` of `chess`; the newest is the last."""
+    matching = [module for module in modules if re.fullmatch(re.escape(name) + r"_v\d+", module)]
+    return sorted(matching, key=lambda module: int(module.rpartition("_v")[2]))
 
 
 def _user_module(id: str, name: str) -> ModuleType:
     """Return a user's module outside any package."""
-    if not name.isidentifier() or name in OWN or not find_spec(name):
+    if not name.isidentifier() or name in SUBPACKAGES or not find_spec(name):
         raise UnknownEnv(
             f"'{id}' names no module; write one such as {NAMESPACE}mpe2.simple_spread_v3"
         )
@@ -158,13 +163,15 @@ def _user_module(id: str, name: str) -> ModuleType:
 
 def _missing(id: str, error: ImportError) -> MissingPackage:
     if not isinstance(error, ModuleNotFoundError):
-        place = id.removeprefix(NAMESPACE).rpartition(".")[0]
-        why = explain_import(error, place)
-        return MissingPackage(f"'{id}' cannot be imported: {plain(str(error))}{why}")
+        package_name = id.removeprefix(NAMESPACE).rpartition(".")[0]
+        reason = explain_import(error, package_name)
+        return MissingPackage(f"'{id}' cannot be imported: {plain(str(error))}{reason}")
     module = str(error.name).partition(".")[0]
     message = f"'{id}' needs the Python module '{error.name}', which is not installed"
-    if module in re.split("[/.]", id)[1:] and module not in BROUGHT:  # someone's own
+    if (
+        module in re.split("[/.]", id)[1:] and module not in INSTALLED_PACKAGES
+    ):  # a user's own module
         return MissingPackage(message + where_searched())
     # Card games also need rlcard.
-    line = INSTALL if module in BROUGHT else f"python -m pip install {module}"
-    return MissingPackage(f"{message}; install it: {line}")
+    remedy = INSTALL if module in INSTALLED_PACKAGES else f"python -m pip install {module}"
+    return MissingPackage(f"{message}; install it: {remedy}")

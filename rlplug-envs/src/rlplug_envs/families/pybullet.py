@@ -32,12 +32,12 @@ class Quiet(GymWrapper):
 def silence_stdout() -> Iterator[None]:
     """Discard everything that is written to standard output, from C too."""
     sys.stdout.flush()
-    kept = os.dup(1)
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 1)
+    saved = os.dup(1)
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 1)
     try:
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nothing)
+        os.dup2(saved, 1)
+        os.close(saved)
+        os.close(devnull)

@@ -58,15 +58,14 @@ def find(id: str) -> EnvSpec:
     module, _, name = id.rpartition(":")
     namespace = name.partition("/")[0] if "/" in name else ""
     if module and not all(part.isidentifier() for part in module.split(".")):
-        own = f"; its arguments are given as --env.{name.replace('=', ' ')}" if "=" in name else ""
+        hint = f"; its arguments are given as --env.{name.replace('=', ' ')}" if "=" in name else ""
         raise UnknownEnv(
-            f"'{id}': '{module}' is not a module's name; write ./file.py:Name or module:Name-v0{own}"
+            f"'{id}': '{module}' is not a module's name; write ./file.py:Name or module:Name-v0{hint}"
         )
     if module:
         search_working_directory(module)
-    for needed in filter(
-        None, (module, *(of for pattern, of in IMPORTS.items() if fnmatchcase(name, pattern)))
-    ):
+    registrars = [package for pattern, package in IMPORTS.items() if fnmatchcase(name, pattern)]
+    for needed in filter(None, (module, *registrars)):
         try:
             _register(needed)
         except ModuleNotFoundError as error:
@@ -135,15 +134,17 @@ def with_options(spec: EnvSpec, arguments: Mapping[str, Any]) -> EnvSpec:
     Raises:
         UsageError: the environment does not take an argument of this name, or the time limit is not a number of steps.
     """
-    own = dict(arguments)
-    made = copy.copy(spec)
-    if LIMIT in own:
-        made.max_episode_steps = _limit_option(own.pop(LIMIT), spec.id)
-    if own:
+    remaining = dict(arguments)
+    new_spec = copy.copy(spec)
+    if LIMIT in remaining:
+        new_spec.max_episode_steps = _limit_option(remaining.pop(LIMIT), spec.id)
+    if remaining:
         entry = spec.entry_point or spec.vector_entry_point
-        check_arguments(load_env_creator(entry) if isinstance(entry, str) else entry, spec.id, own)
-    made.kwargs = {**spec.kwargs, **own}
-    return made
+        check_arguments(
+            load_env_creator(entry) if isinstance(entry, str) else entry, spec.id, remaining
+        )
+    new_spec.kwargs = {**spec.kwargs, **remaining}
+    return new_spec
 
 
 def _limit_option(steps: object, id: str) -> int | None:
@@ -157,7 +158,7 @@ def _limit_option(steps: object, id: str) -> int | None:
 
 def _register(module: str) -> None:
     """Import a module that registers environments; MinAtar registers its own only when asked, and once."""
-    with pybullet.silence_stdout():  # one says when it was built
+    with pybullet.silence_stdout():  # one of them prints when it was built
         imported = import_module(module)
     if module == crafter.MODULE:
         crafter.register()
@@ -176,24 +177,24 @@ def _unknown(id: str, module: str) -> str:
     except gymnasium.error.Error:
         return f"'{id}' is not an environment id; one looks like 'CartPole-v1' or 'ALE/Pong-v5'"
     versions = sorted(
-        other
-        for other in known
-        if (gymnasium.registry[other].namespace, gymnasium.registry[other].name)
+        known_id
+        for known_id in known
+        if (gymnasium.registry[known_id].namespace, gymnasium.registry[known_id].name)
         == (namespace, name)
     )
-    there = (
-        f"; there is {' and '.join(repr(other) for other in versions)}"
+    suggestion = (
+        f"; there is {' and '.join(repr(known_id) for known_id in versions)}"
         if versions
         else _atari(name)
     )
-    if there:
-        return f"unknown environment '{id}'{there}"
-    namespaces = {gymnasium.registry[other].namespace for other in known}
+    if suggestion:
+        return f"unknown environment '{id}'{suggestion}"
+    namespaces = {gymnasium.registry[known_id].namespace for known_id in known}
     hint = did_you_mean(id, known)
     if namespace not in namespaces and not hint:
         hint = f": no installed package provides the namespace '{namespace}'"
-    own = "" if module else f" (if a module of yours registers it, write module:{id})"
-    return f"unknown environment '{id}'{hint}{own}"
+    advice = "" if module else f" (if a module of yours registers it, write module:{id})"
+    return f"unknown environment '{id}'{hint}{advice}"
 
 
 def _atari(name: str) -> str:

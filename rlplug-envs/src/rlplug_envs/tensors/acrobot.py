@@ -42,20 +42,24 @@ class Acrobot(TensorWorld):
     ) -> Moved:
         torque = (action - 1).float()
         angles = runge_kutta(rows["state"], torque)
-        one, two, speed, other = angles.unbind(1)
-        one, two = (torch.remainder(each + math.pi, 2 * math.pi) - math.pi for each in (one, two))
-        speed = speed.clamp(-MAX_SPEEDS[0], MAX_SPEEDS[0])
-        other = other.clamp(-MAX_SPEEDS[1], MAX_SPEEDS[1])
-        terminated = -one.cos() - (one + two).cos() > 1
+        angle1, angle2, speed1, speed2 = angles.unbind(1)
+        angle1, angle2 = (
+            torch.remainder(angle + math.pi, 2 * math.pi) - math.pi for angle in (angle1, angle2)
+        )
+        speed1 = speed1.clamp(-MAX_SPEEDS[0], MAX_SPEEDS[0])
+        speed2 = speed2.clamp(-MAX_SPEEDS[1], MAX_SPEEDS[1])
+        terminated = -angle1.cos() - (angle1 + angle2).cos() > 1
         return (
-            {"state": torch.stack([one, two, speed, other], 1)},
+            {"state": torch.stack([angle1, angle2, speed1, speed2], 1)},
             -(~terminated).float(),
             terminated,
         )
 
     def observe(self, rows: Rows) -> Tensor:
-        one, two, speed, other = rows["state"].unbind(1)
-        return torch.stack([one.cos(), one.sin(), two.cos(), two.sin(), speed, other], 1)
+        angle1, angle2, speed1, speed2 = rows["state"].unbind(1)
+        return torch.stack(
+            [angle1.cos(), angle1.sin(), angle2.cos(), angle2.sin(), speed1, speed2], 1
+        )
 
     def render(self, row: int = 0) -> Array:
         return picture("Acrobot-v1", self.rows["state"][row])
@@ -72,14 +76,14 @@ def runge_kutta(state: Tensor, torque: Tensor) -> Tensor:
 
 def derivative(state: Tensor, torque: Tensor) -> Tensor:
     """Return the velocities and accelerations [N, 4] of states [N, 4]."""
-    one, two, speed, other = state.unbind(1)
-    cosine = two.cos()
-    pull = CENTER * two.sin()
+    angle1, angle2, speed1, speed2 = state.unbind(1)
+    cosine = angle2.cos()
+    pull = CENTER * angle2.sin()
     d1 = 2 * CENTER**2 + 1 + 2 * CENTER * cosine + 2
     d2 = CENTER**2 + CENTER * cosine + 1
-    phi2 = CENTER * GRAVITY * (one + two).sin()
-    phi1 = -pull * other.square() - 2 * pull * other * speed
-    phi1 = phi1 + (CENTER + 1) * GRAVITY * one.sin() + phi2
-    second = torque + d2 / d1 * phi1 - pull * speed.square() - phi2
+    phi2 = CENTER * GRAVITY * (angle1 + angle2).sin()
+    phi1 = -pull * speed2.square() - 2 * pull * speed2 * speed1
+    phi1 = phi1 + (CENTER + 1) * GRAVITY * angle1.sin() + phi2
+    second = torque + d2 / d1 * phi1 - pull * speed1.square() - phi2
     second = second / (CENTER**2 + 1 - d2.square() / d1)
-    return torch.stack([speed, other, -(d2 * second + phi1) / d1, second], 1)
+    return torch.stack([speed1, speed2, -(d2 * second + phi1) / d1, second], 1)

@@ -44,8 +44,8 @@ def _rescaling(space: spaces.Box, device: torch.device) -> ToEnv:
     _, *factors = scale_and_shift(space)
     dtype = DTYPES[space.dtype]
     scale, shift, low, high = (
-        torch.as_tensor(each, dtype=dtype, device=device)
-        for each in (*factors, space.low, space.high)
+        torch.as_tensor(array, dtype=dtype, device=device)
+        for array in (*factors, space.low, space.high)
     )
 
     def to_env(action: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ class TensorAdapter(EnvBase):
         """Reset every row, by one seed for all of them."""
         self._begin()
         obs, _ = self.env.reset(seed=row_seed(seed, 0))
-        obs = self._own(obs)
+        obs = self._canonical(obs)
         if self._show is not None:
             self._show(True, self._picture)
         reward = torch.zeros(self.spec.num_envs, device=self.device)
@@ -130,7 +130,7 @@ class TensorAdapter(EnvBase):
         """Step the environment; return the checked observations, float32 rewards, and both kinds of ends."""
         self._check_action(action)
         obs, reward, terminated, truncated, self._info = self.env.step(self._to_env(action))
-        obs = self._own(obs)
+        obs = self._canonical(obs)
         self._check_tensors(reward=reward, terminated=terminated, truncated=truncated)
         reward = reward.to(torch.float32)
         self._update_probe(obs, reward)
@@ -182,12 +182,12 @@ class TensorAdapter(EnvBase):
             return obs, obs
         if self.mode is AutoresetMode.DISABLED:
             fresh, _ = self.env.reset(options={"reset_mask": ended})
-            return obs, select_rows(ended, self._own(fresh), obs)
+            return obs, select_rows(ended, self._canonical(fresh), obs)
         name = next((name for name in FINALS if name in self._info), None)
         if name is None:  # simulators leave it out of steps without an end
             self._probe = torch.where(ended.any(), torch.nan, self._probe)
             return obs, obs
-        return select_rows(ended, self._own(self._info[name]), obs), obs
+        return select_rows(ended, self._canonical(self._info[name]), obs), obs
 
     def _update_probe(self, obs: Obs, reward: Tensor) -> None:
         """Make the probe NaN if an observation or a reward is not finite; `EndedRows` reads it later."""
@@ -197,12 +197,12 @@ class TensorAdapter(EnvBase):
             if part.is_floating_point():
                 self._probe = self._probe + (part * 0).sum()
 
-    def _own(self, obs: Obs) -> Obs:
+    def _canonical(self, obs: Obs) -> Obs:
         """Return observations of the canonical space: float64 becomes float32, a tuple a dictionary."""
         if isinstance(obs, tuple):
             obs = {str(number): part for number, part in enumerate(obs)}
         if isinstance(obs, dict):
-            return {name: self._own(part) for name, part in obs.items()}
+            return {name: self._canonical(part) for name, part in obs.items()}
         self._check_tensors(observation=obs)
         return obs.to(torch.float32) if obs.is_floating_point() else obs
 
@@ -221,9 +221,9 @@ class TensorAdapter(EnvBase):
 
     def row_bytes(self) -> int:
         """Return the bytes of one row's state, if the environment knows its state; this resets the rows."""
-        own = getattr(self.env, "row_bytes", None)
-        if own is not None:
-            return int(own())
+        env_row_bytes = getattr(self.env, "row_bytes", None)
+        if env_row_bytes is not None:
+            return int(env_row_bytes())
         if not isinstance(self.env, Stateful):
             return 0
         self.env.reset(seed=0)
@@ -247,7 +247,7 @@ class TensorAdapter(EnvBase):
         last = final_info.get(key) if isinstance(final_info, dict) else None
         if isinstance(current, Tensor) and isinstance(last, Tensor):
             return cast("Tensor", select_rows(self._ended, last, current))
-        return next((each for each in (current, last) if isinstance(each, Tensor)), None)
+        return next((values for values in (current, last) if isinstance(values, Tensor)), None)
 
     def info(self, key: str) -> list[Any]:
         """Return the value of `key` in the last step's `info` for each row; waits for the device."""
@@ -260,8 +260,10 @@ class TensorAdapter(EnvBase):
 
     def _success(self) -> Tensor | None:
         """Return the mask [N] of rows that succeeded; None if the environment does not say it."""
-        found = next((each for each in map(self.info_tensor, SUCCESS) if each is not None), None)
-        return found if found is not None and found.ndim == 1 else None
+        success = next(
+            (values for values in map(self.info_tensor, SUCCESS) if values is not None), None
+        )
+        return success if success is not None and success.ndim == 1 else None
 
     def limit(self, steps: int) -> None:
         """Truncate episodes after `steps` steps, which the environment does itself."""
@@ -298,13 +300,13 @@ class TensorAdapter(EnvBase):
         assert isinstance(self.env, Stateful)
         self.env.reset(seed=0)  # makes the tensors that the environment makes at its first reset
         self.env.load_state_dict(state["env"])
-        own = to_device(
+        arrays = to_device(
             {key: state[key] for key in ("lengths", "totals", "resetting", "probe")}, self.device
         )
-        self._lengths = own["lengths"]
-        self._totals = own["totals"]
-        self._resetting = own["resetting"]
-        self._probe = own["probe"]
+        self._lengths = arrays["lengths"]
+        self._totals = arrays["totals"]
+        self._resetting = arrays["resetting"]
+        self._probe = arrays["probe"]
 
     def close(self) -> None:
         close = getattr(self.env, "close", None)

@@ -35,10 +35,10 @@ class Breakout(GridGame):
 
     def begin(self, draw: DeviceGenerator) -> Rows:
         x = torch.where(draw.random((self.num_envs,)) < 0.5, 0, BOTTOM)
-        place = torch.stack([self.numbers(3), x], 1)
+        position = torch.stack([self.numbers(3), x], 1)
         return {
-            "ball": place,
-            "before": place.clone(),
+            "ball": position,
+            "before": position.clone(),
             "speed": torch.stack([self.numbers(1), 1 - 2 * (x > 0).long()], 1),
             "paddle": self.numbers(4),
             "bricks": self.block(*WALL),
@@ -47,27 +47,27 @@ class Breakout(GridGame):
 
     def play(self, rows: Rows, action: Tensor) -> Moved:
         paddle = move_aside(action, rows["paddle"])
-        place, speed, ceiling = _move_ball(rows)
-        here = one_hot(*place.unbind(1))
-        struck = occupied(rows["bricks"] & here) & ~ceiling
+        position, speed, ceiling = _move_ball(rows)
+        ball_mask = one_hot(*position.unbind(1))
+        struck = occupied(rows["bricks"] & ball_mask) & ~ceiling
         hit = struck & ~rows["struck"]
-        bricks = rows["bricks"] & ~(here & hit.view(-1, 1, 1))
-        low = (place[:, 0] == BOTTOM) & ~struck
-        empty = low & ~occupied(bricks)
-        under = low & (rows["ball"][:, 1] == paddle)
-        aside = low & ~under & (place[:, 1] == paddle)
-        bounces = hit | under | aside
-        y = torch.where(bounces, rows["ball"][:, 0], place[:, 0])
-        turned = 1 - 2 * torch.stack([bounces, aside], 1).long()
-        moved = {
-            "ball": torch.stack([y, place[:, 1]], 1),
+        bricks = rows["bricks"] & ~(ball_mask & hit.view(-1, 1, 1))
+        at_bottom = (position[:, 0] == BOTTOM) & ~struck
+        is_cleared = at_bottom & ~occupied(bricks)
+        is_under = at_bottom & (rows["ball"][:, 1] == paddle)
+        is_aside = at_bottom & ~is_under & (position[:, 1] == paddle)
+        bounces = hit | is_under | is_aside
+        y = torch.where(bounces, rows["ball"][:, 0], position[:, 0])
+        signs = 1 - 2 * torch.stack([bounces, is_aside], 1).long()
+        next_rows = {
+            "ball": torch.stack([y, position[:, 1]], 1),
             "before": rows["ball"],
-            "speed": speed * turned,
+            "speed": speed * signs,
             "paddle": paddle,
-            "bricks": select_rows(empty, self.block(*WALL), bricks),
+            "bricks": select_rows(is_cleared, self.block(*WALL), bricks),
             "struck": struck,
         }
-        return moved, hit.float(), low & ~under & ~aside
+        return next_rows, hit.float(), at_bottom & ~is_under & ~is_aside
 
     def observe(self, rows: Rows) -> Tensor:
         parts = [
@@ -84,5 +84,5 @@ def _move_ball(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     y, x = (rows["ball"] + rows["speed"]).unbind(1)
     ceiling = y < 0
     wall = (x < 0) | (x > BOTTOM)
-    turned = 1 - 2 * torch.stack([ceiling, wall], 1).long()
-    return torch.stack([y.clamp(min=0), x.clamp(0, BOTTOM)], 1), rows["speed"] * turned, ceiling
+    signs = 1 - 2 * torch.stack([ceiling, wall], 1).long()
+    return torch.stack([y.clamp(min=0), x.clamp(0, BOTTOM)], 1), rows["speed"] * signs, ceiling

@@ -52,8 +52,8 @@ class CartPole(TensorWorld):
             LENGTH * (4.0 / 3.0 - MASS_OF_POLE * cosine.square() / MASS)
         )
         acceleration = pushed - MASS_OF_POLE * LENGTH * swing * cosine / MASS
-        moved = torch.stack([speed, acceleration, turning, swing], 1)
-        state = torch.add(rows["state"], moved, alpha=TAU)
+        derivative = torch.stack([speed, acceleration, turning, swing], 1)
+        state = torch.add(rows["state"], derivative, alpha=TAU)
         terminated = (state[:, 0].abs() > BOUNDS[0]) | (state[:, 2].abs() > BOUNDS[1])
         return {"state": state}, torch.ones_like(x), terminated
 

@@ -79,10 +79,10 @@ def occupied(places: Tensor) -> Tensor:
     return places.any(2).any(1)
 
 
-def move_aside(action: Tensor, place: Tensor) -> Tensor:
+def move_aside(action: Tensor, x: Tensor) -> Tensor:
     """Return places [N] in the bottom row after actions [N]: 1 moves to the left, 2 to the right."""
     move = (action == 2).long() - (action == 1).long()
-    return (place + move).clamp(0, BOTTOM)
+    return (x + move).clamp(0, BOTTOM)
 
 
 def sticky_action(

@@ -83,8 +83,8 @@ class JaxRows:
             if seed is not None or not hasattr(self, "key"):
                 self.key = self.jax.random.PRNGKey(seed or 0)
             # A step returns arrays that are committed to a device; for others JAX would compile `_move` again.
-            given = self.jax.device_put(self._start(self.key), self.place)
-            self.key, obs, self.state, self.age = given
+            started = self.jax.device_put(self._start(self.key), self.place)
+            self.key, obs, self.state, self.age = started
         return self._tensors(obs), {}
 
     def step(
@@ -94,12 +94,12 @@ class JaxRows:
         """Step every row; start the ones again that have finished."""
         action = action if action.is_floating_point() else action.to(torch.int32)
         with self.jax.default_device(self.place):
-            (self.key, self.state, self.age), given = self._move(
+            (self.key, self.state, self.age), outputs = self._move(
                 (self.key, self.state, self.age),
                 self.jax.dlpack.from_dlpack(action.contiguous()),
                 self.time_limit or NEVER,
             )
-        obs, final_obs, reward, terminated, truncated = self._tensors(given)
+        obs, final_obs, reward, terminated, truncated = self._tensors(outputs)
         return obs, reward, terminated, truncated, {"final_obs": final_obs}
 
     def row_bytes(self) -> int:
@@ -146,8 +146,8 @@ def _make_start(
     """Return a function of a key to the next key, the observations, the states and the ages of `count` new episodes."""
 
     def start(key: JaxTree) -> JaxTree:
-        key, own = jax.random.split(key)
-        obs, state = jax.vmap(functions.start)(jax.random.split(own, count))
+        key, start_key = jax.random.split(key)
+        obs, state = jax.vmap(functions.start)(jax.random.split(start_key, count))
         # A step returns no weak types; for a state with them JAX would compile `_move` again.
         state = jax.tree.map(lambda leaf: leaf.astype(leaf.dtype), state)
         return key, obs, state, jax.numpy.zeros(count, jax.numpy.int32)
@@ -162,24 +162,24 @@ def _make_step(
 ) -> Callable[..., JaxTree]:
     """Return a function of the rows' state, their actions and the time limit to the state, and the parts of a step."""
 
-    def move(before: JaxTree, action: JaxTree, limit: JaxTree) -> JaxTree:
-        key, own, opening = jax.random.split(before[0], 3)
-        keys = jax.random.split(own, count)
-        results = jax.vmap(functions.move)(keys, before[1], action)
-        final_obs, moved, reward, terminated, cut = results
-        fresh_obs, fresh = jax.vmap(functions.start)(jax.random.split(opening, count))
-        age = before[2] + 1
+    def move(previous: JaxTree, action: JaxTree, limit: JaxTree) -> JaxTree:
+        key, step_key, start_key = jax.random.split(previous[0], 3)
+        keys = jax.random.split(step_key, count)
+        results = jax.vmap(functions.move)(keys, previous[1], action)
+        final_obs, next_state, reward, terminated, was_truncated = results
+        first_obs, first_state = jax.vmap(functions.start)(jax.random.split(start_key, count))
+        age = previous[2] + 1
         terminated = terminated.astype(bool)
-        truncated = (cut | (age >= limit)) & ~terminated
+        truncated = (was_truncated | (age >= limit)) & ~terminated
         ended = terminated | truncated
 
         def choose(new: JaxTree, old: JaxTree) -> JaxTree:
             rows = ended.reshape(-1, *[1] * (old.ndim - 1))
             return jax.numpy.where(rows, new, old).astype(old.dtype)
 
-        state = jax.tree.map(choose, fresh, moved)
-        obs = jax.tree.map(choose, fresh_obs, final_obs)
-        given = obs, final_obs, reward.astype(jax.numpy.float32), terminated, truncated
-        return (key, state, jax.numpy.where(ended, 0, age)), given
+        state = jax.tree.map(choose, first_state, next_state)
+        obs = jax.tree.map(choose, first_obs, final_obs)
+        outputs = obs, final_obs, reward.astype(jax.numpy.float32), terminated, truncated
+        return (key, state, jax.numpy.where(ended, 0, age)), outputs
 
     return move

@@ -30,8 +30,8 @@ class MountainCar(TensorWorld):
     time_limit = 200
 
     def start(self, draw: DeviceGenerator) -> Rows:
-        place = 0.2 * draw.random((self.num_envs, 1)) - 0.6
-        return {"state": torch.cat([place, torch.zeros_like(place)], 1)}
+        position = 0.2 * draw.random((self.num_envs, 1)) - 0.6
+        return {"state": torch.cat([position, torch.zeros_like(position)], 1)}
 
     def advance(
         self,
@@ -39,13 +39,13 @@ class MountainCar(TensorWorld):
         action: Tensor,
         draw: DeviceGenerator,
     ) -> Moved:
-        place, speed = rows["state"].unbind(1)
-        speed = speed + (action - 1) * FORCE - (3 * place).cos() * GRAVITY
+        position, speed = rows["state"].unbind(1)
+        speed = speed + (action - 1) * FORCE - (3 * position).cos() * GRAVITY
         speed = speed.clamp(-MAX_SPEED, MAX_SPEED)
-        place = (place + speed).clamp(LEFT, RIGHT)
-        speed = torch.where(place <= LEFT, speed.clamp(min=0), speed)
-        terminated = (place >= GOAL) & (speed >= 0)
-        return {"state": torch.stack([place, speed], 1)}, -torch.ones_like(place), terminated
+        position = (position + speed).clamp(LEFT, RIGHT)
+        speed = torch.where(position <= LEFT, speed.clamp(min=0), speed)
+        terminated = (position >= GOAL) & (speed >= 0)
+        return {"state": torch.stack([position, speed], 1)}, -torch.ones_like(position), terminated
 
     def observe(self, rows: Rows) -> Tensor:
         return rows["state"]

@@ -41,8 +41,8 @@ class Pendulum(TensorWorld):
     ) -> Moved:
         angle, speed = rows["state"].unbind(1)
         torque = action[:, 0]
-        off = torch.remainder(angle + math.pi, 2 * math.pi) - math.pi
-        cost = off.square() + 0.1 * speed.square() + 0.001 * torque.square()
+        angle_error = torch.remainder(angle + math.pi, 2 * math.pi) - math.pi
+        cost = angle_error.square() + 0.1 * speed.square() + 0.001 * torque.square()
         speed = speed + (1.5 * GRAVITY * angle.sin() + 3 * torque) * TAU
         speed = speed.clamp(-MAX_SPEED, MAX_SPEED)
         state = torch.stack([angle + speed * TAU, speed], 1)

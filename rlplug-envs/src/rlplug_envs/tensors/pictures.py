@@ -19,15 +19,15 @@ def _draw(id: str) -> Any:
     return env
 
 
-def picture(id: str, state: Tensor, **more: object) -> Array:
+def picture(id: str, state: Tensor, **attributes: object) -> Array:
     """Return the picture [H, W, 3] uint8 that Gymnasium's environment `id` draws of a state.
 
     Args:
         state: the values of its attribute `state`.
-        more: other attributes that it draws.
+        attributes: other attributes that it draws.
     """
     env = _draw(id)
     env.state = to_host(state)
-    for name, value in more.items():
+    for name, value in attributes.items():
         setattr(env, name, value)
     return env.render()

@@ -57,7 +57,7 @@ class SpaceInvaders(GridGame):
         killed = moved_aliens["aliens"] & shots
         aliens = moved_aliens["aliens"] & ~killed
         cleared = ~occupied(aliens)
-        moved = {
+        next_rows = {
             **moved_aliens,
             "cannon": cannon,
             "aliens": select_rows(cleared, self.block(*WAVE), aliens),
@@ -67,13 +67,20 @@ class SpaceInvaders(GridGame):
             "until_alien_shot": (rows["until_alien_shot"] - 1) % ALIEN_RELOAD,
             "until_shot": (torch.where(fires, RELOAD, rows["until_shot"]) - 1).clamp(min=0),
         }
-        return moved, killed.sum((1, 2)).float(), occupied(reached) | landed
+        return next_rows, killed.sum((1, 2)).float(), occupied(reached) | landed
 
     def observe(self, rows: Rows) -> Tensor:
         aliens = rows["aliens"]
-        left = aliens & (rows["direction"] < 0).view(-1, 1, 1)
-        here = in_bottom_row(rows["cannon"])
-        parts = [here, aliens, left, aliens & ~left, rows["shots"], rows["alien_shots"]]
+        moving_left = aliens & (rows["direction"] < 0).view(-1, 1, 1)
+        cannon = in_bottom_row(rows["cannon"])
+        parts = [
+            cannon,
+            aliens,
+            moving_left,
+            aliens & ~moving_left,
+            rows["shots"],
+            rows["alien_shots"],
+        ]
         return torch.stack(parts, 3)
 
 
@@ -84,15 +91,15 @@ def _move_aliens(rows: Rows) -> tuple[Rows, Tensor]:
     """
     aliens = rows["aliens"]
     left = rows["direction"] < 0
-    due = rows["until_move"] == 0
-    turns = due & torch.where(left, aliens[:, :, 0].any(1), aliens[:, :, BOTTOM].any(1))
-    aside = select_rows(left, aliens.roll(-1, 2), aliens.roll(1, 2))
-    moved = select_rows(turns, aliens.roll(1, 1), aside)
+    moves_now = rows["until_move"] == 0
+    turns = moves_now & torch.where(left, aliens[:, :, 0].any(1), aliens[:, :, BOTTOM].any(1))
+    shifted = select_rows(left, aliens.roll(-1, 2), aliens.roll(1, 2))
+    moved = select_rows(turns, aliens.roll(1, 1), shifted)
     interval = aliens.sum((1, 2)).minimum(rows["interval"])
     moved_aliens = {
-        "aliens": select_rows(due, moved, aliens),
+        "aliens": select_rows(moves_now, moved, aliens),
         "direction": torch.where(turns, -rows["direction"], rows["direction"]),
-        "until_move": torch.where(due, interval, rows["until_move"]) - 1,
+        "until_move": torch.where(moves_now, interval, rows["until_move"]) - 1,
     }
     return moved_aliens, turns & aliens[:, BOTTOM].any(1)
 

@@ -56,7 +56,7 @@ class StickyActions(Transform):
 
     def reset(self, seed: int) -> Timestep:
         self._begin(seed)
-        return self._look(self.env.reset(seed))
+        return self._remember(self.env.reset(seed))
 
     def step(self, action: Array) -> Timestep:
         repeats = self._draws.next() & ~self._first
@@ -68,9 +68,9 @@ class StickyActions(Transform):
             self._first &= ~self._turn
         # A fresh array: the environment may keep it.
         self._taken = np.where(align_mask(repeats, action), self._taken, action)
-        return self._look(self.env.step(self._taken))
+        return self._remember(self.env.step(self._taken))
 
-    def _look(self, timestep: Timestep) -> Timestep:
+    def _remember(self, timestep: Timestep) -> Timestep:
         waits = self._first if self._turn is not None else False
         self._first = timestep.is_first | waits
         self._turn = timestep.turn
@@ -78,21 +78,21 @@ class StickyActions(Transform):
         return timestep
 
     def state_dict(self) -> State:
-        own = {
+        arrays = {
             "taken": self._taken.copy(),
             "first": self._first.copy(),
             "mask": None if self._mask is None else self._mask.copy(),
             "turn": None if self._turn is None else self._turn.copy(),
         }
-        return super().state_dict() | own | {"draws": self._draws.state_dict()}
+        return super().state_dict() | arrays | {"draws": self._draws.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self._taken = check_shape(np.array(state["taken"]), self._taken)
         self._first = check_shape(np.array(state["first"]), self._first)
         self._mask, self._turn = (
-            None if found is None else np.array(found)
-            for found in (state["mask"], state.get("turn"))
+            None if saved is None else np.array(saved)
+            for saved in (state["mask"], state.get("turn"))
         )
         self._draws.load_state_dict(state["draws"])
 
@@ -143,9 +143,9 @@ def forbids(mask: Any, space: Space, action: Any) -> bool:
     allowed = np.reshape(mask, -1)
     end = 0
     for choice, size in _choose(space, action):
-        own = allowed[end : end + size]
+        part_mask = allowed[end : end + size]
         end = end + size
-        if own.any() and not own[choice]:
+        if part_mask.any() and not part_mask[choice]:
             return True
     return False
 
@@ -156,12 +156,12 @@ def _choose(space: Space, action: Any) -> Iterator[tuple[int, int]]:
         for name, part in space.spaces.items():
             yield from _choose(part, action[name])
     elif isinstance(space, spaces.Tuple):
-        for part, one in zip(space.spaces, action, strict=True):
-            yield from _choose(part, one)
+        for part, part_action in zip(space.spaces, action, strict=True):
+            yield from _choose(part, part_action)
     elif isinstance(space, spaces.Discrete):
         yield int(action) - int(space.start), int(space.n)
     elif isinstance(space, spaces.MultiDiscrete):
-        for one, start, size in zip(
+        for choice, start, size in zip(
             np.ravel(action), space.start.flat, space.nvec.flat, strict=True
         ):
-            yield int(one) - int(start), int(size)
+            yield int(choice) - int(start), int(size)

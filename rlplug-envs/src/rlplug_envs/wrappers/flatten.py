@@ -52,17 +52,17 @@ class Flatten(Transform):
                 f"flatten makes one vector, and the agents of {env.spec.id} have different spaces; leave it out"
             )
         self._masked = masked(space)
-        found = list(_leaves(space))
-        ends = np.cumsum([_width(leaf) for _, leaf in found])
+        leaves = list(_leaves(space))
+        ends = np.cumsum([_width(leaf) for _, leaf in leaves])
         columns = [
             slice(int(end) - _width(leaf), int(end))
-            for end, (_, leaf) in zip(ends, found, strict=True)
+            for end, (_, leaf) in zip(ends, leaves, strict=True)
         ]
         self._parts = [
-            _Part(keys, cut, _starts(leaf))
-            for cut, (keys, leaf) in zip(columns, found, strict=True)
+            _Part(keys, span, _starts(leaf))
+            for span, (keys, leaf) in zip(columns, leaves, strict=True)
         ]
-        bounds = zip(*(_bounds(leaf) for _, leaf in found), strict=True)
+        bounds = zip(*(_bounds(leaf) for _, leaf in leaves), strict=True)
         low, high = (np.concatenate(side) for side in bounds)
         flat: Space = spaces.Box(low, high, dtype=np.float32)
         if isinstance(space, spaces.Dict) and self._masked:

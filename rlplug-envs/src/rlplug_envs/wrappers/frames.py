@@ -50,8 +50,8 @@ class FrameStack(Transform):
             tree_map(lambda layout: layout.allocate(env.spec.num_envs), self._layouts)
             for _ in range(2)
         ]
-        # Each is its frames [N, n, ...], and the same memory as agents see it.
-        self._now, self._next = ((each, self._show(each)) for each in frames)
+        # Each is a pair: frames [N, n, ...], and their memory in the shape that agents see.
+        self._now, self._next = ((arrays, self._show(arrays)) for arrays in frames)
 
     def reset(self, seed: int) -> Timestep:
         timestep = self.env.reset(seed)
@@ -120,19 +120,20 @@ def _with_mask(seen: Obs, obs: Obs) -> Obs:
 
 def _shift_frames(
     frames: Obs,
-    before: Obs,
+    earlier: Obs,
     newest: Obs,
     rows: Array | None,
 ) -> None:
-    """Fill `frames` [N, n, ...] with all but the oldest of `before`, and the newest; with `before` but for `rows`."""
+    """Fill `frames` [N, n, ...] with `earlier` without its oldest, and `newest`; rows outside of `rows` keep "
+    "`earlier`."""
 
-    def follow(frames: Array, before: Array, newest: Array) -> None:
-        frames[:, :-1] = before[:, 1:]
+    def shift(frames: Array, earlier: Array, newest: Array) -> None:
+        frames[:, :-1] = earlier[:, 1:]
         frames[:, -1] = newest
         if rows is not None:
-            frames[~rows] = before[~rows]
+            frames[~rows] = earlier[~rows]
 
-    tree_map(follow, frames, before, newest)
+    tree_map(shift, frames, earlier, newest)
 
 
 @dataclass(frozen=True)

@@ -61,11 +61,13 @@ class EpisodicLife(Transform):
             timestep, final_obs=final, terminated=terminated, is_first=is_first, ended=True
         )
 
-    def _numbers(self, told: list[Any], running: Array) -> Array:
+    def _numbers(self, values: list[Any], running: Array) -> Array:
         """Return the lives of each row; 0 if a row that is not `running` has none in its info, as after a reset."""
-        if any(lives is None and runs for lives, runs in zip(told, running.tolist(), strict=True)):
+        if any(
+            lives is None and runs for lives, runs in zip(values, running.tolist(), strict=True)
+        ):
             raise UsageError(f"episodic-life: {self.spec.id} has no info['lives']; leave it out")
-        return np.array([lives or 0 for lives in told], np.int64)
+        return np.array([lives or 0 for lives in values], np.int64)
 
     def state_dict(self) -> State:
         return super().state_dict() | {"lives": self._lives.copy()}

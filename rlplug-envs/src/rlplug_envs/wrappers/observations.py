@@ -34,7 +34,7 @@ class NormalizeObs(Transform):
         super().__init__(env)
         space = env.spec.obs
         if not isinstance(space, spaces.Box) or space.dtype != np.float32:
-            raise UsageError(f"normalize-obs: {_why_not(space, env.spec.id)}")
+            raise UsageError(f"normalize-obs: {_refusal_reason(space, env.spec.id)}")
         self._clip = config.clip_obs
         self._frozen = False
         self._mean = np.zeros(space.shape)
@@ -55,13 +55,13 @@ class NormalizeObs(Transform):
 
     def step(self, action: Array) -> Timestep:
         timestep = self.env.step(action)
-        before = self._held
+        earlier = self._held
         rows = told(timestep)
         self._update_stats(timestep.obs if rows is None else timestep.obs[rows])
-        obs = self._held = self._scale_rows(timestep.obs, rows, before)
+        obs = self._held = self._scale_rows(timestep.obs, rows, earlier)
         ended = timestep.final_obs is not timestep.obs
         final = (
-            self._scale_rows(timestep.final_obs, None if rows is None else timestep.valid, before)
+            self._scale_rows(timestep.final_obs, None if rows is None else timestep.valid, earlier)
             if ended
             else obs
         )
@@ -76,17 +76,17 @@ class NormalizeObs(Transform):
             return
         count = len(obs)
         mean = obs.mean(0, np.float64)
-        away = mean - self._mean
+        difference = mean - self._mean
         total = self._count + count
-        self._squares += np.square(obs - mean).sum(0) + np.square(away) * (
+        self._squares += np.square(obs - mean).sum(0) + np.square(difference) * (
             self._count * count / total
         )
-        self._mean = self._mean + away * (count / total)
+        self._mean = self._mean + difference * (count / total)
         self._count = total
         self._measure()
 
     def _measure(self) -> None:
-        """Return the numbers to subtract and to multiply by."""
+        """Compute the numbers to subtract and to multiply by."""
         deviation = np.sqrt(self._squares / max(1, self._count) + 1e-8)
         self._center = self._mean.astype(np.float32)
         self._scale = (1 / deviation).astype(np.float32)
@@ -95,12 +95,12 @@ class NormalizeObs(Transform):
         self,
         obs: Array,
         rows: Array | None,
-        before: Array,
+        earlier: Array,
     ) -> Array:
-        """Return `obs` [N, ...] scaled; for `rows` [N] the earlier scaled observations."""
+        """Return `obs` [N, ...] scaled; rows outside of the mask `rows` keep their `earlier` scaled observations."""
         scaled = self._normalize(obs)
         if rows is not None:
-            scaled[~rows] = before[~rows]
+            scaled[~rows] = earlier[~rows]
         return scaled
 
     def _normalize(self, obs: Array) -> Array:
@@ -112,7 +112,7 @@ class NormalizeObs(Transform):
 
     def freeze(self, state: State) -> None:
         super().freeze(state)
-        self._take(state)
+        self._load_moments(state)
         self._frozen = True
 
     def state_dict(self) -> State:
@@ -120,20 +120,20 @@ class NormalizeObs(Transform):
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        self._take(state)
+        self._load_moments(state)
         self._held = check_shape(np.array(state.get("held", self._held)), self._held)
 
     def _moments(self) -> State:
         return {"mean": self._mean.copy(), "squares": self._squares.copy(), "count": self._count}
 
-    def _take(self, state: State) -> None:
+    def _load_moments(self, state: State) -> None:
         self._mean = check_shape(np.array(state["mean"]), self._mean)
         self._squares = check_shape(np.array(state["squares"]), self._squares)
         self._count = state["count"]
         self._measure()
 
 
-def _why_not(space: Space, id: str) -> str:
+def _refusal_reason(space: Space, id: str) -> str:
     """Return why observations cannot be scaled, and what to type instead."""
     if isinstance(space, spaces.Dict) and MASK in space.spaces:
         return f"the observations of {id} hold an {MASK}, which it does not support; leave it out: --net.normalize-obs"

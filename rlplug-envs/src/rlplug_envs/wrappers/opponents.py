@@ -19,8 +19,8 @@ from rlplug_core.types import MASK, Array, Episode, Obs, State, Timestep, tree_m
 class RandomOpponents(Transform):
     """Shows one agent of each world; all others choose random legal actions.
 
-    In world n it shows agent n, and starts again after the last agent. It evaluates agents that were trained against
-    themselves: `--eval-wrap random-opponents`.
+    World n shows agent n; after the last agent the first one follows. The wrapper evaluates agents that were trained
+    against themselves: `--eval-wrap random-opponents`.
     """
 
     def __init__(self, env: Env, config: object = None) -> None:
@@ -38,21 +38,21 @@ class RandomOpponents(Transform):
 
     def reset(self, seed: int) -> Timestep:
         self._choices.seed(seed)
-        return self._look(self.env.reset(seed))
+        return self._select(self.env.reset(seed))
 
     def step(self, action: Array) -> Timestep:
         if isinstance(self._obs, dict) and MASK in self._obs:
-            every = sample_legal(self._choices, self._obs[MASK])
+            all_actions = sample_legal(self._choices, self._obs[MASK])
         else:
-            every = sample(self._choices, self.env.spec.num_envs)
-        every[self._rows] = action
-        return self._look(self.env.step(every))
+            all_actions = sample(self._choices, self.env.spec.num_envs)
+        all_actions[self._rows] = action
+        return self._select(self.env.step(all_actions))
 
-    def _look(self, timestep: Timestep) -> Timestep:
-        """Return the rows of the agents in the seats."""
+    def _select(self, timestep: Timestep) -> Timestep:
+        """Return the timestep of the agents that are shown."""
         self._obs = timestep.obs
-        obs = self._own(timestep.obs)
-        final_obs = obs if timestep.final_obs is timestep.obs else self._own(timestep.final_obs)
+        obs = self._shown_rows(timestep.obs)
+        final_obs = obs if timestep.final_obs is timestep.obs else self._shown_rows(timestep.final_obs)
         terminated = timestep.terminated[self._rows]
         truncated = timestep.truncated[self._rows]
         valid = timestep.valid[self._rows]
@@ -70,14 +70,14 @@ class RandomOpponents(Transform):
             turn=None if timestep.turn is None else timestep.turn[self._rows],
         )
 
-    def _own(self, obs: Obs) -> Any:
+    def _shown_rows(self, obs: Obs) -> Any:
         return tree_map(lambda leaf: leaf[self._rows], obs)
 
     def _episodes(self, episodes: Sequence[Episode]) -> list[Episode]:
         return [
-            replace(one, row=self._place[one.row], agent="")
-            for one in episodes
-            if one.row in self._place
+            replace(episode, row=self._place[episode.row], agent="")
+            for episode in episodes
+            if episode.row in self._place
         ]
 
     def info(self, key: str) -> list[object]:
@@ -85,15 +85,15 @@ class RandomOpponents(Transform):
         return [values[row] for row in self._rows]
 
     def running_returns(self) -> Array | None:
-        found = super().running_returns()
-        return None if found is None else found[self._rows]
+        returns = super().running_returns()
+        return None if returns is None else returns[self._rows]
 
     def state_dict(self) -> State:
-        own = {
+        own_state = {
             "obs": tree_map(np.copy, self._obs),
             "action": self._choices.np_random.bit_generator.state,
         }
-        return super().state_dict() | own
+        return super().state_dict() | own_state
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)

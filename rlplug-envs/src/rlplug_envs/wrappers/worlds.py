@@ -42,25 +42,25 @@ class Around:
         return action
 
     def reset(self, seed: int | None = None, options: Raw = None) -> Raw:
-        found = self.env.reset(seed=seed, options=options)
+        result = self.env.reset(seed=seed, options=options)
         # None if agents act in turn.
-        return found if found is None else (self._all(found[0]), found[1])
+        return result if result is None else (self._all(result[0]), result[1])
 
     def step(self, action: Raw) -> Raw:
         if not isinstance(action, Mapping):  # of the agent in turn; None after its end
             agent = self.env.agent_selection
             return self.env.step(None if action is None else self.world_action(agent, action))
-        obs, *rest = self.env.step(
-            {agent: self.world_action(agent, one) for agent, one in action.items()}
+        obs, *results = self.env.step(
+            {agent: self.world_action(agent, choice) for agent, choice in action.items()}
         )
-        return self._all(obs), *rest
+        return self._all(obs), *results
 
     def last(self) -> Raw:
-        obs, *rest = self.env.last()
-        return self.observation(self.env.agent_selection, obs), *rest
+        obs, *results = self.env.last()
+        return self.observation(self.env.agent_selection, obs), *results
 
     def _all(self, obs: Mapping[str, Raw]) -> dict[str, Raw]:
-        return {agent: self.observation(agent, one) for agent, one in obs.items()}
+        return {agent: self.observation(agent, agent_obs) for agent, agent_obs in obs.items()}
 
 
 class Stated(Around):
@@ -71,8 +71,8 @@ class Stated(Around):
         self.space = getattr(env, "state_space", None) or _state_space(env)
 
     def observation_space(self, agent: str) -> Space:
-        own = self.env.observation_space(agent)
-        parts = dict(own.spaces) if isinstance(own, spaces.Dict) else {"obs": own}
+        space = self.env.observation_space(agent)
+        parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"obs": space}
         return spaces.Dict({**parts, STATE: self.space})
 
     def observation(self, agent: str, obs: Raw) -> Raw:
@@ -109,10 +109,10 @@ class Padded(Around):
     def __init__(self, env: World) -> None:
         super().__init__(env)
         agents = list(env.possible_agents)
-        own = [env.observation_space(agent) for agent in agents]
+        obs_spaces = [env.observation_space(agent) for agent in agents]
         actions = [env.action_space(agent) for agent in agents]
-        _check(own, actions)
-        size = max(space.shape[0] for space in own)
+        _check(obs_spaces, actions)
+        size = max(space.shape[0] for space in obs_spaces)
         obs = spaces.Box(-np.inf, np.inf, (size,), np.float32)
         self.size = size
         if isinstance(actions[0], spaces.Discrete):
@@ -141,17 +141,17 @@ class Padded(Around):
         return {"obs": vector, MASK: self.masks[agent]} if self.masks else vector
 
     def world_action(self, agent: str, action: Raw) -> Raw:
-        own = self.env.action_space(agent)
-        if isinstance(own, spaces.Discrete):
-            return action + own.start
-        part = np.asarray(action, np.float32)[: own.shape[0]]
-        scaled: Array = (own.low + (part + 1) / 2 * (own.high - own.low)).astype(own.dtype)
+        space = self.env.action_space(agent)
+        if isinstance(space, spaces.Discrete):
+            return action + space.start
+        part = np.asarray(action, np.float32)[: space.shape[0]]
+        scaled: Array = (space.low + (part + 1) / 2 * (space.high - space.low)).astype(space.dtype)
         return scaled
 
 
-def _check(own: list[Space], actions: list[Space]) -> None:
+def _check(obs_spaces: list[Space], actions: list[Space]) -> None:
     """Raise UsageError if observations are not vectors, or actions neither all Discrete nor all bounded vectors."""
-    vectors = all(isinstance(space, spaces.Box) and len(space.shape) == 1 for space in own)
+    vectors = all(isinstance(space, spaces.Box) and len(space.shape) == 1 for space in obs_spaces)
     discrete = all(isinstance(space, spaces.Discrete) for space in actions)
     boxes = all(
         isinstance(space, spaces.Box) and len(space.shape) == 1 and space.is_bounded()
@@ -160,7 +160,8 @@ def _check(own: list[Space], actions: list[Space]) -> None:
     if not vectors or not (discrete or boxes):
         raise UsageError(
             "pad-agents needs vectors as observations of all agents, and actions that are all Discrete or all bounded "
-            f"vectors, and these are {own[0]} and {actions[0]}; use independent, which takes agents with any spaces"
+            f"vectors, and these are {obs_spaces[0]} and {actions[0]}; use independent, which takes agents with any "
+            "spaces"
         )
 
 
