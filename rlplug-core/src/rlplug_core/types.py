@@ -132,7 +132,7 @@ class Episode:
 class Timestep:
     """The result of `Env.reset` or `Env.step` for all N environments.
 
-    Arrays stay valid until the second next call; copy them to keep them longer.
+    Arrays stay valid until the call after the next one; copy them to keep them longer.
 
     Attributes:
         obs: [N, ...] the observations for the next action.

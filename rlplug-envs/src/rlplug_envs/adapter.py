@@ -44,7 +44,7 @@ MakeVector: TypeAlias = Callable[[], GymVector]
 class Adapter:
     """Adapts a foreign vector environment to `rlplug_core.protocols.Env`.
 
-    `metadata["autoreset_mode"]` of the vector environment says when it resets a done environment; it is required.
+    `metadata["autoreset_mode"]` of the vector environment says when it resets a finished environment; it is required.
     In each mode `final_obs` is the observation after the last action of an episode:
 
     - NEXT_STEP resets the row in the next call and ignores its action; the row of that call has `valid=False` and

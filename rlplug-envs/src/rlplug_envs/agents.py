@@ -146,7 +146,7 @@ class Agents:
         actions = {}
         for agent in game.turn:
             choice = row_of(self._part_of_agent(choices, agent), rows[agent])
-            # Environments expect a number of Python's.
+            # Environments expect Python numbers.
             actions[agent] = choice.item() if isinstance(choice, np.generic) else choice
         for agent, news in game.step(actions).items():
             self._store_news(timestep, rows[agent], news, episodes)

@@ -62,7 +62,7 @@ class Each:
     """A function of an achieved and a desired goal, for batches [B, ...].
 
     Args:
-        function: of two goals or batches as the environment itself has them, and an info.
+        function: of two goals or two batches in the environment's own form, and an info.
         dtype: of its results.
         achieved, desired: zeros of the types and shapes that the environment's own goals have.
     """

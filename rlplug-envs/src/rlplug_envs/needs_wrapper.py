@@ -92,7 +92,7 @@ def build_or_defer(
     Args:
         make: makes one environment.
         build: makes the vector from `make`, without a time limit.
-        bare: makes the vector without a wrapper, with its time limit; None if that is the same.
+        build_bare: makes the vector without a wrapper, with its time limit; None if that is the same.
         limit: the time limit that wrappers go around; 0 for none.
     """
     try:

@@ -17,19 +17,22 @@ def import_path(code: object) -> tuple[str, str]:
     """Return the import path of a class or a function; else its own name, and the reason why it has no path."""
     module = getattr(code, "__module__", "")
     name = getattr(code, "__qualname__", type(code).__qualname__)
-    short = name.rpartition(".")[2].strip("<>")
+    short_name = name.rpartition(".")[2].strip("<>")
     if "<lambda>" in name:
-        return short, "a lambda, which no other process can import"
+        return short_name, "a lambda, which no other process can import"
     if not isinstance(code, type | FunctionType):
-        return short, UNNAMED
+        return short_name, UNNAMED
     if not name.isidentifier():
-        return short, "defined inside a function or a class, where no other process can import it"
+        return (
+            short_name,
+            "defined inside a function or a class, where no other process can import it",
+        )
     if module == "__main__":
         return _in_script(sys.modules[module], name)
     if module.startswith(FROM_FILE):
         return f"{sys.modules[module].__file__}:{name}", ""
     if getattr(sys.modules.get(module), name, None) is not code:
-        return short, f"hidden: {module} has another '{name}'"
+        return short_name, f"hidden: {module} has another '{name}'"
     return _file_or_module(module, name), ""
 
 

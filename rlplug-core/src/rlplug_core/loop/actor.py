@@ -125,7 +125,7 @@ class Actor:
         self.agent = agent
         self.buffer = buffer
         self.clock = clock
-        #: The number of learners that step at the same time, each its own environments; the clock counts all steps.
+        #: The number of learners that step at the same time, each in its own environments; the clock counts all steps.
         self.learners = 1
         #: The learner's signals; None if it names none.
         self.signals = InfoColumns.of(learner, env)

@@ -193,7 +193,7 @@ class Inline:
             work(worker)
         finally:  # so that the clock is right in the message of an error, too
             self.clock.steps = worker.clock.steps
-            self.clock.updates = sum(w.clock.updates for w in self.workers)
+            self.clock.updates = sum(other_worker.clock.updates for other_worker in self.workers)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
         return sort_episodes(worker.actor.take_episodes() for worker in self.workers)
@@ -215,7 +215,7 @@ class Inline:
             "workers": {
                 "slots": list(self.slots),
                 "next": self.next,
-                "all": [w.state_dict() for w in self.workers],
+                "all": [worker.state_dict() for worker in self.workers],
             },
             "globals": global_state(),
         }

@@ -91,9 +91,9 @@ class Remote:
         )
 
     def is_overdue(self, elapsed: float, limit: float) -> bool:
-        """Return whether the process was silent for longer than `limit` seconds, `elapsed` since the last look.
+        """Return whether the process was silent for longer than `limit` seconds, `elapsed` since the last check.
 
-        A late check means that this process was stopped, suspended or busy, maybe together with the other, so it
+        A late check means that this process was stopped, suspended or busy, maybe together with the other one, so it
         counts as at most a tenth of the limit.
         """
         self.silent += min(elapsed, limit / 10)
@@ -120,10 +120,10 @@ def close(remotes: Sequence[Remote]) -> None:
     for remote in asked:
         with suppress(OSError):  # it is gone
             post(remote.connection, CLOSE)
-    left = {remote.process.sentinel for remote in asked}
+    open_sentinels = {remote.process.sentinel for remote in asked}
     deadline = time.monotonic() + CLOSING
-    while left and time.monotonic() < deadline:
-        left.difference_update(wait([*left], GLANCE))
+    while open_sentinels and time.monotonic() < deadline:
+        open_sentinels.difference_update(wait([*open_sentinels], GLANCE))
     for remote in remotes:
         remote.end()
 

@@ -62,7 +62,8 @@ class Permits:
             remaining = [entry for entry in self.out if entry is not permit]
             after = self.version + 1
             in_time = all(
-                after + n <= entry.version + self.max_lag for n, entry in enumerate(remaining)
+                after + position <= entry.version + self.max_lag
+                for position, entry in enumerate(remaining)
             )
             if permit.chunk is not None and in_time:
                 return permit

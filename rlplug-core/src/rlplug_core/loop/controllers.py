@@ -267,13 +267,13 @@ class ControllerGroup:
     def _call_each(
         self,
         method: str,
-        tell: Callable[[Controller], None],
+        call: Callable[[Controller], None],
     ) -> str:
         first_reason = ""
         for controller in self.controllers:
             before = controller.reason
             self.clock.stopped = False
-            guard(controller, method, partial(tell, controller))
+            guard(controller, method, partial(call, controller))
             reason = controller.reason if controller.reason != before else ""
             if self.clock.stopped and not reason:
                 reason = (

@@ -177,7 +177,7 @@ class LearnerProcesses:
         """Wait for a message of a learner; return False if the run stops first and `until_stop` is set.
 
         Raises:
-            WorkerFailed: it has ended, or said nothing for `limit` seconds.
+            WorkerFailed: it has ended, or sent nothing for `limit` seconds.
         """
         remote.silent = 0.0
         checked = time.monotonic()

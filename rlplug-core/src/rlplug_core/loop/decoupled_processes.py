@@ -261,8 +261,10 @@ class ActorProcesses:
         """
         rank = seat.remote.rank
         if not seat.delivered:
-            when = "" if advice and not seat.remote.ready else " before it had acted a whole chunk"
-            raise WorkerFailed(f"actor {rank} {how}{when}{advice}", f"actor {rank} {how}")
+            moment = (
+                "" if advice and not seat.remote.ready else " before it had acted a whole chunk"
+            )
+            raise WorkerFailed(f"actor {rank} {how}{moment}{advice}", f"actor {rank} {how}")
         warn(f"actor {rank} {how}; another one takes its place")
         self.permits.forget_source(rank)
         seat.remote.end()

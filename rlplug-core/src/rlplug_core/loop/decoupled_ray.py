@@ -296,8 +296,10 @@ class RayActors:
         """
         seat.losses += 1
         if not seat.delivered or seat.losses > LOSSES:
-            when = "" if advice and not seat.ready else " before it had acted a whole chunk"
-            raise WorkerFailed(f"actor {seat.rank} {how}{when}{advice}", f"actor {seat.rank} {how}")
+            moment = "" if advice and not seat.ready else " before it had acted a whole chunk"
+            raise WorkerFailed(
+                f"actor {seat.rank} {how}{moment}{advice}", f"actor {seat.rank} {how}"
+            )
         warn(f"actor {seat.rank} {how}; another one takes its place")
         self.traffic.permits.forget_source(seat.rank)
         for calls in (self.calls, self.heartbeats):

@@ -40,12 +40,12 @@ def choose_env_workers(plan: Plan) -> tuple[Plan, str]:
     """Return the plan with a number of environment workers if it is `auto`, and the reason for the number."""
     if plan.options.env_workers:
         return plan, ""
-    bare = plan.bare_env(1)
-    bare.close()
-    on_device = bare.spec.device is not None
-    if on_device or complete(bare).threads:
-        how = f"on {bare.spec.device}" if on_device else "in its own threads"
-        message = f"{plan.env} steps {how}: --env-workers 1"
+    bare_env = plan.bare_env(1)
+    bare_env.close()
+    on_device = bare_env.spec.device is not None
+    if on_device or complete(bare_env).threads:
+        stepping = f"on {bare_env.spec.device}" if on_device else "in its own threads"
+        message = f"{plan.env} steps {stepping}: --env-workers 1"
         return replace(plan, options=replace(plan.options, env_workers=1)), message
     env = plan.make_env(1)
     with closing(env):

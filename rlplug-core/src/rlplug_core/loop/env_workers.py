@@ -96,9 +96,9 @@ class EnvWorkers:
     def step(self, action: Array) -> Timestep:
         """Step every environment with its action [N, ...]."""
         if not self._ready or action.shape != self._block.action.shape:
-            wrong = f"the actions have shape {action.shape}, expected {self._block.action.shape}"
+            mismatch = f"the actions have shape {action.shape}, expected {self._block.action.shape}"
             raise BadEnv(
-                f"{self.spec.id}: {wrong if self._ready else 'step was called before reset'}"
+                f"{self.spec.id}: {mismatch if self._ready else 'step was called before reset'}"
             )
         self._turn = turn = 1 - self._turn
         self._block.action[...] = action
@@ -301,12 +301,12 @@ class EnvWorkers:
             if is_single
             else f"environments {rows.start} to {rows.stop - 1}"
         )
-        when = (
+        moment = (
             f"in step {self._steps}"
             if self._steps
             else "before the first step, while it is made and tested,"
         )
-        sentence = f"{self.spec.id}: {when} the worker of {where} {how}"
+        sentence = f"{self.spec.id}: {moment} the worker of {where} {how}"
         self._end()
         return WorkerFailed(sentence, details or sentence)
 

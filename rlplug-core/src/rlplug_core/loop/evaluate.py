@@ -60,9 +60,9 @@ class Evaluation:
     def by_agent(self) -> dict[str, float]:
         """Return the mean return of each agent, if there are many."""
         returns: dict[str, list[float]] = {}
-        for agent, gain in zip(self.agents, self.returns, strict=bool(self.agents)):
-            returns.setdefault(agent, []).append(gain)
-        return {agent: float(np.mean(gains)) for agent, gains in returns.items()}
+        for agent, value in zip(self.agents, self.returns, strict=bool(self.agents)):
+            returns.setdefault(agent, []).append(value)
+        return {agent: float(np.mean(values)) for agent, values in returns.items()}
 
     @property
     def mean(self) -> float:

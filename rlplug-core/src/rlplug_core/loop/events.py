@@ -189,8 +189,8 @@ class Events:
         """Log, evaluate and save, each if it is due at this env step."""
         before = self.steps
         self.steps = steps
-        every = (self.log_every, self.eval_every, self.checkpoint_every)
-        self.next = min(steps - steps % k + k for k in every if k)
+        intervals = (self.log_every, self.eval_every, self.checkpoint_every)
+        self.next = min(steps - steps % interval + interval for interval in intervals if interval)
         if due(before, steps, self.log_every):
             self.log()
         if due(before, steps, self.eval_every):
@@ -362,10 +362,10 @@ class Events:
         if self.limits.reason != before:
             self.ended = self.ended or self.limits.reason
 
-    def _tell_controllers(self, tell: Callable[[], str]) -> None:
+    def _tell_controllers(self, call: Callable[[], str]) -> None:
         """Pass an event to the controllers; record a new factor of learning rates, and keep a reason to stop."""
         before = self.clock.scale
-        reason = tell()
+        reason = call()
         self.ended = self.ended or reason
         scale = self.clock.scale
         if scale == before:
@@ -380,7 +380,8 @@ class Events:
 
     def _collect(self) -> None:
         episodes = [
-            (steps, worker, self.recent.add(one)) for steps, worker, one in self.runner.episodes()
+            (steps, worker, self.recent.add(ended))
+            for steps, worker, ended in self.runner.episodes()
         ]
         self.episodes += len(episodes)
         self.pending += episodes

@@ -29,7 +29,7 @@ def freeze(learner: object, names: Sequence[str]) -> None:
     for name in names:
         parameters = _parameters_named(learner, name)
         if unoptimized := [
-            full for full, parameter in parameters.items() if id(parameter) not in optimizer_of
+            path for path, parameter in parameters.items() if id(parameter) not in optimizer_of
         ]:
             raise UsageError(
                 f"--freeze {name}: {type(learner).__name__} changes {unoptimized[0]} without an optimizer"
@@ -39,7 +39,7 @@ def freeze(learner: object, names: Sequence[str]) -> None:
             optimizer.frozen.append(optimizer.part(parameter))
         # The input scaling of a frozen part belongs to it, even if others share it.
         modules = learner.named_modules(remove_duplicate=False)
-        frozen = {id(module) for full, module in modules if f"{full}.".startswith(f"{name}.")}
+        frozen = {id(module) for path, module in modules if f"{path}.".startswith(f"{name}.")}
         learner.running = [moments for moments in learner.running if id(moments) not in frozen]
 
 
@@ -49,17 +49,17 @@ def _parameters_named(
 ) -> dict[str, nn.Parameter]:
     """Return the parameters of this name, or of the module of this name, that are trained."""
     trained = {
-        full: parameter for full, parameter in learner.named_parameters() if parameter.requires_grad
+        path: parameter for path, parameter in learner.named_parameters() if parameter.requires_grad
     }
     parameters = {
-        full: parameter for full, parameter in trained.items() if f"{full}.".startswith(f"{name}.")
+        path: parameter for path, parameter in trained.items() if f"{path}.".startswith(f"{name}.")
     }
     if not parameters:
-        parts = dict.fromkeys(full.partition(".")[0] for full in trained)
-        inner = dict.fromkeys(".".join(full.split(".")[:2]) for full in trained)
-        near = did_you_mean(name, [*parts, *inner, *trained])
+        parts = dict.fromkeys(path.partition(".")[0] for path in trained)
+        submodules = dict.fromkeys(".".join(path.split(".")[:2]) for path in trained)
+        hint = did_you_mean(name, [*parts, *submodules, *trained])
         raise UsageError(
-            f"--freeze {name}: {type(learner).__name__} trains nothing of this name{near} "
+            f"--freeze {name}: {type(learner).__name__} trains nothing of this name{hint} "
             f"(it has {', '.join(parts)})"
         )
     return parameters

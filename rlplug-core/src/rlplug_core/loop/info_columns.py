@@ -145,8 +145,8 @@ class InfoColumns:
             f"{names}; use another environment, or a wrapper that adds '{name}' to info"
         )
 
-    def _bad(self, name: str, why: str) -> BadEnv:
-        return BadEnv(f"{self.env.spec.id}: info['{name}'], a signal of {self.learner}, {why}")
+    def _bad(self, name: str, reason: str) -> BadEnv:
+        return BadEnv(f"{self.env.spec.id}: info['{name}'], a signal of {self.learner}, {reason}")
 
     def state_dict(self) -> State:
         return {name: list(shape) for name, shape in self.shapes.items()}

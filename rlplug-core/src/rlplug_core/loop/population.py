@@ -192,10 +192,10 @@ class Truncation:
         With the same value a copy would have the same random numbers too, and so repeat its source. A value that
         cannot move up or down, such as 0 of a uniform range, is drawn from the range.
         """
-        chance, up = generator.random(2)
+        chance, direction = generator.random(2)
         if chance < self.config.resample:
             return sample(range, generator)
-        for upward in (up < 0.5, up >= 0.5):
+        for upward in (direction < 0.5, direction >= 0.5):
             neighbor = self._neighbor(range, value, upward)
             if _plain_value(neighbor) != _plain_value(value):
                 return neighbor

@@ -20,7 +20,7 @@ class RemoteActor:
         values: the options by dotted name. The plan is sent as the words that the user typed, so no class is pickled.
 
     Attributes:
-        own: the agent's weights, which new ones are copied into.
+        weights: the agent's weights, which new ones are copied into.
         begins: whether the next chunk does not follow the last one.
     """
 

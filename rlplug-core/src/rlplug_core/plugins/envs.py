@@ -76,7 +76,7 @@ def by_provider(
         UnknownEnv: no provider knows the id. PluginError: a provider raised an error, or cannot be used.
     """
     record = record_of(env_id)
-    (full, short) = env_parts(env_id)
+    (full_name, short_id) = env_parts(env_id)
 
     def make_from(record: Record, provider_id: str) -> Env:
         maker = build_provider(record, arguments)
@@ -85,9 +85,9 @@ def by_provider(
     if record is None:
         return _find_in_registry(env_id, make_from)
     try:
-        return make_from(record, short)
+        return make_from(record, short_id)
     except UnknownEnv:
-        candidates = [] if full else _providers_listing(env_id, excluded=record)
+        candidates = [] if full_name else _providers_listing(env_id, excluded=record)
         if not candidates:
             raise
         return make_from(candidates[0], env_id)
@@ -144,8 +144,7 @@ def _usable_providers() -> list[Record]:
 
 
 def record_of(env_id: str) -> Record | None:
-    """Return the plugin of the id's namespace, or the default one without a namespace; None if no plugin has the "
-    "namespace."""
+    """Return the plugin of the id's namespace, or the default one for an id without; None if no plugin has it."""
     if full := env_parts(env_id)[0]:
         return usable("envs", full)
     if named := provider_in(env_id):

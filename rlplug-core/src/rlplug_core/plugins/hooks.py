@@ -209,7 +209,7 @@ class Hooks:
     def _guard(self, name: str, hook: str, call: Callable[[], object]) -> None:
         """Call a hook of one plugin and restore the state of the process's random generators."""
         from rlplug_core.seeds import (
-            preserve_generators,  # needs torch, which no run does without, and the doctor does
+            preserve_generators,  # needs torch, which every run has loaded and the doctor has not
         )
 
         with preserve_generators():

@@ -92,9 +92,13 @@ def preset_results(env: str) -> list[PresetResult]:
 
 def all_results() -> list[PresetResult]:
     """Return the results of all usable algorithms, as far as their packages have them."""
-    usable = [one for one in records() if one.group == "algorithms" and one.status == "ok"]
-    ids = {one.id for one in usable}
-    return [one for one in _rows(usable, PRESETS, list[PresetResult]) if one.algorithm in ids]
+    usable = [
+        result for result in records() if result.group == "algorithms" and result.status == "ok"
+    ]
+    ids = {result.id for result in usable}
+    return [
+        result for result in _rows(usable, PRESETS, list[PresetResult]) if result.algorithm in ids
+    ]
 
 
 def check_results(plugins: Iterable[Record]) -> dict[Record, tuple[CheckResult, ...]]:

@@ -33,10 +33,10 @@ class Transform(EnvBase):
                 return with_reward(timestep, timestep.reward * self.factor)
 
     The environment below reuses its arrays and timesteps, so a wrapper must not write into them. Its own arrays must
-    stay valid until the second next call, so two alternating ones are enough. A wrapper that changes observations sets
-    `self.spec`, and converts those of a data set in `observe`; one that changes rewards converts those of a data set
-    in `reward`. A wrapper with its own state adds it to both state methods. A wrapper with a memory asks `told`
-    which agents of a world have a new observation. Statistics over all environments, such as moments, reach
+    stay valid until the call after the next one, so two alternating ones are enough. A wrapper that changes
+    observations sets `self.spec`, and converts those of a data set in `observe`; one that changes rewards converts
+    those of a data set in `reward`. A wrapper with its own state adds it to both state methods. A wrapper with a memory
+    asks `told` which agents of a world have a new observation. Statistics over all environments, such as moments, reach
     evaluations only through `learned` and `freeze`.
     """
 

@@ -115,9 +115,9 @@ def _encode(value: object, path: str, arrays: dict[str, Array]) -> object:
     if isinstance(value, np.ndarray):
         return {"$array": _add_array(value, path, arrays)}
     if isinstance(value, Mapping):
-        if wrong := [key for key in value if not isinstance(key, str | int)]:
+        if bad_keys := [key for key in value if not isinstance(key, str | int)]:
             raise TypeError(
-                f"state at '{path}' has the key {wrong[0]!r}; keys are strings or integers"
+                f"state at '{path}' has the key {bad_keys[0]!r}; keys are strings or integers"
             )
         return {
             "$dict": [[key, _encode(item, f"{path}/{key}", arrays)] for key, item in value.items()]

@@ -57,14 +57,14 @@ class Evaluator:
             warn(f"{plain(self.plan.env)}: {result.cut_message}")
         return result
 
-    def warn_of_slow(self, who: str, episodes: int, times: int) -> None:
+    def warn_of_slow(self, subject: str, episodes: int, times: int) -> None:
         """Warn if evaluations take long. They are not shortened, because results would then depend on speed."""
         seconds = episodes * self.episode_seconds
         if seconds * times < SLOW:
             return
-        often = f", {times} times in this run" if times > 1 else ""
+        frequency = f", {times} times in this run" if times > 1 else ""
         warn(
-            f"{who} {episodes} episodes, about {seconds:.0f} s{often}; "
+            f"{subject} {episodes} episodes, about {seconds:.0f} s{frequency}; "
             "--eval-episodes, --eval-every and --final-eval-episodes change this"
         )
 

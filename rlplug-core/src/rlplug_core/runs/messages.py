@@ -160,15 +160,15 @@ def interrupted(
     """
     name = signal.Signals(number).name
     if finished:
-        show = f"rlplug show {shell_word(run)}"
-        return Interrupted(f"stopped by {name}; the run is finished: {show}", number)
-    stopped = f"stopped by {name} at step {step}"
-    onward = (
+        command = f"rlplug show {shell_word(run)}"
+        return Interrupted(f"stopped by {name}; the run is finished: {command}", number)
+    beginning = f"stopped by {name} at step {step}"
+    remedy = (
         ", checkpoint saved; to continue"
         if saved
         else "; to continue from the last checkpoint, as --resume-exact asks"
     )
-    return Interrupted(f"{stopped}{onward}: rlplug resume {shell_word(run)}", number)
+    return Interrupted(f"{beginning}{remedy}: rlplug resume {shell_word(run)}", number)
 
 
 def add_resume_command(error: Stopped, run: Path) -> Stopped:
@@ -184,16 +184,16 @@ def advice(plan: Plan, checkpoints: Checkpoints, failure: str) -> str:
 
     `failure` is the message of a `NonFinite`, which names the optimizer.
     """
-    good = last_good(checkpoints)
-    location = f"the last good checkpoint is {good.path}" if good else "there is no checkpoint yet"
-    smaller = "".join(
+    last = last_good(checkpoints)
+    location = f"the last good checkpoint is {last.path}" if last else "there is no checkpoint yet"
+    smaller_options = "".join(
         f" --set {name}={value:g}" for name, value in smaller_steps(plan, failure).items()
     )
     pair = f"{shell_word(plan.algorithm)} {shell_word(plan.env)}"
-    onward = f" --init {shell_word(good.path)}" if good else ""
+    init_option = f" --init {shell_word(last.path)}" if last else ""
     return (
         f"{location}; look at the size of rewards and observations, clip gradients or take smaller steps: 'rlplug run "
-        f"{pair}{smaller}{onward}' with your other options starts {'from there' if good else 'again'}"
+        f"{pair}{smaller_options}{init_option}' with your other options starts {'from there' if last else 'again'}"
     )
 
 

@@ -124,8 +124,8 @@ def with_checkpoints(plan: Plan, learner: AnyLearner) -> tuple[Plan, str]:
 
 def create_run(plan: Plan, out: Path, name: str | None) -> Run:
     """Return a new run directory in `out`, locked."""
-    short = plan.algorithm.rpartition(":")[2].rpartition("/")[2].lower()
-    stem = f"{short}-{plan.env.rpartition(':')[2]}-s{plan.options.seed}"
+    short_name = plan.algorithm.rpartition(":")[2].rpartition("/")[2].lower()
+    stem = f"{short_name}-{plan.env.rpartition(':')[2]}-s{plan.options.seed}"
     return Run(RunDirectory.create(out, name, stem), plan.source if plan.source.unnamed else None)
 
 

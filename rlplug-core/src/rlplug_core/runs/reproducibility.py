@@ -86,7 +86,7 @@ def writers(
     recorded: Mapping[str, Any],
     current: Mapping[str, Any],
 ) -> tuple[str, ...]:
-    """Return the packages with other versions than `then`, each with its old version in pip's form: `torch==2.10.0`."""
+    """Return the packages whose version changed, each with its recorded version as pip writes it: `torch==2.10.0`."""
     return tuple(
         f"{name}=={version}"
         for name, version in recorded["versions"].items()

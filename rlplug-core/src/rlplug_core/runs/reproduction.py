@@ -173,10 +173,10 @@ def _first_difference(
     new: dict[tuple[int, str], float],
 ) -> str:
     for step, key in sorted(old.keys() | new.keys()):
-        was = old.get((step, key))
-        now = new.get((step, key))
-        if was != now and not (_nan(was) and _nan(now)):
-            return f"{key} from step {step:,} on: it was {was} and is {now}"
+        old_value = old.get((step, key))
+        new_value = new.get((step, key))
+        if old_value != new_value and not (_nan(old_value) and _nan(new_value)):
+            return f"{key} from step {step:,} on: it was {old_value} and is {new_value}"
     return ""
 
 

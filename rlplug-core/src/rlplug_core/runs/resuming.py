@@ -37,7 +37,7 @@ def resume_from_checkpoint(
     status = run.directory.left()
     checkpoints = Checkpoints(run.directory.checkpoints_path)
     if not checkpoints.kept("final", "step"):
-        _check_none_gone(run, status)
+        _check_no_lost_checkpoint(run, status)
         total_timesteps, rescale = _goal(run, {}, total_timesteps, rescale)
         plan, warm = with_start(plan)
         session(plan).train(None, total_timesteps, rescale, buffer=warm.buffer() if warm else None)
@@ -98,7 +98,7 @@ def _check_total(run: Run, saved: Saved, total_timesteps: int | None) -> None:
         )
 
 
-def _check_none_gone(run: Run, status: str) -> None:
+def _check_no_lost_checkpoint(run: Run, status: str) -> None:
     """Raise UsageError if a run had a checkpoint: starting again would supersede its records."""
     names = (
         [record.data["name"] for record in read(run.journal, kinds=("checkpoint",))]

@@ -249,9 +249,9 @@ class Session:
                     check_optimizers(self.runner.snapshot())
                 raise
         except NonFinite as error:
-            when = f"at step {self.clock.steps:,}, update {self.clock.updates:,}"
+            moment = f"at step {self.clock.steps:,}, update {self.clock.updates:,}"
             raise NonFinite(
-                f"{error.what} {when}", advice(self.plan, self.checkpoints, error.what)
+                f"{error.what} {moment}", advice(self.plan, self.checkpoints, error.what)
             ) from error
 
     def _finish(self) -> None:
@@ -336,7 +336,9 @@ class Session:
         self._check_place()
         written = self.journal.write(kind, step, data)
         if kind in ("metrics", "evaluation"):
-            numbers = {k: v for k, v in written.data.items() if not isinstance(v, bool)}
+            numbers = {
+                name: value for name, value in written.data.items() if not isinstance(value, bool)
+            }
             self.hooks.run_log(self.run, step, numbers)
         if kind == "episodes":
             self.hooks.episodes(self.run, step, written.data)

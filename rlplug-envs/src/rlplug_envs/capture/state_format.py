@@ -83,7 +83,7 @@ class Uncapturable(ValueError):
 
 
 def name_without_place(id: str) -> str:
-    """Return an environment's id, of one in a file only its name: a resumed run has the file at another place."""
+    """Return an environment's id; for one in a file only its name, because a resumed run has the file elsewhere."""
     return id.rpartition(".py:")[2]
 
 

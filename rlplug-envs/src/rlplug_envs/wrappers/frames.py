@@ -124,8 +124,7 @@ def _shift_frames(
     newest: Obs,
     rows: Array | None,
 ) -> None:
-    """Fill `frames` [N, n, ...] with `earlier` without its oldest, and `newest`; rows outside of `rows` keep "
-    "`earlier`."""
+    """Fill `frames` [N, n, ...] with `newest` after the last frames of `earlier`; rows not in `rows` keep `earlier`."""
 
     def shift(frames: Array, earlier: Array, newest: Array) -> None:
         frames[:, :-1] = earlier[:, 1:]

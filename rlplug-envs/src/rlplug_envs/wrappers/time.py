@@ -42,8 +42,8 @@ class TimeFeatureConfig(Config):
 class TimeFeature(Transform):
     """The elapsed share of an episode as one more feature (Pardo et al., 2018, arXiv:1712.00378).
 
-    Without it a time limit makes one state look like another. Observations must be vectors of floats; `flatten` below
-    makes others so.
+    Without it, states that differ in their remaining time look the same. Observations must be vectors of floats;
+    `flatten`, put before it, makes vectors of others.
     """
 
     Config = TimeFeatureConfig

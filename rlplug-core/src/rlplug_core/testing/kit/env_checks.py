@@ -99,7 +99,7 @@ def seeding(subject: EnvSubject) -> None:
 
 
 def arrays(subject: EnvSubject) -> None:
-    """Arrays stay unchanged until the second next call: an actor reads the last two steps."""
+    """Arrays stay unchanged until the call after the next one: an actor reads the last two steps."""
     env = subject.make()
     actions = play(subject.make(), TURNS).actions
     before = env.reset(7)

@@ -124,7 +124,7 @@ def _compare_observations(
     observing: Env,
     actions: Sequence[Array],
 ) -> None:
-    """Compare the observations of `env` with those that `seeing` makes of the observations of `bare`."""
+    """Compare the observations of `env` with those that `observing` makes of the observations of `bare`."""
     now = env.reset(7)
     below = bare.reset(7)
     first = np.ones(env.spec.num_envs, np.bool_)
