@@ -70,8 +70,8 @@ class Root(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not ctx.resilient_parsing and args[0] not in COMMANDS and not args[0].startswith("-"):
             word = args[0]
-            near = did_you_mean(ELSEWHERE.get(word, word), COMMANDS)
-            raise UsageError(f"no command '{word}'{near} ('rlplug --help' shows all)")
+            hint = did_you_mean(ELSEWHERE.get(word, word), COMMANDS)
+            raise UsageError(f"no command '{word}'{hint} ('rlplug --help' shows all)")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

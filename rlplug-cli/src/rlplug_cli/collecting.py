@@ -47,9 +47,9 @@ def from_network(
         by_name = {option.name.removeprefix(prefix): option for option in network_options}
         for name, value in values.items():
             if name not in by_name:
-                near = nearest(name, by_name)
+                hint = nearest(name, by_name)
                 raise BadConfig(
-                    f"{word}: a network has no '{name}'{near} ('rlplug info {owner}' lists all as {prefix}NAME)"
+                    f"{word}: a network has no '{name}'{hint} ('rlplug info {owner}' lists all as {prefix}NAME)"
                 )
             check_value(word, by_name[name], value, owner, name)
             result[prefix + name] = value

@@ -54,7 +54,7 @@ def _environment(verb: str) -> tuple[Decorator, ...]:
             multiple=True,
             metavar="WRAPPER",
             callback=lambda context, parameter, words: (
-                [w for w in words if w != "none"] if words else None
+                [word for word in words if word != "none"] if words else None
             ),
             help="Wrappers instead of the run's own; 'none' for no wrapper.",
         ),

@@ -275,9 +275,9 @@ def from_pairs(
             values[name] = parse_value(text)
             continue
         if name not in by_name:
-            near = nearest(name, by_name)
+            hint = nearest(name, by_name)
             raise BadConfig(
-                f"{owner} has no option '{name}'{near} ('rlplug info {owner}' lists them)"
+                f"{owner} has no option '{name}'{hint} ('rlplug info {owner}' lists them)"
             )
         values[name] = parse_option(by_name[name], text, owner)
     return values
@@ -316,9 +316,9 @@ def check_values(
         if name.startswith(tuple(PREFIXES.values())):
             continue
         if name not in by_name:
-            near = nearest(name, by_name)
+            hint = nearest(name, by_name)
             raise BadConfig(
-                f"{path}: {owner} has no option '{name}'{near} ('rlplug info {owner}' lists them)"
+                f"{path}: {owner} has no option '{name}'{hint} ('rlplug info {owner}' lists them)"
             )
         check_value(path, by_name[name], value, owner)
     return values

@@ -169,10 +169,10 @@ def check_name(kind: str, name: str) -> str:
     """
     name = name.removeprefix("rlplug-")
     if not _NAME.fullmatch(name):
-        near = "-".join(re.findall(r"[a-z0-9]+", name.lower())).lstrip("-0123456789")
+        suggestion = "-".join(re.findall(r"[a-z0-9]+", name.lower())).lstrip("-0123456789")
         raise UsageError(
             f"'{name}' cannot be the name of a plugin: use small letters, digits and single hyphens, and start "
-            f"with a letter, as in '{near or 'my-idea'}'"
+            f"with a letter, as in '{suggestion or 'my-idea'}'"
         )
     if len(name) > LONGEST:
         raise UsageError(

@@ -21,7 +21,10 @@ option = click.option(
 
 
 def confirm_trust(run: Path, trust: bool) -> bool:
-    """Return whether it may run: by the option, or by the user's answer on a terminal; core refuses the rest."""
+    """Return whether the run's code may be executed: by the option, or by the user's answer on a terminal.
+
+    Core refuses the rest.
+    """
     if trust or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return trust
     from rlplug_core.runs import RunDirectory, code_without_seal

@@ -258,9 +258,9 @@ class Algorithm(nn.Module, Generic[B]):
         try:
             value: float = attrgetter(name)(self.config)
         except AttributeError as error:
-            near = did_you_mean(name, flatten(self.config))
+            hint = did_you_mean(name, flatten(self.config))
             raise PluginError(
-                f"{type(self).__name__} has no option '{name}' to follow a schedule{near}"
+                f"{type(self).__name__} has no option '{name}' to follow a schedule{hint}"
             ) from error
         return linear(value, 0.0) if anneal else constant(value)
 

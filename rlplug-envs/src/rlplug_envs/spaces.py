@@ -327,7 +327,7 @@ def allocate(space: Space, num_envs: int) -> Obs:
 
 
 def write(target: Obs, value: Any) -> None:
-    """Put a batch of observations into `target` [N, ...]; any error of `observation_dtypes.ERRORS` says that it does not fit."""
+    """Put a batch of observations into `target` [N, ...]; any error of `ERRORS` says that it does not fit."""
     if isinstance(target, dict):
         for name, inner in target.items():
             write(inner, part(value, name))

@@ -127,14 +127,14 @@ def sentence(result: Evaluation, how: str) -> str:
     """Return an evaluation in two lines."""
     success = "" if result.success_rate is None else f", success rate {result.success_rate:.1%}"
     agents = "".join(f", {agent} {figures(mean)}" for agent, mean in result.by_agent.items())
-    by = f"\nby agent: {agents[2:]}" if agents else ""
-    cut = f"\n{result.cut_message}" if result.cut else ""
+    by_agent = f"\nby agent: {agents[2:]}" if agents else ""
+    cut_message = f"\n{result.cut_message}" if result.cut else ""
     sem = "-" if result.sem is None else f"{result.sem:,.2f}"
     return (
         f"mean return {figures(result.mean)} ± {figures(result.std)} over {result.episodes} {how} episodes "
         f"(min {figures(result.minimum)}, max {figures(result.maximum)}), mean length {result.length_mean:,.1f}\n"
         f"median {figures(result.median)}, IQM {figures(result.iqm)}, standard error of the mean {sem}"
-        f"{success}{by}{cut}"
+        f"{success}{by_agent}{cut_message}"
     )
 
 

@@ -65,8 +65,8 @@ def _of(name: str) -> list[Record]:
         if record.status not in ("ok", "shadowed"):
             raise PluginError(f"{record} is {record.status}: {record.reason}; {remedy(record)}")
     if not matching:
-        near = did_you_mean(name, {entry.distribution for entry in installed})
+        hint = did_you_mean(name, {entry.distribution for entry in installed})
         raise UsageError(
-            f"no plugin '{name}' with algorithms, environments, wrappers or controllers is installed{near}"
+            f"no plugin '{name}' with algorithms, environments, wrappers or controllers is installed{hint}"
         )
     return matching

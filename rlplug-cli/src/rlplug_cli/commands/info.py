@@ -163,8 +163,8 @@ def _group(name: str) -> Group:
     if provider_in(name) or _VERSIONED.search(name) or family_of(name) or name in plugins.env_ids():
         return "envs"
     ids = {id: group for group in reversed(groups) for id in plugins.ids(group)}
-    if near := get_close_matches(name, ids, n=1):
-        return ids[near[0]]
+    if nearest := get_close_matches(name, ids, n=1):
+        return ids[nearest[0]]
     return "envs" if "/" in name or did_you_mean(name, plugins.env_ids()) else "algorithms"
 
 

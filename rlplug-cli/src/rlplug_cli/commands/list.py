@@ -116,10 +116,10 @@ def _print_algorithms_for(actions: str, as_json: bool) -> None:
     algorithms = rows("algorithms")
     known = {space.lower(): space for row in algorithms for space in row["actions"]}
     if actions.lower() not in known:
-        near = did_you_mean(actions, known.values())
+        hint = did_you_mean(actions, known.values())
         spaces = ", ".join(sorted(known.values())) or "none"
         raise UsageError(
-            f"--actions {actions}: no algorithm declares these{near} (declared are {spaces})"
+            f"--actions {actions}: no algorithm declares these{hint} (declared are {spaces})"
         )
     matching = [row for row in algorithms if known[actions.lower()] in row["actions"]]
     if as_json:

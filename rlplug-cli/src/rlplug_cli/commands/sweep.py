@@ -210,8 +210,8 @@ def option_of(command: AlgorithmCommand, flag: str) -> click.Option:
     }
     option = flags.get(flag.replace("_", "-"))
     if not isinstance(option, click.Option):
-        near = command.suggestion(flag) or did_you_mean(flag, flags)
-        raise UsageError(f"{command.algorithm} has no option '{flag}'{near}")
+        hint = command.suggestion(flag) or did_you_mean(flag, flags)
+        raise UsageError(f"{command.algorithm} has no option '{flag}'{hint}")
     if not isinstance(option, SchemaOption) and option.name not in (
         "set",
         "config",

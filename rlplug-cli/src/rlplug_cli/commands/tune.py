@@ -216,7 +216,7 @@ def _values_of_user(
     request: RunRequest,
     excluded: set[str],
 ) -> dict[str, object]:
-    """Return the values that the user set and that no trial changes: all except presets and `others`."""
+    """Return the values that the user set and that no trial changes: all except presets and `excluded`."""
     names = {name for name, origin in request.origins.items() if origin != "preset"} - excluded
     return {name: value for name, value in request.values.items() if name in names}
 
@@ -227,7 +227,7 @@ def _space(
     other_ranges: Mapping[str, Range],
     origins: Mapping[str, str],
 ) -> dict[str, Range]:
-    """Return the typed ranges, and those of `others` for options that the user did not set.
+    """Return the typed ranges, and those of `other_ranges` for options that the user did not set.
 
     Raises:
         UsageError: an option has both a range and a value, or no option has a range.

@@ -33,7 +33,7 @@ ALL = "all, normalized"
 
 
 class Score(NamedTuple):
-    """One arm's final score on one environment or over `ALL`, by each aggregate; `seeds` are the fewest of one."""
+    """One arm's final score on one environment or over `ALL`, by each aggregate; `seeds` is the least number on one."""
 
     env: str
     label: str

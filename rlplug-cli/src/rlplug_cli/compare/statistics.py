@@ -44,7 +44,7 @@ class Band(NamedTuple):
 
 
 class LargeDraws:
-    """The redraws of a task of many runs: they are drawn again each time, in parts, because all take gigabytes."""
+    """The redraws of a task of many runs, drawn again each time, in parts, because all at once take gigabytes."""
 
     def __init__(
         self,

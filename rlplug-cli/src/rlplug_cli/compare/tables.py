@@ -70,10 +70,12 @@ def sections(
     ]
     tables = []
     for header, rows in all_tables:
-        columns = [n for n in range(len(header)) if any(row[n] for row in rows)]
+        columns = [
+            position for position in range(len(header)) if any(row[position] for row in rows)
+        ]
         if rows:
-            filled_rows = [tuple(row[n] for n in columns) for row in rows]
-            tables.append((tuple(header[n] for n in columns), filled_rows))
+            filled_rows = [tuple(row[position] for position in columns) for row in rows]
+            tables.append((tuple(header[position] for position in columns), filled_rows))
     return tables
 
 

@@ -54,7 +54,10 @@ class Outcome:
             *(unfinished for unfinished in self.members if unfinished["final"] is None),
         ]:
             values = member["options"].values()
-            texts = [f"{v:.4g}" if isinstance(v, float) else value_text(v) for v in values]
+            texts = [
+                f"{value:.4g}" if isinstance(value, float) else value_text(value)
+                for value in values
+            ]
             final = "-" if member["final"] is None else number(member["final"])
             rows.append((member["name"], final, *texts))
         exchanges = sum(len(chunk["changes"]) for chunk in self.chunks)

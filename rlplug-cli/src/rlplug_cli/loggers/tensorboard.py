@@ -56,7 +56,10 @@ class Events:
         self.writer = EventFileWriter(str(held))
         # For the tab HParams; lists become text.
         options = {"algorithm": config["algorithm"], "env": config["env"], **config["options"]}
-        values = {k: v if isinstance(v, int | float) else str(v) for k, v in options.items()}
+        values = {
+            name: value if isinstance(value, int | float) else str(value)
+            for name, value in options.items()
+        }
         summary = hparams.hparams_pb(values, start_time_secs=config["created"])
         self.writer.add_event(Event(wall_time=config["created"], summary=summary))
         self.write()

@@ -39,7 +39,11 @@ class RayJob:
 
         self.mark = stop_mark(directory, name)
         self.mark.unlink(missing_ok=True)
-        settings = {k: v for k, v in os.environ.items() if k in SETTINGS or k.startswith("RLPLUG_")}
+        settings = {
+            variable: value
+            for variable, value in os.environ.items()
+            if variable in SETTINGS or variable.startswith("RLPLUG_")
+        }
         arguments = (str(directory), name, list(words), os.getcwd(), settings)
         self.task = RayTask(run_on_node, cores, *arguments)
 

@@ -60,8 +60,8 @@ def nearest(
         matches = [
             options[name] for name in get_close_matches(_plain(word), options, n=3, cutoff=0.6)
         ]
-    near = " or ".join(repr(write(option)) for option in dict.fromkeys(matches))
-    return f"; did you mean {near}?" if near else ""
+    suggestions = " or ".join(repr(write(option)) for option in dict.fromkeys(matches))
+    return f"; did you mean {suggestions}?" if suggestions else ""
 
 
 def options_called(word: str, known: Collection[str]) -> list[str]:

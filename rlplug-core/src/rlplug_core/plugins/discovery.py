@@ -98,8 +98,8 @@ def _unknown_group(section: str) -> str:
     if name == section or section == DECLARED or name in GROUPS:
         return ""
     groups = ", ".join(f"rlplug.{group}" for group in GROUPS)
-    near = did_you_mean(name, GROUPS) or f"; the groups are {groups}"
-    return f"there is no entry point group '{plain(section, 60)}'{near}"
+    hint = did_you_mean(name, GROUPS) or f"; the groups are {groups}"
+    return f"there is no entry point group '{plain(section, 60)}'{hint}"
 
 
 def _check_status(record: Record, switches: Switches, unmet: str) -> Record:

@@ -251,8 +251,8 @@ def values_of(
             texts[option] += f",{part}"
     for key in texts:
         if key not in known:
-            near = did_you_mean(key, known)
+            hint = did_you_mean(key, known)
             raise BadConfig(
-                f"{noun} {name} has no option '{key}'{near} ('rlplug info {name}' lists them)"
+                f"{noun} {name} has no option '{key}'{hint} ('rlplug info {name}' lists them)"
             )
     return {key: parse(known[key], value) for key, value in texts.items()}

@@ -73,8 +73,8 @@ def find(run: Path | str, out: Path = OUT) -> Path:
     for path in (Path(run), out / run):
         if os.path.isdir(path) and (runs := directories(path)):
             raise UsageError(f"{path} is not a run but holds {_describe_runs(path, runs)}")
-    near = did_you_mean(Path(run).name, [path.name for path in directories(out)])
-    raise UsageError(f"no run at {run}{near} ('rlplug runs' lists the runs in {out}/)")
+    hint = did_you_mean(Path(run).name, [path.name for path in directories(out)])
+    raise UsageError(f"no run at {run}{hint} ('rlplug runs' lists the runs in {out}/)")
 
 
 def _describe_runs(path: Path, runs: Sequence[Path]) -> str:

@@ -52,7 +52,9 @@ class RandomOpponents(Transform):
         """Return the timestep of the agents that are shown."""
         self._obs = timestep.obs
         obs = self._shown_rows(timestep.obs)
-        final_obs = obs if timestep.final_obs is timestep.obs else self._shown_rows(timestep.final_obs)
+        final_obs = (
+            obs if timestep.final_obs is timestep.obs else self._shown_rows(timestep.final_obs)
+        )
         terminated = timestep.terminated[self._rows]
         truncated = timestep.truncated[self._rows]
         valid = timestep.valid[self._rows]
