@@ -27,7 +27,7 @@ nox.options.default_venv_backend = "venv"
 ROOT = Path(__file__).parent
 WHEELS = ROOT / ".nox" / "wheelhouse"
 DIST = ROOT / "dist"
-#: Wheels of released versions, and the patterns of those that `compat` install_seconds.
+#: Wheels of released versions, and the patterns of those that `compat` installs.
 RELEASED = ROOT / ".nox" / "released"
 OLD = {
     "plugins": r"rlplug_(?!core|cli)",
@@ -287,7 +287,7 @@ def scaffold(session: nox.Session) -> None:
     install(session, "nox>=2025.2.9")
     nox_python = str(Path(session.bin) / "python")
     with record_time(session, check_seconds):
-        # The first plugin install_seconds torch; pytest would print a traceback after ten minutes.
+        # The first plugin installs torch; pytest would print a traceback after ten minutes.
         limit = ("-o", "faulthandler_timeout=0")
         words = ("tests/ecosystem/test_own_nox.py", *limit, *session.posargs)
         in_env(session, "pytest", *words, RLPLUG_SCAFFOLD=nox_python, RLPLUG_WHEELS=str(WHEELS))

@@ -85,5 +85,7 @@ def test_round_trips_any_form() -> None:
 def test_state_without_rows_raises() -> None:
     agent = CarryingAgent(make_runner().snapshot().agent(), 5)
     agent.initial = lambda num_envs: (np.zeros((num_envs, 2)), {"count": 3})  # type: ignore[method-assign]
-    with pytest.raises(PluginError, match=r"acting state.1.count is of type int; give an array or a tensor \[2, ...\]"):
+    with pytest.raises(
+        PluginError, match=r"recurrent state.1.count is of type int; give an array or a tensor \[2, ...\]"
+    ):
         begin_acting(agent, 2)

@@ -21,9 +21,8 @@ class ACERConfig(rl.Config):
     n_steps: rl.Count = 20  # rollout length per environment
     buffer_size: rl.Count = 50_000  # size of the replay buffer in env steps, in whole rollouts
     learning_starts: rl.Natural = 1_000  # env steps before the first rollout is replayed
-    replay_ratio: rl.Scheduled[rl.NonNegative] = (
-        4.0  # average number of replayed rollouts per new one
-    )
+    # average number of replayed rollouts per new one; the number is drawn from a Poisson distribution
+    replay_ratio: rl.Scheduled[rl.NonNegative] = 4.0
     # replay rollouts in proportion to (gradient norm)^replay_alpha; 0 replays all of them equally often
     replay_alpha: rl.Fraction = 0.0
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step

@@ -19,17 +19,15 @@ class ContinuousACERConfig(rl.Config):
     n_steps: rl.Count = 20  # rollout length per environment
     buffer_size: rl.Count = 50_000  # size of the replay buffer in env steps, in whole rollouts
     learning_starts: rl.Natural = 1_000  # env steps before the first rollout is replayed
-    replay_ratio: rl.Scheduled[rl.NonNegative] = (
-        4.0  # average number of replayed rollouts per new one
-    )
+    # average number of replayed rollouts per new one; the number is drawn from a Poisson distribution
+    replay_ratio: rl.Scheduled[rl.NonNegative] = 4.0
     # replay rollouts in proportion to (gradient norm)^replay_alpha; 0 replays all of them equally often
     replay_alpha: rl.Fraction = 0.0
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     # largest importance weight of the policy gradient; a correction term removes the bias of larger weights
     max_importance_weight: rl.Scheduled[rl.Positive] = 5.0
-    n_action_samples: rl.Count = (
-        5  # sampled actions whose mean advantage is subtracted from advantages
-    )
+    # number of sampled actions; their mean advantage is subtracted from every advantage
+    n_action_samples: rl.Count = 5
     # size of the trust region: largest KL divergence from the average policy, by a linear model
     trust_region_delta: rl.Scheduled[rl.Positive] = 1.0
     # decay of the average policy per update

@@ -18,7 +18,7 @@ from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State
 
 
 class SampleAgent(NetworkAgent):
-    """Samples from a policy over a Box, uniformly for the first `warmup` env steps; its mode when not exploring."""
+    """Samples from a policy over a Box; random in the first `warmup` env steps, the mode if it must not explore."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ActionNoise(Protocol):
 
 
 class GaussianNoise:
-    """Independent at every step, of standard deviation `sigma`, a number or a function of progress.
+    """Noise that is independent at every step; its standard deviation `sigma` is a number or a function of progress.
 
     With `highest`, the deviations of the rows are evenly spaced from `sigma` to `highest`, so that some rows
     explore more (Seo et al., 2025, arXiv:2505.22642, draw them at random).

@@ -180,15 +180,15 @@ def take_turns(
     chances: Sequence[float],
     generator: np.random.Generator,
 ) -> Iterator[int]:
-    """Yield indices: each one once, sampled without replacement, then always the one furthest below its probability.
+    """Yield indices: first each index once, in random order, then always the one furthest below its probability.
 
     So after n items each index has occurred about n times its probability.
     """
     order = generator.choice(len(chances), len(chances), replace=False, p=chances)
-    had = np.zeros(len(chances))
+    counts = np.zeros(len(chances))
     for turn in count():
-        which = (
-            order[turn] if turn < len(order) else (np.multiply(chances, turn + 1) - had).argmax()
+        index = (
+            order[turn] if turn < len(order) else (np.multiply(chances, turn + 1) - counts).argmax()
         )
-        had[which] += 1
-        yield int(which)
+        counts[index] += 1
+        yield int(index)

@@ -28,7 +28,8 @@ class MemoryAgent(PolicyAgent):
         log_prob: bool = False,
     ) -> None:
         super().__init__(policy, seeds, inference_backend, log_prob)
-        self.policy, self.device = policy, next(policy.parameters()).device
+        self.policy = policy
+        self.device = next(policy.parameters()).device
 
     def initial(self, num_envs: int) -> RecurrentState:
         super().initial(num_envs)

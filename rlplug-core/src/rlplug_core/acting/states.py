@@ -57,7 +57,7 @@ def to_dicts(
     """Return a tree as nested dictionaries of arrays [rows, ...].
 
     Args:
-        tree: an acting state.
+        tree: a recurrent state.
         rows: number of rows.
         tensors: whether tensors remain tensors; else they become arrays, without a copy if they are on the CPU.
         path: the place of the tree, for messages.
@@ -75,30 +75,30 @@ def to_dicts(
     if not isinstance(tree, np.ndarray | Tensor) or tree.shape[:1] != (rows,):
         form = f" of shape {tuple(tree.shape)}" if hasattr(tree, "shape") else ""
         raise PluginError(
-            f"the agent's acting state{path} is of type {type(tree).__name__}{form}; give an array or a tensor "
+            f"the agent's recurrent state{path} is of type {type(tree).__name__}{form}; give an array or a tensor "
             f"[{rows}, ...], with one entry for each row"
         )
     return tree.detach().cpu().numpy() if isinstance(tree, Tensor) and not tensors else tree
 
 
 def from_dicts(dicts: Any, like: object) -> Any:
-    """Return nested dictionaries of arrays, such as `batch.recurrent_state`, in the form of an acting state.
+    """Return nested dictionaries of arrays, such as `batch.recurrent_state`, in the form of an agent's recurrent state.
 
     Args:
         dicts: with arrays or tensors [B, ...].
-        like: an acting state of the agent, such as `agent.initial(1)`; if it has tensors, arrays become tensors.
+        like: a recurrent state of the agent, such as `agent.initial(1)`; if it has tensors, arrays become tensors.
     """
     parts = named_parts(like)
     if parts is None:
         is_array = isinstance(like, Tensor) and isinstance(dicts, np.ndarray)
         return torch.from_numpy(dicts) if is_array else dicts
-    made = {name: from_dicts(dicts[name], part) for name, part in parts.items()}
+    named = {name: from_dicts(dicts[name], part) for name, part in parts.items()}
     if isinstance(like, dict):
-        return made
+        return named
     if is_dataclass(like) and not isinstance(like, type):
-        return replace(like, **made)
+        return replace(like, **named)
     kind: Any = type(like)
-    return kind(*made.values()) if hasattr(like, "_fields") else kind(made.values())
+    return kind(*named.values()) if hasattr(like, "_fields") else kind(named.values())
 
 
 def named_parts(tree: object) -> Mapping[str, object] | None:

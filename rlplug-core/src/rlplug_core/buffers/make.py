@@ -221,7 +221,7 @@ def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:
     length = getattr(options, "sequence_length", None) or SEQUENCE_LENGTH
     _check_sequences(options, length)
     burn_in = getattr(options, "burn_in", None)
-    period = getattr(options, "sequence_period", None) or -(-length // 2)
+    period = getattr(options, "sequence_period", None) or (length + 1) // 2
     priority: PriorityOptions = getattr(options, "priority", PriorityOptions())
     beta = options.schedules.get("priority.beta") or linear(priority.beta, 1.0)
     pace = _pace(options, options.batch_size // length)
@@ -271,7 +271,7 @@ def check_no_sequences(
 
 @dataclass(frozen=True)
 class RolloutReplay:
-    """The replay of rollouts for an algorithm's options.
+    """Makes the buffer for the options of an algorithm that learns from rollouts and may replay them.
 
     Attributes:
         ratio: average number of replayed rollouts per new one, a number or a function of progress; 0 stores none.

@@ -19,7 +19,7 @@ WAYS: dict[str, type[Whole] | type[Stacked]] = {"whole": Whole, "stacked": Stack
 
 
 class Ring:
-    """Every field [slots, N, ...]. A step's successor is the next observation; at an episode's end it is separate."""
+    """Stores every field as [slots, N, ...]. The observation after a step is stored separately if the episode ended."""
 
     FIELDS = ("action", "reward", "terminated", "ended", "valid", "extras")
 
@@ -66,7 +66,7 @@ class Ring:
             "extras": space(step.extras),
         }
         obs = tree_map(
-            lambda now, after: _storage_for(now, after, slots, store), step.obs, step.next_obs
+            lambda obs, next_obs: _storage_for(obs, next_obs, slots, store), step.obs, step.next_obs
         )
         return cls(
             slots, {**fields, "valid": np.ones((slots, *step.valid.shape), dtype=bool)}, obs, store
@@ -227,13 +227,13 @@ class Ring:
 
 
 def _storage_for(
-    now: Array,
-    after: Array,
+    obs: Array,
+    next_obs: Array,
     slots: int,
     store: Store,
 ) -> Whole | Stacked:
-    """Return the storage of one part of the observations: frame by frame if `after` is `now` plus a frame."""
-    channels, last = frame_channels(now, after)
+    """Return the storage of one part of observations: frame by frame if `next_obs` is `obs` with one more frame."""
+    channels, last = frame_channels(obs, next_obs)
     if channels:
-        return Stacked.like(now, channels, last, slots, store)
-    return Whole(allocate((slots + 1, *now.shape), now.dtype, store))
+        return Stacked.like(obs, channels, last, slots, store)
+    return Whole(allocate((slots + 1, *obs.shape), obs.dtype, store))

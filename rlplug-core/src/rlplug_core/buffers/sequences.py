@@ -46,11 +46,11 @@ class SequenceShape:
 class SequenceReplay(PrioritizedReplay):
     """A ring of steps; sequences are sampled by their priorities, the learner's `Result.priority` [B].
 
-    A batch holds B sequences side by side, as transitions [T * B]: the first step of each, then the second ones. T is
+    A batch has B sequences as transitions [T * B]: the first step of every sequence, then every second step. T is
     `burn_in + length + n_step - 1`: the last steps are only the ends of n-step windows. `weight` is 0 except for the
     steps with a loss. `recurrent_state` [B, ...] is the agent's memory before the first step, None if it has none.
-    `index` [B] is the number of that step. The extras are those of the steps, `is_first`, `valid` (whether a row
-    holds a transition) and `later`, the steps from each to the last one of its window, [T * B].
+    `index` [B] is the number of that step. The extras [T * B] are those of the steps, `is_first`, `valid` (whether a
+    row has a transition) and `later`, the number of steps from a step to the last one of its window.
 
     Sequences may contain the end of an episode and the start of the next one; a memory must reset there.
 
@@ -83,9 +83,8 @@ class SequenceReplay(PrioritizedReplay):
             store=store,
         )
         self.shape = shape
-        self.memories: RecurrentState = (
-            None  # [K, N, ...] before the first steps of the last K sequences of each row
-        )
+        #: [K, N, ...] the recurrent states before the first steps of the last K sequences of each row.
+        self.memories: RecurrentState = None
 
     @property
     def settings(self) -> dict[str, float]:
@@ -182,15 +181,15 @@ class SequenceReplay(PrioritizedReplay):
         return tree_map(lambda one: one[began], self.memories)
 
     def join(self, parts: Sequence[Transitions]) -> Transitions:
-        """Join sequences side by side: their steps [T * B] are ordered by time first."""
+        """Concatenate batches of sequences; the steps [T * B] of the result are ordered by time first."""
 
-        def beside(name: str, each: list[Tensor]) -> Tensor:
+        def join_field(name: str, fields: list[Tensor]) -> Tensor:
             if name in ("index", "recurrent_state"):
-                return torch.cat(each)
-            by_time = [rows.unflatten(0, (self.span, -1)) for rows in each]
+                return torch.cat(fields)
+            by_time = [rows.unflatten(0, (self.span, -1)) for rows in fields]
             return torch.cat(by_time, 1).flatten(0, 1)
 
-        return concatenate(parts, beside)
+        return concatenate(parts, join_field)
 
     def _copy_observations(
         self,

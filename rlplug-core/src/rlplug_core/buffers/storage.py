@@ -61,9 +61,9 @@ def check_extras(extras: Mapping[str, Either], rows: int) -> None:
 
 def refill(saved: Either, length: int, store: Store) -> object:
     """Allocate storage of this length that starts with the `saved` rows, from any kind of store."""
-    made = allocate((length, *saved.shape[1:]), host(saved[:0]).dtype, store)
-    put(made, slice(0, len(saved)), saved)
-    return made
+    storage = allocate((length, *saved.shape[1:]), host(saved[:0]).dtype, store)
+    put(storage, slice(0, len(saved)), saved)
+    return storage
 
 
 def put(

@@ -59,11 +59,10 @@ class TrajectoryReplay:
         self.incoming: dict[int, RolloutBuffer] = {}  # by source
         self.generator = seeds.generator()
         self.fields: State = {}  # every field [slots, T, N, ...]; slots double up to the capacity
-        self.apart: list[
-            State
-        ] = []  # per slot the parts without a fixed shape: truncations and the recurrent state of the first row
+        # For each slot the parts without a fixed shape: truncations, and the recurrent state of the first row.
+        self.apart: list[State] = []
         self.priorities = np.zeros(capacity if alpha else 0)  # gradient norms
-        self.given = 0  # the slot of the rollout that was returned last
+        self.last_slot = 0  # of the rollout that was returned last
         self.count = 0  # number of rollouts ever stored
         self.due_replays = 0
         self.new = False
@@ -92,12 +91,12 @@ class TrajectoryReplay:
     def _yield_due(self) -> Iterator[Rollout]:
         if self.new:
             self.new = False
-            self.given = (self.count - 1) % self.capacity
-            yield self._rollout(self.given)
+            self.last_slot = (self.count - 1) % self.capacity
+            yield self._rollout(self.last_slot)
         while self.due_replays:
             self.due_replays -= 1
-            self.given = self._draw()
-            yield self._rollout(self.given)
+            self.last_slot = self._draw()
+            yield self._rollout(self.last_slot)
 
     def _draw(self) -> int:
         """Return the slot of a sampled rollout."""
@@ -110,7 +109,7 @@ class TrajectoryReplay:
     def feedback(self, batch: Rollout, result: Result) -> None:
         """Store the gradient norm of the last rollout, if rollouts are sampled by it."""
         if self.alpha:
-            self.priorities[self.given] = max(float(result.metrics[NORM]), LEAST)
+            self.priorities[self.last_slot] = max(float(result.metrics[NORM]), LEAST)
 
     def restart(self) -> None:
         """Drop the steps of unfinished rollouts."""
@@ -161,20 +160,21 @@ class TrajectoryReplay:
                 lambda a: np.concatenate([a, np.zeros((added, *a.shape[1:]), a.dtype)]), self.fields
             )
         put(self.fields, slot, fields)
-        used = {"obs": rollout.truncations.obs, "index": rollout.truncations.index}
-        cuts = tree_map(lambda array: array[: rollout.truncations.count], used)
-        self.apart[slot : slot + 1] = [
-            tree_map(np.array, {"cuts": cuts, "recurrent_state": rollout.recurrent_state})
-        ]
+        stored = {"obs": rollout.truncations.obs, "index": rollout.truncations.index}
+        truncations = tree_map(lambda array: array[: rollout.truncations.count], stored)
+        parts = {"cuts": truncations, "recurrent_state": rollout.recurrent_state}
+        self.apart[slot : slot + 1] = [tree_map(np.array, parts)]
         self.count += 1
 
     def _rollout(self, slot: int) -> Rollout:
         fields: dict[str, Any] = tree_map(lambda array: array[slot], self.fields)
-        cuts = self.apart[slot]["cuts"]
+        truncations = self.apart[slot]["cuts"]
         recurrent_state = self.apart[slot]["recurrent_state"]
         return Rollout(
             **fields,
-            truncations=Truncations(cuts["obs"], cuts["index"], rows_of(cuts["obs"])),
+            truncations=Truncations(
+                truncations["obs"], truncations["index"], rows_of(truncations["obs"])
+            ),
             recurrent_state=recurrent_state,
             whole=bool(fields["weight"].all()),
         )

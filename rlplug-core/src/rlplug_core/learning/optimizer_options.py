@@ -18,7 +18,7 @@ OptimizerName: TypeAlias = str
 
 @dataclass(frozen=True)
 class OptimizerOptions:
-    """Arguments of the optimizer; none leaves the optimizer's own default."""
+    """Arguments of the optimizer; None means the default of the optimizer."""
 
     # decay rates of Adam's two moments, such as 0.9,0.999
     betas: tuple[Fraction, ...] | None = None

@@ -28,7 +28,7 @@ def symmetry(
     Args:
         words: the mirror, a function `module:name` or `./file.py:name` of observations and actions [B, ...], which
             returns both mirrored; None for no images.
-        memory: the words of a memory; "" for none.
+        memory: the name and options of a memory; "" for none.
 
     Raises:
         UsageError, PluginError: it cannot be imported, or is combined with a memory, which has no mirror image. The

@@ -44,7 +44,7 @@ class UpdateRule(Protocol):
 
 
 class SGD:
-    """Gradient descent with torch's momentum: v = momentum v + g, then v (nesterov: g + momentum v) times the step."""
+    """Gradient descent with torch's momentum: v = momentum v + g. A step is lr v; with nesterov lr (g + momentum v)."""
 
     def __init__(
         self,
@@ -215,8 +215,8 @@ class Torch:
     that of a new optimizer, so that every value is torch's own.
 
     Args:
-        name: the class's, such as `NAdam`.
-        arguments: its keyword arguments, without the learning rate.
+        name: the name of the class, such as `NAdam`.
+        arguments: keyword arguments of the class, without the learning rate.
 
     Raises:
         BadConfig: it cannot step on one flat tensor, or its state has something that is not a tensor.
@@ -225,7 +225,7 @@ class Torch:
     def __init__(self, name: str, arguments: dict[str, object]) -> None:
         self.name = name
         self.arguments = arguments
-        self.made: torch.optim.Optimizer | None = None
+        self.optimizer: torch.optim.Optimizer | None = None
         self._state_tensors(torch.zeros(1))
         self.weight_decay: float = self._make_optimizer(torch.zeros(1)).defaults.get(
             "weight_decay", 0.0
@@ -241,24 +241,24 @@ class Torch:
         state: dict[str, Tensor],
         lr: float,
     ) -> None:
-        made = self.made
+        optimizer = self.optimizer
         if (
-            made is None
-            or made.param_groups[0]["params"][0] is not parameters
+            optimizer is None
+            or optimizer.param_groups[0]["params"][0] is not parameters
             or not state["begun"]
         ):
-            made = self.made = self._make_optimizer(parameters)
+            optimizer = self.optimizer = self._make_optimizer(parameters)
             if state["begun"]:
-                kept = {name: tensor for name, tensor in state.items() if name != "begun"}
-                made.state[parameters].update(kept)
+                tensors = {name: tensor for name, tensor in state.items() if name != "begun"}
+                optimizer.state[parameters].update(tensors)
         parameters.grad = gradient
-        made.param_groups[0]["lr"] = lr
-        made.step()
+        optimizer.param_groups[0]["lr"] = lr
+        optimizer.step()
         parameters.grad = None
-        held = made.state[parameters]
+        new = optimizer.state[parameters]
         for name, tensor in state.items():
-            if name != "begun" and held[name] is not tensor:
-                held[name] = tensor.copy_(held[name])
+            if name != "begun" and new[name] is not tensor:
+                new[name] = tensor.copy_(new[name])
         state["begun"].fill_(1)
 
     def _make_optimizer(self, parameters: Tensor) -> torch.optim.Optimizer:
@@ -268,21 +268,23 @@ class Torch:
         """Return the state tensors of the class, in the right shapes."""
         copy = parameters.detach().clone()
         try:
-            made = self._make_optimizer(copy)
+            optimizer = self._make_optimizer(copy)
             copy.grad = torch.zeros_like(copy)
-            made.step()
+            optimizer.step()
         except (TypeError, ValueError, RuntimeError, IndexError) as error:
             raise BadConfig(
                 f"torch.optim.{self.name} does not step on one flat tensor ({str(error).splitlines()[0]}); "
                 f"use {rule_names()} or another class of torch.optim"
             ) from error
-        kept = {name: value for name, value in made.state[copy].items() if value is not None}
-        if odd := [name for name, value in kept.items() if not isinstance(value, Tensor)]:
+        tensors = {
+            name: value for name, value in optimizer.state[copy].items() if value is not None
+        }
+        if odd := [name for name, value in tensors.items() if not isinstance(value, Tensor)]:
             raise BadConfig(
                 f"torch.optim.{self.name} keeps '{odd[0]}', which is not a tensor and can be neither saved nor shared; "
                 f"use {rule_names()} or another class of torch.optim"
             )
-        return kept
+        return tensors
 
 
 #: The rules of rlplug; every other name is that of a class of torch.optim.

@@ -27,7 +27,7 @@ from rlplug_core.types import Array, Obs, Spec, tree_map
 
 
 class RecurrentPolicy(nn.Module):
-    """Observations and a memory to the outputs of an action head, illegal actions masked.
+    """Maps observations and a memory to the outputs of an action head; illegal actions are masked.
 
     Observations pass the encoder of `net` and then `memory`, such as `gru` or `gru:units=128`. Rows [T * N] are ordered
     by step, with N rows for each. `units` is the former way to set a cell's size.
@@ -240,7 +240,7 @@ def policy_and_critic(
     Args:
         spec: of the environment.
         net: options of the layers.
-        memory: the words of a memory, such as `gru:units=128`; None or empty: no memory.
+        memory: the name and options of a memory, such as `gru:units=128`; None or empty: no memory.
         popart: normalize values by running statistics.
         noisy, sigma: kind and initial size of the noise on the policy's last layer.
         apart: whether policy and critic have separate losses: then they share no layers, and a critic that reads a

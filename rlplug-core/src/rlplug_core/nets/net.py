@@ -44,9 +44,8 @@ class Net:
     # initial log of that parameter, in units in which bounded actions are from -1 to 1
     log_std_init: float = 0.0
     squash: bool = False  # put a Gaussian's actions through a tanh; sac, tqc and crossq always do
-    factory: Importable | None = (
-        None  # encoder: a plugin such as impala-cnn, or your function, ./my_net.py:make
-    )
+    # encoder: a plugin such as impala-cnn, or your function, ./my_net.py:make
+    factory: Importable | None = None
     obs: tuple[str, ...] = ()  # keys of a Dict observation that it reads; default: all
     # apply LayerNorm over the channels before the activation of each convolution
     conv_layer_norm: bool = False
@@ -91,21 +90,21 @@ class Net:
         )
 
     def check_gaussian(self, free: bool) -> None:
-        """Raise UsageError if an option of a network's Gaussian is set that is not `free` to choose."""
-        asked = self._non_defaults("std", "log_std_init", "squash")
-        if asked and not free:
+        """Raise UsageError if options of a Gaussian are set, but the network has none that is `free` to choose."""
+        changed = self._non_defaults("std", "log_std_init", "squash")
+        if changed and not free:
             raise UsageError(
-                f"net.{asked[0]} sets the Gaussian of on-policy algorithms for Box actions, such as ppo and a2c, "
-                f"and this network has none; leave net.{asked[0]} at its default"
+                f"net.{changed[0]} sets the Gaussian of on-policy algorithms for Box actions, such as ppo and a2c, "
+                f"and this network has none; leave net.{changed[0]} at its default"
             )
 
     def check_critic(self) -> None:
         """Raise UsageError if a critic's own network has an option that only policies have."""
-        asked = self._non_defaults("std", "log_std_init", "squash", "output_gain")
-        if asked:
+        changed = self._non_defaults("std", "log_std_init", "squash", "output_gain")
+        if changed:
             raise UsageError(
-                f"{asked[0]} is an option of policies, and a critic's own network has no actions; leave "
-                f"critic_net.{asked[0]} at its default"
+                f"{changed[0]} is an option of policies, and a critic's own network has no actions; leave "
+                f"critic_net.{changed[0]} at its default"
             )
 
     def _non_defaults(self, *names: str) -> list[str]:
@@ -136,7 +135,7 @@ class CriticNet:
     conv_layer_norm: bool | None = None
 
     def over(self, net: Net) -> Net:
-        """Return the options of the critic's network: these, and those of `net` in place of the ones not set.
+        """Return the options of the critic's network: those that are set here, and the others of `net`.
 
         A critic with its own observations has the default encoder for them, not the one that `net` names.
 
@@ -171,10 +170,10 @@ def list_of(value: W | tuple[W, ...]) -> tuple[W, ...]:
 
 
 def at_layer(value: W | tuple[W, ...], layer: int) -> W:
-    """Return the word of one hidden layer, of an option that is one word for all or a list."""
+    """Return the item of one hidden layer, from an option that is one word for all layers or a list."""
     return value if isinstance(value, str) else value[layer]
 
 
 def _part(value: W | tuple[W, ...], layers: slice) -> W | tuple[W, ...]:
-    """Return the words of some hidden layers; of no layer the first, which is that of convolutions."""
+    """Return the items of some hidden layers; without layers the first item, which convolutions use."""
     return value if isinstance(value, str) else value[layers] or value[0]

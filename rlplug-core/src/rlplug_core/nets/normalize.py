@@ -48,9 +48,9 @@ def mix(
     other_variance: Tensor,
     share: Tensor,
 ) -> None:
-    """Mix moments in place: of a sample that comes from the others with probability `share`, and else from these.
+    """Change moments in place into those of a mixture, in which the other distribution has the probability `share`.
 
-    If `share` is their share of all rows, this is the merge of samples by Chan et al. (1979).
+    If `share` is the fraction of all rows, this merges two samples (Chan et al., 1979).
     """
     difference = other - mean
     variance.lerp_(other_variance, share).addcmul_(difference, difference * (share * (1 - share)))
@@ -58,7 +58,7 @@ def mix(
 
 
 class RunningNorm(nn.Module):
-    """Values [B, *shape] minus their mean, over their deviation, clipped to [-clip, clip]; at first only clipped.
+    """Subtracts the mean from values [B, *shape], divides by the deviation and clips; before an update it only clips.
 
     `mean`, `variance` and `count` are over all values given to `update`, in float64: in float32 a mean far from 0
     would stop changing once a batch's contribution is lost in rounding. The forward pass reads `shift` and `scale`,
@@ -113,7 +113,7 @@ class RunningNorm(nn.Module):
 
 
 class Running(nn.Module):
-    """The base of running statistics; an `Algorithm` passes every batch to its own at the end of an update."""
+    """The base of running statistics; an `Algorithm` passes every batch to its modules of this kind after an update."""
 
     def update_stats(self, batch: Any, clock: Clock) -> None:
         """Update the running moments in place with the batch of an update."""
@@ -147,7 +147,7 @@ class PartNorms(nn.Module):
 
 
 class ObservationNorm(Running):
-    """Observations of a space to scaled ones, by a norm of its shape that the encoder makes.
+    """Scales the observations of a space by a norm that the encoder makes for this space.
 
     With `keys` it scales the input of a network with these keys of a Dict.
     """
@@ -190,8 +190,8 @@ class RewardScale(Running):
     """Divides rewards by the deviation of the discounted return, so that values have a similar size everywhere.
 
     The return is summed as R = r + gamma R, from 0 at the start of an episode; only its deviation is used, so rewards
-    keep their sign. A rollout is scaled by the statistics before it, the first one by its own. The state is on the
-    device of rollouts; the returns that a run reports come from the environment and are not scaled.
+    keep their sign. A rollout is scaled by the statistics of earlier rollouts, the first one by its own. The state is
+    on the device of rollouts. The returns that a run reports come from the environment and are not scaled.
     """
 
     def __init__(self, gamma: Schedule | float, clip: float = 10.0) -> None:
@@ -204,7 +204,7 @@ class RewardScale(Running):
         self.has_scale = False
 
     def forward(self, rollout: Rollout) -> Rollout:
-        """Return the rollout with its rewards scaled, and cut at `clip`."""
+        """Return the rollout with scaled rewards, clipped to [-clip, clip]."""
         scale = self
         if not self.has_scale:
             # Unscaled rewards would teach the critic returns of another size than those of all later rollouts.

@@ -224,7 +224,7 @@ def make_memory(words: str, features: int) -> Memory:
     """Make a memory that reads `features` numbers.
 
     Args:
-        words: its name and options, as a user types them: `gru`, `gru:units=128`, `./mine.py:Mine`.
+        words: the name and the options of the memory, as a user types them: `gru`, `gru:units=128`, `./mine.py:Mine`.
         features: the number of features.
 
     Raises:

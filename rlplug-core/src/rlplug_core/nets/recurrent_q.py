@@ -167,7 +167,7 @@ def q_network(
     Args:
         spec: of the environment.
         net: options of the layers.
-        memory: the words of a memory, such as `gru:units=128`; None: no memory.
+        memory: the name and options of a memory, such as `gru:units=128`; None: no memory.
         burn_in: first steps of a sequence without a gradient; None: `BURN_IN`.
         dueling: separate streams for state value and advantages.
         noisy, sigma: kind and initial size of the noise on the last layers.
