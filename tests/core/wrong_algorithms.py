@@ -806,7 +806,7 @@ class CopyingBuffer(RolloutBuffer):
     """Claims to take tensors, and reads each of them on the host."""
 
     def add(self, step: Step, source: int = 0) -> None:
-        assert np.isfinite(to_host(step.reward)).all()
+        to_host(step.reward)
         super().add(step, source)
 
 

@@ -237,7 +237,9 @@ class Algorithm(nn.Module, Generic[B]):
         """Return how the gradient of each loss was computed and why, and the number of CUDA graphs."""
         paths = dict.fromkeys(self._losses.paths.values())
         if len(paths) > 1:
-            paths = dict.fromkeys(f"{name}: {way}" for name, way in self._losses.paths.items())
+            paths = dict.fromkeys(
+                f"{name}: {method}" for name, method in self._losses.paths.items()
+            )
         graphs = self._recorded_steps
         recorded = "" if graphs is None else f"{graphs.count or 'no'} gradient steps as CUDA graphs"
         return "; ".join(filter(None, (*paths, recorded)))

@@ -392,5 +392,5 @@ def value_error(
     error = (value - target).square()
     if clip is None:
         return error
-    moved = (value - before).clamp(-clip, clip)
-    return error.maximum((before + moved - target).square())
+    change = (value - before).clamp(-clip, clip)
+    return error.maximum((before + change - target).square())

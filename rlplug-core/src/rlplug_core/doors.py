@@ -56,10 +56,10 @@ def _import(module: str) -> ModuleType:
     except ImportError as error:
         from rlplug_core.conflicts import explain_import  # slow, and errors are rare
 
-        why = explain_import(error)
-        if not why:
+        cause = explain_import(error)
+        if not cause:
             raise
-        raise ImportError(f"{error}{why}") from error
+        raise ImportError(f"{error}{cause}") from error
 
 
 def read_stub(stub: Path) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:

@@ -99,11 +99,11 @@ class Spec:
 
     def without_goals(self, wrapper: str) -> Spec:
         """Return the same spec without goals, for a wrapper that changes rewards or goals: `goals` ignores it."""
-        why = f"{wrapper} around {self.id} may change rewards or goals, which compute_reward does not know"
+        reason = f"{wrapper} around {self.id} may change rewards or goals, which compute_reward does not know"
         return (
             self
             if self.goals is None
-            else replace(self, goals=None, no_goals=f"{why}; leave that wrapper out")
+            else replace(self, goals=None, no_goals=f"{reason}; leave that wrapper out")
         )
 
 

@@ -234,9 +234,9 @@ def _space(
     """
     set_by_user = {name for name, origin in origins.items() if origin != "preset"}
     typed_values = {name for name, origin in origins.items() if origin in ("option", "set")}
-    if both := sorted(typed_values & set(typed)):
+    if conflicting := sorted(typed_values & set(typed)):
         raise UsageError(
-            f"option '{flag_of(both[0])}' is given a range and a value; leave one of them out"
+            f"option '{flag_of(conflicting[0])}' is given a range and a value; leave one of them out"
         )
     if fixed := sorted(set_by_user & set(other_ranges) - set(typed)):
         warn(f"not searched, because its value is fixed: {', '.join(map(flag_of, fixed))}")

@@ -30,12 +30,14 @@ def config_text(request: RunRequest, options: Iterable[Option]) -> str:
     values = request.values
     origins = request.origins
     names = [option.name for option in options]
-    rest = [(json.dumps(name), values[name], origins[name]) for name in values if name not in names]
+    env_arguments = [
+        (json.dumps(name), values[name], origins[name]) for name in values if name not in names
+    ]
     lines = [
         (option.name, values.get(option.name, option.default), origins.get(option.name, "default"))
         for option in options
     ]
-    lines += rest  # arguments of the environment, which no schema lists
+    lines += env_arguments  # arguments of the environment, which no schema lists
     texts = [f"{name} = {toml(value)}" for name, value, _ in lines]
     width = max(map(len, texts))
     words = [WORDS.get(origin, origin) for _, _, origin in lines]

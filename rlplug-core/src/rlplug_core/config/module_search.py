@@ -43,8 +43,8 @@ def is_local(module: str) -> bool:
     if not (top.isidentifier() and _is_here(top)):
         return False
     here = Path.cwd()
-    others = [folder for folder in sys.path if folder and Path(folder).resolve() != here]
-    spec = PathFinder.find_spec(top, others)
+    other_folders = [folder for folder in sys.path if folder and Path(folder).resolve() != here]
+    spec = PathFinder.find_spec(top, other_folders)
     # A folder without __init__.py has no origin: Python would join it with the one here.
     return spec is None or spec.origin is None
 

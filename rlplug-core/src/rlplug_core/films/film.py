@@ -43,7 +43,7 @@ class Animation:
     def close(self) -> None:
         if not self.frames:
             return
-        first, *others = self.frames
+        first, *later_frames = self.frames
         kind, unit = (GIF, 10) if self.path.suffix.lower() == ".gif" else (WEBP, 1)
         ends = [
             round(1000 / unit * count / self.fps) * unit for count in range(len(self.frames) + 1)
@@ -52,7 +52,12 @@ class Animation:
         with temporary_directory(part_directory(self.path)) as folder:
             temporary = folder / self.path.name
             first.save(
-                temporary, save_all=True, append_images=others, duration=durations, loop=0, **kind
+                temporary,
+                save_all=True,
+                append_images=later_frames,
+                duration=durations,
+                loop=0,
+                **kind,
             )
             temporary.replace(self.path)
 

@@ -249,13 +249,13 @@ class Events:
         self.runner.configure(settings)
         self.sink.record("settings", self.clock.steps, settings)
 
-    def _point(self, every: int, at_end: bool) -> int:
+    def _point(self, interval: int, at_end: bool) -> int:
         """Return a record's step: the last point of its grid, or the end, which workers overshoot by some steps.
 
-        Records that follow episodes have no grid (`every` is 0).
+        Records that follow episodes have no grid (`interval` is 0).
         """
         steps = self.clock.steps
-        return min(steps, self.clock.limit) if at_end or not every else steps - steps % every
+        return min(steps, self.clock.limit) if at_end or not interval else steps - steps % interval
 
     def checkpoint(self, kind: str, reason: str) -> None:
         """Save the whole run."""

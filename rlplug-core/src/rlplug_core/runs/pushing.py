@@ -87,8 +87,8 @@ def _add_film(run: Run, folder: Path, checkpoint: str) -> None:
     """
     film_path = folder / FILM
     film_path.unlink(missing_ok=True)
-    for every in (2, 8, 32):
-        run.play(1, checkpoint=checkpoint, video=film_path, every=every)
+    for interval in (2, 8, 32):
+        run.play(1, checkpoint=checkpoint, video=film_path, every=interval)
         if film_path.stat().st_size <= FILM_BYTES:
             break
     else:

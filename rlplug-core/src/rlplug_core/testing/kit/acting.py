@@ -47,9 +47,11 @@ def spaces(subject: Subject) -> None:
     if subject.env and subject.refusals[subject.env]:
         raise Failed(f"it refuses {subject.env}: {subject.refusals[subject.env]}")
     if not subject.accepted:
-        why = "; ".join(f"{short(name)}: {refusal}" for name, refusal in subject.refusals.items())
+        reason = "; ".join(
+            f"{short(name)}: {refusal}" for name, refusal in subject.refusals.items()
+        )
         raise Failed(
-            f"it accepts no environment of the kit; name a supported one with env=... or --env ({why})"
+            f"it accepts no environment of the kit; name a supported one with env=... or --env ({reason})"
         )
     declared = getattr(subject.cls, "actions", ())
     taken = {type(probe.action).__name__ for probe in PROBES if subject.accepts(probe)}

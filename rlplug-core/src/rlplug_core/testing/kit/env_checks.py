@@ -198,9 +198,9 @@ def _check_flags(now: Timestep, count: int, turn: int) -> None:
 def _check_ends(now: Timestep, before: Array, turn: int) -> Array:
     """Return a mask of the rows that wait for their first step."""
     ended = now.terminated | now.truncated
-    if (both := now.terminated & now.truncated).any():
+    if (overlap := now.terminated & now.truncated).any():
         raise Failed(
-            f"step {turn}: rows {rows(both)} are terminated and truncated; a termination must not be truncated"
+            f"step {turn}: rows {rows(overlap)} are terminated and truncated; a termination must not be truncated"
         )
     if (absent := ended & ~now.valid).any():
         raise Failed(f"step {turn}: rows {rows(absent)} end without a transition (valid is False)")
