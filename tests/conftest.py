@@ -16,6 +16,7 @@ from typing import Any, Literal
 import pytest
 
 import rlplug_core  # noqa: F401 - before numpy, which reads its environment variables once
+from rlplug_core import plugins
 from tests.cli.warm import Fork, commands
 
 #: Seconds after which tests are skipped; `nox -s quick` sets it.
@@ -89,6 +90,16 @@ def restore_environment() -> Iterator[None]:
         os.environ.clear()
         os.environ.update(variables)
     os.chdir(folder)
+
+
+@pytest.fixture
+def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Disable the MLflow hook, which starts a process for each run."""
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    plugins.refresh()
+    yield
+    monkeypatch.undo()
+    plugins.refresh()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,7 +1,8 @@
-"""One call for the losses of all off-policy learners; their noise is in the extras of the batch."""
+"""Losses of learners and their gradients; noise of off-policy learners is in the extras of the batch."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +26,11 @@ def draws(learner: Any, batch: Transitions) -> dict[str, Tensor]:
     }
 
 
+def with_draws(learner: Any, batch: Transitions) -> Transitions:
+    """Return the batch with noise for the learner's losses."""
+    return replace(batch, share=None, extras=draws(learner, batch))
+
+
 def critic_loss(learner: Any, batch: Transitions) -> Any:
     """Return the result of the learner's loss of critics."""
     name = NOISE[type(learner).__name__][0]
@@ -38,6 +44,27 @@ def policy_loss(learner: Any, batch: Transitions) -> Any:
         return (learner.policy_loss(batch),)
     name = NOISE[kind][1]
     return learner.policy_loss(batch, *([] if name is None else [batch.extras[name]]), learner.config)
+
+
+def gradients(learner: Any, loss: Tensor) -> list[Tensor]:
+    """Return the gradients of the parameters of the learner's first optimizer."""
+    return list(torch.autograd.grad(loss, learner.optimizers[0].parameters))
+
+
+def gradients_of(loss: Tensor, module: nn.Module) -> list[Tensor]:
+    """Return the gradients of the parameters of a module; the graph is kept."""
+    return list(torch.autograd.grad(loss, list(module.parameters()), retain_graph=True, allow_unused=True))
+
+
+def scatter(learner: Any) -> None:
+    """Randomize weights, so that everything matters and targets differ from their networks."""
+    with torch.no_grad():
+        for parameter in learner.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+
+
+def huber(error: Tensor) -> Tensor:
+    return 0.5 * error**2 if abs(error) < 1 else abs(error) - 0.5
 
 
 def pairs(learner: Any) -> list[tuple[nn.Module, nn.Module]]:

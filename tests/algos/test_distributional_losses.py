@@ -13,8 +13,8 @@ from torch import Tensor
 from rlplug_core.batches import Transitions
 from rlplug_core.learning.losses import categorical_projection
 from rlplug_core.nets.q_networks import next_distribution
-from tests.algos.losses import q_draws, q_loss, q_losses, q_noise
-from tests.algos.test_dqn_loss import gradients, random_transitions, scatter, transitions
+from tests.algos.losses import gradients, q_draws, q_loss, q_losses, q_noise
+from tests.algos.test_dqn_loss import random_transitions, scatter, transitions
 from tests.reference import distributional
 
 SWITCHES = {

@@ -15,7 +15,7 @@ from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor
 from rlplug_core.testing.envs import Chain, Masked, Truncated, Vector
-from tests.algos.losses import q_loss, q_losses
+from tests.algos.losses import gradients, huber, q_loss, q_losses
 
 TABLE = {"net.hidden": []}
 
@@ -61,10 +61,6 @@ def scatter(learner: Any) -> None:
             parameter.copy_(torch.randn_like(parameter))
 
 
-def huber(error: Tensor) -> Tensor:
-    return 0.5 * error**2 if abs(error) < 1 else abs(error) - 0.5
-
-
 def reference(learner: Any, batch: Transitions) -> Tensor:
     """Return the loss transition by transition; the target is a plain number."""
     losses = []
@@ -78,10 +74,6 @@ def reference(learner: Any, batch: Transitions) -> Tensor:
         value = learner.q_network(batch.obs[i : i + 1])[0, batch.action[i]]
         losses.append(batch.weight[i] * huber(value - target))
     return torch.stack(losses).sum() / max(1, int((batch.weight > 0).sum()))
-
-
-def gradients(learner: Any, loss: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, learner.optimizers[0].parameters))
 
 
 @pytest.mark.parametrize("dueling", [False, True])

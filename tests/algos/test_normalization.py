@@ -115,7 +115,8 @@ def test_scaled_rewards_are_learned_and_true_ones_reported(
 
 def test_popart_loss_does_not_depend_on_the_scale_of_rewards(make_learner: Callable[..., Any]) -> None:
     """The balance of policy, values and entropy in A2C's gradient stays the same."""
-    from tests.algos.test_policy_losses import gradients, random_samples
+    from tests.algos.losses import gradients
+    from tests.algos.test_policy_losses import random_samples
 
     found = []
     for size in (1.0, 1000.0):

@@ -20,7 +20,7 @@ from rlplug_core.context import Context
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
-from tests.algos.losses import critic_loss, draws, pairs, policy_loss
+from tests.algos.losses import critic_loss, gradients_of, pairs, policy_loss, scatter, with_draws
 
 SMALL = {"net.hidden": [16], "random_steps": 0}
 NAMES = ["ddpg", "td3", "sac"]
@@ -40,21 +40,6 @@ def transitions(count: int, weight: Tensor | None = None) -> Transitions:
         index=torch.arange(count),
         extras={},
     )
-
-
-def with_draws(learner: Any, batch: Transitions) -> Transitions:
-    return replace(batch, share=None, extras=draws(learner, batch))
-
-
-def scatter(learner: Any) -> None:
-    """Randomize weights, so that everything matters and targets differ from their networks."""
-    with torch.no_grad():
-        for parameter in learner.parameters():
-            parameter.add_(0.5 * torch.randn_like(parameter))
-
-
-def gradients(loss: Tensor, module: Any) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, list(module.parameters()), retain_graph=True, allow_unused=True))
 
 
 def normal_log_prob(value: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
@@ -117,7 +102,7 @@ def test_losses_and_gradients_equal_the_reference(make_learner: Callable[..., An
     torch.testing.assert_close(loss, expected[0], rtol=1e-4, atol=1e-5)
     policy = policy_loss(learner, batch)[0]
     for ours, theirs, module in ((loss, expected[0], learner.critics), (policy, expected[1], learner.policy)):
-        for got, wanted in zip(gradients(ours, module), gradients(theirs, module), strict=True):
+        for got, wanted in zip(gradients_of(ours, module), gradients_of(theirs, module), strict=True):
             torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
 
 
@@ -132,7 +117,7 @@ def test_rows_of_weight_0_change_nothing(make_learner: Callable[..., Any], name:
         part[weight == 0] = 7.0
     kept = batch.take(torch.tensor([0, 2, 4]))
     for loss, module in ((critic_loss, learner.critics), (policy_loss, learner.policy)):
-        first, second, third = (gradients(loss(learner, part)[0], module) for part in (batch, garbage, kept))
+        first, second, third = (gradients_of(loss(learner, part)[0], module) for part in (batch, garbage, kept))
         for a, b, c in zip(first, second, third, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
             torch.testing.assert_close(a, c, rtol=1e-4, atol=1e-6)

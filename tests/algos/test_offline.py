@@ -27,7 +27,8 @@ from rlplug_core.runs.data import with_dataset
 from rlplug_core.runs.reproduction import reproduce
 from rlplug_core.runs.run import open_run
 from tests.algos.conftest import ENVS
-from tests.algos.test_sac_family import SMALL, continuous, gradients, scatter
+from tests.algos.losses import gradients_of, scatter
+from tests.algos.test_sac_family import SMALL, continuous
 
 CONTINUOUS = ENVS + "Continuous"
 WEIGHTS = torch.tensor([1.0, 0.0, 0.25, 2.0])
@@ -96,7 +97,7 @@ def test_iql_losses_equal_the_reference(
         (policy, wanted_policy, "policy"),
     ):
         for one, other in zip(
-            gradients(got, getattr(learner, part)), gradients(wanted, getattr(learner, part)), strict=True
+            gradients_of(got, getattr(learner, part)), gradients_of(wanted, getattr(learner, part)), strict=True
         ):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
@@ -145,7 +146,7 @@ def test_cql_critic_loss_equals_the_reference(make_learner: Callable[..., Any], 
     loss = learner.critic_loss(batch, noise, others, uniform, learner.config)[0]
     expected = cql_reference(learner, batch, noise, others, uniform)
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
-    for got, wanted in zip(gradients(loss, learner.critics), gradients(expected, learner.critics), strict=True):
+    for got, wanted in zip(gradients_of(loss, learner.critics), gradients_of(expected, learner.critics), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
     assert all(parameter.grad is None or not parameter.grad.any() for parameter in learner.policy.parameters())
 

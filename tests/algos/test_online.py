@@ -24,7 +24,8 @@ from rlplug_core.buffers.pairs import PairBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.types import Array, Step
 from tests.algos.conftest import make_learner, make_runner
-from tests.algos.test_dqn_loss import huber, scatter
+from tests.algos.losses import huber
+from tests.algos.test_dqn_loss import scatter
 from tests.core.stories import Story, stories, value
 from tests.reference import returns
 from tests.reference.returns import Moment

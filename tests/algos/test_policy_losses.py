@@ -20,6 +20,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.actor import Actor
 from rlplug_core.testing.envs import Chain
+from tests.algos.losses import gradients
 from tests.tables import for_each
 
 #: All algorithms with the loss of A2C or PPO.
@@ -94,10 +95,6 @@ def reference(learner: Any, batch: Samples) -> Tensor:
         loss = loss + config.vf_coef * value_loss - config.ent_coef * over.entropy().sum()
         losses.append(batch.weight[i] * loss)
     return torch.stack(losses).sum() / max(1, int((batch.weight > 0).sum()))
-
-
-def gradients(learner: Any, loss: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, learner.optimizers[0].parameters))
 
 
 @for_each("env", ["Chain", "Continuous"])

@@ -19,6 +19,7 @@ from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.testing.envs import LongRecall, Recall
 from rlplug_core.types import Array, tree_map
+from tests.algos.losses import gradients
 from tests.reference.memory import Random, unroll_by_loops, values_by_loops
 
 RANDOM = f"{Random.__module__}:{Random.__name__}"
@@ -92,10 +93,6 @@ def reference(learner: Any, rollout: Rollout, num_envs: list[int], advantage: Ar
             error = (learner.critic(after) - float(target[step, row])) ** 2
             losses.append(-torch.min(ratio * gain, bounded * gain) + c.vf_coef * error - c.ent_coef * over.entropy())
     return torch.stack(losses).mean()
-
-
-def gradients(learner: Any, loss: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, learner.optimizers[0].parameters))
 
 
 def test_loss_and_gradient_equal_the_reference(make_learner: Callable[..., Any], memory: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from torch import Tensor
 from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
-from tests.algos.losses import critic_loss, draws, pairs, policy_loss
+from tests.algos.losses import critic_loss, gradients_of, huber, pairs, policy_loss, scatter, with_draws
 from tests.tables import for_each
 
 SMALL = {"net.hidden": [16]}
@@ -38,24 +37,6 @@ def transitions(obs: Any, action: Tensor, next_obs: Any, weight: Tensor | None =
 def continuous(count: int, weight: Tensor | None = None) -> Transitions:
     number = torch.rand(3, count, 1) * 2 - 1
     return transitions(number[0], number[1], number[2], weight)
-
-
-def with_draws(learner: Any, batch: Transitions) -> Transitions:
-    return replace(batch, share=None, extras=draws(learner, batch))
-
-
-def scatter(learner: Any) -> None:
-    with torch.no_grad():
-        for parameter in learner.parameters():
-            parameter.add_(0.5 * torch.randn_like(parameter))
-
-
-def gradients(loss: Tensor, module: Any) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, list(module.parameters()), retain_graph=True))
-
-
-def huber(error: Tensor) -> Tensor:
-    return 0.5 * error**2 if abs(error) < 1 else abs(error) - 0.5
 
 
 def tqc_reference(learner: Any, batch: Transitions) -> Tensor:
@@ -95,7 +76,7 @@ def test_tqc_drops_the_top_of_all_quantiles(make_learner: Callable[..., Any], cr
         critics * (5 - drop),
     )
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
-    for got, wanted in zip(gradients(loss, learner.critics), gradients(expected, learner.critics), strict=True):
+    for got, wanted in zip(gradients_of(loss, learner.critics), gradients_of(expected, learner.critics), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
     mean = torch.stack([one(batch.obs, batch.action).mean(1) for one in learner.critics.members]).mean(0)
     torch.testing.assert_close(learner.critics.pooled(batch.obs, batch.action).mean(1), mean)
@@ -122,7 +103,7 @@ def test_crossq_normalizes_both_observations_together(make_learner: Callable[...
     expected = (0.5 * (values[:, :16] - (batch.reward + batch.discount * soft)) ** 2).sum(0).mean()
     loss = critic_loss(learner, batch)[0]
     torch.testing.assert_close(loss, expected)
-    for got, wanted in zip(gradients(loss, learner.critics), gradients(expected, learner.critics), strict=True):
+    for got, wanted in zip(gradients_of(loss, learner.critics), gradients_of(expected, learner.critics), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
 
 
@@ -213,7 +194,7 @@ def test_discrete_losses_sum_over_legal_actions(make_learner: Callable[..., Any]
     torch.testing.assert_close(ours[0], theirs[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(ours[1].squeeze(), theirs[1], rtol=1e-4, atol=1e-5)
     for one, other, module in zip(ours, theirs, (learner.critics, learner.policy), strict=True):
-        for got, wanted in zip(gradients(one, module), gradients(other, module), strict=True):
+        for got, wanted in zip(gradients_of(one, module), gradients_of(other, module), strict=True):
             torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
 
 
@@ -230,7 +211,7 @@ def test_rows_of_weight_0_change_nothing(make_learner: Callable[..., Any], name:
         (obs["obs"] if discrete else obs)[weight == 0] = 7.0
     for loss, module in ((critic_loss, learner.critics), (policy_loss, learner.policy)):
         for a, b in zip(
-            gradients(loss(learner, batch)[0], module), gradients(loss(learner, garbage)[0], module), strict=True
+            gradients_of(loss(learner, batch)[0], module), gradients_of(loss(learner, garbage)[0], module), strict=True
         ):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 

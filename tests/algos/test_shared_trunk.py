@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from rlplug_core.errors import UsageError
-from tests.algos.test_policy_losses import gradients, random_samples, reference
+from tests.algos.losses import gradients
+from tests.algos.test_policy_losses import random_samples, reference
 from tests.tables import for_each
 
 SHARED = {"net.shared": True}

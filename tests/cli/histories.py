@@ -64,3 +64,8 @@ def _source(name: str, content: str) -> dict[str, str]:
     file = Path(name.rpartition(":")[0])
     found = hashlib.sha256(content.encode()).hexdigest()
     return {"file": str(file), "copy": f"sources/{file.stem}-{found[:8]}.py", "sha256": found}
+
+
+def journals(directory: Path) -> dict[str, bytes]:
+    """Return the journals of the runs in a directory, by name."""
+    return {path.parent.name: path.read_bytes() for path in directory.glob("*/journal.jsonl")}

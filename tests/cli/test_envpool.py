@@ -18,9 +18,7 @@ pytest.importorskip("envpool", reason="the extra rlplug-envs[envpool] is not ins
 CART = "envpool:CartPole-v1"
 
 
-@pytest.fixture(autouse=True)
-def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 def rollouts(name: str) -> list[float]:

@@ -30,9 +30,7 @@ CHAIN = "rlplug_core.testing.envs:Chain"
 SHORT = ("--total-timesteps", "60", "--eval-every", "30", "--eval-episodes", "2", "--final-eval-episodes", "2")
 
 
-@pytest.fixture(autouse=True)
-def no_mlflow(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
-    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 @pytest.fixture(scope="module")

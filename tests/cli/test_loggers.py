@@ -22,19 +22,13 @@ from rlplug_core.runs.journal import read
 from tests.cli.conftest import Result
 
 # TensorBoard's reader imports modules that warn.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.usefixtures("no_mlflow")]
 
 CHAIN = "rlplug_core.testing.envs:Chain"
 OPTIONS: dict[str, Any] = {
     "total_timesteps": 400, "eval_every": 200, "eval_episodes": 2, "final_eval_episodes": 2, "log_every": 50,
     "checkpoint_every": 100, "log": ("csv", "tensorboard"),
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def no_mlflow(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
-    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    plugins.refresh()
 
 
 @pytest.fixture

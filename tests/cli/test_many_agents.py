@@ -28,8 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
-def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+def settings(no_mlflow: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # lets processes import the worlds of the tests
 
 

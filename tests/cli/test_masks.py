@@ -16,9 +16,7 @@ FILE = Path(strict.__file__)
 TINY = {"total_timesteps": 300, "eval_every": 150, "eval_episodes": 2, "final_eval_episodes": 2}
 
 
-@pytest.fixture(autouse=True)
-def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 @pytest.mark.parametrize("words", [("ppo", "Strict"), ("dqn", "Inside"), ("a2c", "Several")])

@@ -33,9 +33,7 @@ def make(space, net):
 COIN = re.findall(r"```python title=coin.py\n(.*?)```", Path("docs/networks.md").read_text("utf-8"), re.DOTALL)[0]
 
 
-@pytest.fixture(autouse=True)
-def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 def config(run: str) -> dict[str, Any]:

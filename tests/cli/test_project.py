@@ -15,10 +15,7 @@ from rlplug_cli.project import find_project
 from rlplug_core.errors import BadConfig
 from tests.cli.conftest import SHORT
 
-
-@pytest.fixture(autouse=True)
-def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 def print_config(*words: str) -> str:

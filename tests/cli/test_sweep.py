@@ -22,7 +22,7 @@ from rlplug_cli.sweep.task import command_words
 from rlplug_cli.sweep.task_pool import TaskPool
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.presets import preset
-from tests.cli.histories import write_run
+from tests.cli.histories import journals, write_run
 from tests.waiting import record_waits
 
 # MLflow's own imports warn.
@@ -30,10 +30,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "sweep.json").read_bytes())
 TINY = ("--total-timesteps", "300", "--eval-every", "150", "--eval-episodes", "1", "--final-eval-episodes", "1")
-
-
-def journals(directory: Path) -> dict[str, bytes]:
-    return {path.parent.name: path.read_bytes() for path in directory.glob("*/journal.jsonl")}
 
 
 def test_sweep_repeats_only_missing_runs(

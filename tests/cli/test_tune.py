@@ -31,7 +31,7 @@ from rlplug_core.config.options import Range, log, uniform
 from rlplug_core.config.schema import Option
 from rlplug_core.errors import BadConfig, MissingPackage, RlplugError, UsageError
 from rlplug_core.runs.listing import records
-from tests.cli.histories import write_run
+from tests.cli.histories import journals, write_run
 from tests.tables import for_each
 from tests.waiting import record_waits
 
@@ -307,10 +307,6 @@ def test_study_is_found_with_options_in_another_order(
         assert (journals(old_study), list((place / "runs").iterdir())) == (runs, [old_study])
     other = rlplug("tune", "a2c", "CartPole-v1", "--seeds", "1,2", *ranges, *TINY, "--name", old_study.name)
     assert (other.code, "was started with other options" in other.err) == (2, True)
-
-
-def journals(directory: Path) -> dict[str, bytes]:
-    return {path.parent.name: path.read_bytes() for path in directory.glob("*/journal.jsonl")}
 
 
 def open_optuna_study(directory: Path) -> Any:

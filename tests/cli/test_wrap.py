@@ -14,9 +14,7 @@ from rlplug_core import __version__
 TINY = ("--total-timesteps", "400", "--eval-every", "200", "--eval-episodes", "2", "--final-eval-episodes", "2")
 
 
-@pytest.fixture(autouse=True)
-def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 def wrap_of(name: str) -> tuple[Any, str]:

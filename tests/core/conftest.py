@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
-
-from rlplug_core import plugins
 
 # A slow example on a busy machine is not a failure.
 settings.register_profile("patient", deadline=None)
@@ -38,10 +37,8 @@ def seeded() -> Iterator[None]:
 
 
 @pytest.fixture
-def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Disable the MLflow hook, which starts a process for each run."""
-    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    plugins.refresh()
-    yield
-    monkeypatch.undo()
-    plugins.refresh()
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory with its own cache."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path

@@ -1,4 +1,4 @@
-"""Environments that each fail in another way in worker processes; in the parent they are chains."""
+"""Environments that each fail in another way in worker processes, chains in the parent; and a harmful pickle."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from multiprocessing import current_process, parent_process
 
 from rlplug_core.testing.envs import Chain, Faulty
 from rlplug_core.types import Array, Timestep
+
+
+class Bomb:
+    """Writes a file when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch executed",)
 
 
 def in_worker() -> bool:

@@ -107,7 +107,6 @@ class World:
                 self.opened.append(f"{event} {path}")
 
     def cases(self, draw: random.Random) -> Iterator[Case]:
-        """All cases."""
         yield from self._configurations(draw)
         yield from self._journals(draw)
         yield from self._checkpoints(draw)
@@ -268,7 +267,9 @@ def trees(tree: Any, draw: random.Random, count: int) -> Iterator[tuple[tuple[An
 
 def leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The paths of all nodes of a tree."""
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    if not isinstance(tree, dict | list):
+        return
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
     for key, value in items:
         yield (*path, key)
         yield from leaves(value, (*path, key))

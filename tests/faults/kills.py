@@ -86,11 +86,11 @@ def kill_repeatedly(algorithm: str, form: str, place: Path, kills: int = KILLS, 
     command = words(algorithm, form)
     run_to_end([*command, "--name", "complete"], place)
     complete, run = place / "runs" / "complete", place / "runs" / "killed"
-    share = _size(complete) // (kills + 1)
+    share = journal_size(complete) // (kills + 1)
     process = start([*command, "--name", "killed"], place)
     while outcome.kills < kills:
-        until = _size(run) + draw.randrange(2 * share)
-        while process.is_alive() and _size(run) <= until:
+        until = journal_size(run) + draw.randrange(2 * share)
+        while process.is_alive() and journal_size(run) <= until:
             process.join(0.0005)
         process.join(draw.random() * 0.02)  # so that kills between two records also happen
         if process.is_alive() and process.pid is not None:
@@ -114,8 +114,8 @@ def row(outcome: Outcome) -> str:
     return f"| {outcome.algorithm} | {outcome.form} | {outcome.kills} | {'; '.join(outcome.wrong) or 'none'} |"
 
 
-def _size(run: Path) -> int:
-    """The length of the journal in bytes."""
+def journal_size(run: Path) -> int:
+    """Return the length of the journal in bytes."""
     path = run / "journal.jsonl"
     return path.stat().st_size if path.exists() else 0
 

@@ -25,7 +25,6 @@ def write(name: str, lines: list[str]) -> None:
 
 
 def kills_table(outcomes: list[kills.Outcome]) -> list[str]:
-    """The table of kills."""
     total = sum(outcome.kills for outcome in outcomes)
     wrong = sum(bool(outcome.wrong) for outcome in outcomes)
     rows = [kills.row(outcome) for outcome in outcomes]

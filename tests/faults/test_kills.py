@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.kills import journal_size
 from tests.faults.trials import final_hashes
 
 KILLS = 20
@@ -49,12 +50,6 @@ def kill_after_bytes(process: subprocess.Popen[str], run: Path, size: int) -> bo
             continue
     finish(process)
     return False
-
-
-def journal_size(run: Path) -> int:
-    """The size of the journal in bytes."""
-    path = run / "journal.jsonl"
-    return path.stat().st_size if path.exists() else 0
 
 
 def complete_and_killed_runs(words: Sequence[str], place: Path) -> tuple[Path, Path]:

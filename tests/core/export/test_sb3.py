@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -18,6 +17,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.export.inert_pickle import array_of, read_pickle
 from rlplug_core.runs import Run, import_sb3
 from tests.core.export.sb3_envs import observations
+from tests.core.harmful import Bomb
 from tests.tables import for_each
 
 HERE = Path(__file__).parent / "sb3"
@@ -40,13 +40,6 @@ OTHERS = {
 }
 #: Models with a file of `VecNormalize`.
 NORMALIZED = {"a2c-places": f"{HERE.parent}/sb3_envs.py:Places", "ppo-normalized": "Pendulum-v1"}
-
-
-class Bomb:
-    """Writes a file when it is unpickled."""
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.system, ("touch executed",)
 
 
 @for_each("name, env", [*ENVS.items(), *OTHERS.items(), *NORMALIZED.items()])

@@ -27,7 +27,7 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.testing.distributions import write_distribution
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Array
-from tests.core.fakes import ENVS, TINY, assert_same, countdown
+from tests.core.fakes import ENVS, TINY, assert_same, countdown, final_weights
 from tests.core.wraps import HERE
 from tests.tables import for_each
 
@@ -176,7 +176,7 @@ def test_training_and_evaluation_use_the_wrappers(finished_run: Run) -> None:
     """Six features instead of five; the returns, from 0 to 1, are those of the environment."""
     assert finished_run.config["options"]["wrap"] == [TENFOLD, f"{AGED}:step=0.5"]
     assert finished_run.config["origins"]["wrap"] == "option"
-    weights = Checkpoints(finished_run.directory.checkpoints_path).load(["final"])[1]["learner"]
+    weights = final_weights(finished_run)
     assert any(np.shape(leaf)[-1:] == (6,) for leaf in _leaves(weights))
     assert set(finished_run.evaluate(20).returns) <= {0.0, 1.0}
 

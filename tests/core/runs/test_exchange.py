@@ -16,7 +16,7 @@ from rlplug_core.runs.exchange import Taken, take_checkpoint
 from rlplug_core.runs.journal import Journal
 from rlplug_core.runs.journal import read as records
 from rlplug_core.runs.trust import genuine
-from tests.core.fakes import TINY_Q, assert_same
+from tests.core.fakes import TINY_Q, assert_same, final_state
 
 ENV = "rlplug_core.testing.envs:Chain"
 OPTIONS: dict[str, Any] = {
@@ -27,12 +27,6 @@ OPTIONS: dict[str, Any] = {
 
 def train_run(out: Path, name: str, until: int | None = None, **options: Any) -> Run:
     return train(TINY_Q, ENV, {**OPTIONS, **options}, out=out, name=name, hooks=False, until=until)
-
-
-def final(run: Run) -> Any:
-    saved = read(next(run.directory.checkpoints_path.glob("final-*")))[0]
-    saved["events"].pop("wall")
-    return saved
 
 
 def evaluations(run: Run) -> list[tuple[int, float]]:
@@ -50,7 +44,7 @@ def test_paused_run_equals_uninterrupted_run(tmp_path: Path) -> None:
     assert [r.data["reason"] for r in records(paused.journal, kinds=("end",))][-1] == "stopped at step 400: --until 400"
     paused = resume(paused, hooks=False)
     assert paused.status == "finished"
-    assert_same(final(paused), final(expected))
+    assert_same(final_state(paused), final_state(expected))
     assert evaluations(paused) == evaluations(expected)
 
 
@@ -64,7 +58,7 @@ def test_continues_exactly_from_taken_checkpoint(tmp_path: Path) -> None:
     best = [Checkpoints(run.directory.checkpoints_path).kept("best")[0] for run in (parent, child)]
     assert_same(*(read(saved.path)[0] for saved in best))
     parent, child = (resume(run, hooks=False) for run in (parent, child))
-    own, others = final(child), final(parent)
+    own, others = final_state(child), final_state(parent)
     for name in ("learner", "actor", "buffer"):
         assert_same(own[name], others[name])
     assert [r.data for r in records(child.journal, kinds=("exchange",))] == [taken.plain()]
@@ -81,8 +75,9 @@ def test_exchange_changes_and_records_options(tmp_path: Path) -> None:
     assert config["exchanges"] == [
         {"chunk": 1, "source": "", "checkpoint": step.path.name, "options": {"target_update_interval": 3}}
     ]
+    same = train_run(tmp_path, "same")
     with pytest.raises(AssertionError):
-        assert_same(final(resume(run, hooks=False))["learner"], final(train_run(tmp_path, "same"))["learner"])
+        assert_same(final_state(resume(run, hooks=False))["learner"], final_state(same)["learner"])
 
 
 class Killed(BaseException):
@@ -97,7 +92,7 @@ def exchange(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Taken, Any
     taken = Taken(1, "parent", step.path.name, {"gradient_steps": 2})
     expected = train_run(out, "whole", until=200, seed=2)
     take_checkpoint(expected.path, taken)
-    return out, taken, final(resume(expected, hooks=False))
+    return out, taken, final_state(resume(expected, hooks=False))
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -135,7 +130,7 @@ def test_kill_during_exchange_changes_nothing(
     exchanges = [r.data for r in records(run.journal, kinds=("exchange",))]
     assert exchanges == [taken.plain()]
     assert open_run(run.path).config["exchanges"] == [taken.plain()]
-    assert_same(final(resume(run, hooks=False)), expected)
+    assert_same(final_state(resume(run, hooks=False)), expected)
 
 
 def test_does_not_seal_config_of_another_account(tmp_path: Path) -> None:

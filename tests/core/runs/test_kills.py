@@ -18,11 +18,10 @@ from rlplug_core.loop.events import Progress
 from rlplug_core.plugins.hook_specs import hookimpl
 from rlplug_core.runs import session
 from rlplug_core.runs.api import Run, open_run, resume, train
-from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.curves import curves
 from rlplug_core.runs.journal import Journal, read, tail
 from rlplug_core.runs.session import Session
-from tests.core.fakes import ENVS, TINY, assert_same
+from tests.core.fakes import ENVS, TINY, assert_same, final_weights
 
 OPTIONS: dict[str, Any] = {
     "seed": 3, "num_envs": 2, "total_timesteps": 200, "runner": "sync", "eval_episodes": 5, "eval_every": 50,
@@ -32,10 +31,6 @@ OPTIONS: dict[str, Any] = {
 
 def train_run(out: Path) -> Run:
     return train(TINY, f"{ENVS}:Chain", OPTIONS, out=out, name="run", hooks=False)
-
-
-def weights(run: Run) -> Any:
-    return Checkpoints(run.directory.checkpoints_path).load(["final"])[1]["learner"]
 
 
 def cut(run: Run, kind: str) -> None:
@@ -49,7 +44,7 @@ def cut(run: Run, kind: str) -> None:
 
 def test_run_killed_before_first_checkpoint_starts_again(tmp_path: Path) -> None:
     run = train_run(tmp_path)
-    before = weights(run)
+    before = final_weights(run)
     uid = run.config["uid"]
     times = {r.step: r.time for r in read(run.journal, kinds=["metrics"])}
     shutil.rmtree(run.directory.checkpoints_path)
@@ -58,7 +53,7 @@ def test_run_killed_before_first_checkpoint_starts_again(tmp_path: Path) -> None
     resume(run, hooks=False)
     assert run.status == "finished"
     assert run.config["uid"] == uid
-    assert_same(weights(run), before)
+    assert_same(final_weights(run), before)
     assert [record.data["resumed"] for record in read(run.journal, kinds=["start"])] == [False, True]
     # Repeated records keep their time, so that a mirror has them once.
     assert {r.step: r.time for r in read(run.journal, kinds=["metrics"]) if r.step < 200}.items() <= times.items()

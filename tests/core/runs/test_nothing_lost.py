@@ -27,7 +27,7 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Journal, Record, tail, valid_records
 from rlplug_core.runs.journal import read as read_journal
 from rlplug_core.runs.reproduction import reproduce
-from tests.core.fakes import ENVS, TINY, assert_same
+from tests.core.fakes import ENVS, TINY, assert_same, final_weights
 
 CHAIN = f"{ENVS}:Chain"
 OPTIONS: dict[str, Any] = {
@@ -59,10 +59,6 @@ def stable_records(run: Run, *kinds: str) -> list[tuple[str, int, dict[str, Any]
     return [(r.kind, r.step, {k: v for k, v in r.data.items() if not k.startswith("perf/")}) for r in records]
 
 
-def weights(run: Run) -> Any:
-    return Checkpoints(run.directory.checkpoints_path).load(["final"])[1]["learner"]
-
-
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train_run(tmp_path_factory.mktemp("done"), keep_checkpoints=20)
@@ -81,7 +77,7 @@ def test_resume_after_kill_records_everything_once(finished_run: Run, tmp_path: 
     kill_after(run, 2 + part * (last - 3) // 7)  # from after the first checkpoint to after the final one
     resume(run, hooks=False)
     assert stable_records(run, *STORY) == stable_records(finished_run, *STORY)
-    assert_same(weights(run), weights(finished_run))
+    assert_same(final_weights(run), final_weights(finished_run))
     assert run.episodes()["steps"].tolist() == finished_run.episodes()["steps"].tolist()
     assert run.status == "finished"
 
@@ -140,7 +136,7 @@ def test_run_killed_after_final_evaluation_keeps_it(finished_run: Run, tmp_path:
 def test_extended_run_resumes_to_new_total_after_kill(tmp_path: Path) -> None:
     run = train_run(tmp_path)
     resume(run, total_timesteps=300, hooks=False)
-    expected = weights(run)
+    expected = final_weights(run)
     steps = [saved.step for saved in Checkpoints(run.directory.checkpoints_path).kept("step")]
     other = train_run(tmp_path / "other")
     seq = max(record.seq for record in read_journal(other.journal))
@@ -155,7 +151,7 @@ def test_extended_run_resumes_to_new_total_after_kill(tmp_path: Path) -> None:
     assert other.status == "killed"
     resume(other, hooks=False)
     assert steps[0] > 200
-    assert_same(weights(other), expected)
+    assert_same(final_weights(other), expected)
 
 
 def test_new_total_survives_kill(tmp_path: Path) -> None:
@@ -192,7 +188,7 @@ def test_resumes_from_first_step(finished_run: Run, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"run exists already; choose another --name, or 'rlplug resume .*run'"):
         train_run(tmp_path)
     resume(run, hooks=False)
-    assert_same(weights(run), weights(finished_run))
+    assert_same(final_weights(run), final_weights(finished_run))
     assert stable_records(run, *STORY) == stable_records(finished_run, *STORY)
 
 
@@ -346,7 +342,7 @@ def test_full_disk_names_the_file_and_run_resumes(long_run: Run, tmp_path: Path,
     assert run.journal.read_bytes().endswith(b"\n")
     resume(run, hooks=False)
     assert stable_records(run, *STORY) == stable_records(long_run, *STORY)
-    assert_same(weights(run), weights(long_run))
+    assert_same(final_weights(run), final_weights(long_run))
 
 
 def test_full_disk_at_start_does_not_block_name(tmp_path: Path) -> None:

@@ -8,23 +8,17 @@ from typing import Any
 import pytest
 
 from rlplug_core.errors import Interrupted, UsageError
-from rlplug_core.runs.api import Run, open_run, resume, train
+from rlplug_core.runs.api import open_run, resume, train
 from rlplug_core.runs.checkpoint import read
 from rlplug_core.runs.journal import read as records
 from tests.core import wraps
-from tests.core.fakes import ENVS, TINY, TINY_Q, assert_same
+from tests.core.fakes import ENVS, TINY, TINY_Q, assert_same, final_state
 
 ENV = f"{wraps.HERE}:Terminates"
 OPTIONS: dict[str, Any] = {
     "total_timesteps": 600, "num_envs": 3, "eval_every": 300, "eval_episodes": 2, "final_eval_episodes": 0,
     "checkpoint_every": 120, "log_every": 60,
 }  # fmt: skip
-
-
-def final(run: Run) -> Any:
-    saved = read(next(run.directory.checkpoints_path.glob("final-*")))[0]
-    saved["events"].pop("wall")
-    return saved
 
 
 def interrupt_run(out: Path, algorithm: str, at: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> str:
@@ -49,7 +43,7 @@ def test_resumed_run_equals_uninterrupted_run(
     resumed = open_run(tmp_path / "part")
     assert max(int(path.name[-12:]) for path in resumed.directory.checkpoints_path.glob("step-*")) == 240
     resumed = resume(resumed, hooks=False)
-    assert_same(final(resumed), final(expected))
+    assert_same(final_state(resumed), final_state(expected))
     ends = [[record.data for record in records(run.journal, kinds=("episodes",))] for run in (resumed, expected)]
     assert ends[0] == ends[1]
     assert read(next(resumed.directory.checkpoints_path.glob("final-*")))[1]["exact"]
@@ -61,7 +55,7 @@ def test_runs_differ_without_the_option(tmp_path: Path, monkeypatch: pytest.Monk
     assert "at step 291, checkpoint saved; " in message
     resumed = resume(tmp_path / "part", hooks=False)
     with pytest.raises(AssertionError):
-        assert_same(final(resumed), final(expected))
+        assert_same(final_state(resumed), final_state(expected))
 
 
 def test_does_not_affect_environments_with_saved_state(tmp_path: Path) -> None:
@@ -69,7 +63,7 @@ def test_does_not_affect_environments_with_saved_state(tmp_path: Path) -> None:
         train(TINY, f"{ENVS}:Chain", {**OPTIONS, "resume_exact": exact}, out=tmp_path, name=f"{exact}", hooks=False)
         for exact in (False, True)
     ]
-    assert_same(*map(final, runs))
+    assert_same(*map(final_state, runs))
 
 
 def test_async_runner_raises(tmp_path: Path) -> None:

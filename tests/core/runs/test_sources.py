@@ -11,9 +11,8 @@ import pytest
 
 from rlplug_core.errors import MissingPackage, PluginError, Untrusted, UsageError
 from rlplug_core.runs.api import Run, load, open_run, resume, train
-from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory
-from tests.core.fakes import ENVS, assert_same
+from tests.core.fakes import ENVS, assert_same, final_weights
 from tests.waiting import without_notices
 
 CHAIN = f"{ENVS}:Chain"
@@ -32,10 +31,6 @@ def write(folder: Path, text: str = MINE, name: str = "mine.py") -> str:
 
 def train_run(out: Path, algorithm: str, env: str = CHAIN, **options: Any) -> Run:
     return train(algorithm, env, {**OPTIONS, **options}, out=out, name="run", hooks=False)
-
-
-def learner(run: Run) -> Any:
-    return Checkpoints(run.directory.checkpoints_path).load(["final"])[1]["learner"]
 
 
 def test_run_keeps_copy_and_hash_of_its_file(tmp_path: Path) -> None:
@@ -61,7 +56,7 @@ def test_later_edit_does_not_change_run(tmp_path: Path, capsys: pytest.CaptureFi
         if name == "edited":
             write(tmp_path / name, "raise SystemExit('edited')\n")
         resume(runs[-1], total_timesteps=160, hooks=False)
-    assert_same(learner(runs[0]), learner(runs[1]))
+    assert_same(final_weights(runs[0]), final_weights(runs[1]))
     message = capsys.readouterr().err
     assert message == (
         f"rlplug: {tmp_path}/edited/mine.py has changed since the run started; this uses the run's copy, "
@@ -164,7 +159,7 @@ def test_copies_network_factory(tmp_path: Path, runner: dict[str, Any]) -> None:
     (tmp_path / "my_net.py").unlink()
     run.path.rename(tmp_path / "elsewhere")
     assert resume(tmp_path / "elsewhere", total_timesteps=240, hooks=False).status == "finished"
-    assert learner(Run(RunDirectory.open(tmp_path / "elsewhere")))["policy.encoder.1.weight"].shape == (4, 5)
+    assert final_weights(Run(RunDirectory.open(tmp_path / "elsewhere")))["policy.encoder.1.weight"].shape == (4, 5)
 
 
 def test_records_absolute_path_of_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

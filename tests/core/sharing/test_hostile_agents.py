@@ -23,16 +23,10 @@ from rlplug_core.runs.listing import Summary
 from rlplug_core.sharing.agent_files import LIMITS, MANIFEST, check_card
 from rlplug_core.sharing.pull import pull
 from rlplug_core.types import Spec
+from tests.core.harmful import Bomb
 from tests.core.sharing.agents import Files, FileServer, agent_files, change_json, put, serving, with_manifest
 
 Change = Callable[[Files], Files]
-
-
-class Bomb:
-    """Writes a file when it is unpickled."""
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.system, ("touch executed",)
 
 
 def change(name: str, **parts: object) -> Change:
@@ -205,13 +199,6 @@ CASES: dict[str, tuple[Change, str]] = {
     "a record that is a list": (replace_file("config.json", "[]"), "names source files"),
     "a record that nests": (replace_file("config.json", DEEP), "nests too deep"),
 }
-
-
-@pytest.fixture
-def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path
 
 
 def pull_error(word: str, out: Path) -> str:

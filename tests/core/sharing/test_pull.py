@@ -18,12 +18,7 @@ from rlplug_core.sharing.words import is_source, parse
 from tests.core.sharing.agents import FileServer, agent_files, put, serving, with_manifest
 from tests.tables import for_each
 
-
-@pytest.fixture(autouse=True)
-def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("workdir")
 
 
 @for_each(
