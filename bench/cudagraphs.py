@@ -18,7 +18,7 @@ from typing import Any
 import gymnasium.spaces as spaces
 import numpy as np
 import torch
-from floor import learner, numbers, transitions
+from floor import make_learner, numbers, transitions
 from results import machine, revision, table, write_section
 
 import rlplug_core as rl
@@ -38,7 +38,7 @@ BOX = spaces.Box(-1, 1, (6,), np.float32)
 
 def ppo(options: dict[str, Any]) -> Callable[[], object]:
     """256 samples, two networks with two layers of 64 tanh, two actions."""
-    made = learner(
+    learner = make_learner(
         "ppo", 4, spaces.Discrete(2), {"net.hidden": [64, 64], "net.activation": "tanh", **options}
     )
     arrays: Any = (
@@ -50,25 +50,27 @@ def ppo(options: dict[str, Any]) -> Callable[[], object]:
     )
     weight, *rest = map(torch.from_numpy, arrays)
     extras = {"log_prob": torch.from_numpy(numbers(256) * 0.1 - 0.7)}
-    batch = rl.Samples(weight, None, *rest, extras).to(made.device)
+    batch = rl.Samples(weight, None, *rest, extras).to(learner.device)
     clock = rl.Clock(10**9)
-    return lambda: made.actor_critic_optimizer.minimize(made.loss(batch, made.config)[0], clock)
+    return lambda: learner.actor_critic_optimizer.minimize(
+        learner.loss(batch, learner.config)[0], clock
+    )
 
 
 def replay(name: str, options: dict[str, Any]) -> Callable[[], object]:
     """Two layers of 256 ReLU: 64 samples and two actions for DQN, 256 samples and HalfCheetah's spaces for others."""
     options = {"net.hidden": [256, 256], "net.activation": "relu", "n_step": 1, **options}
     if name == "dqn":
-        made = learner(name, 4, spaces.Discrete(2), options)
+        learner = make_learner(name, 4, spaces.Discrete(2), options)
         batch = transitions(64, 4, np.arange(64) % 2)
     else:
-        made = learner(name, 17, BOX, options)
+        learner = make_learner(name, 17, BOX, options)
         batch = transitions(256, 17, np.tanh(numbers(256, 6)))
-    batch = batch.to(made.device)
+    batch = batch.to(learner.device)
     clock = rl.Clock(10**9)
 
     def update() -> None:
-        made.update(batch, clock)
+        learner.update(batch, clock)
         clock.updates += 1
 
     return update
@@ -86,10 +88,10 @@ def microseconds(update: Callable[[], object]) -> float:
 
 def row(name: str) -> list[str]:
     """Return the medians of alternating turns."""
-    made = {way: {"device": "cuda", **options} for way, options in WAYS.items()}
+    settings = {way: {"device": "cuda", **options} for way, options in WAYS.items()}
     updates = {
         way: ppo(options) if name == "ppo" else replay(name, options)
-        for way, options in made.items()
+        for way, options in settings.items()
     }
     turns = [[microseconds(update) for update in updates.values()] for _ in range(FIRST + TURNS)][
         FIRST:
@@ -107,8 +109,8 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="also write the table into bench/RESULTS.md"
     )
-    given = parser.parse_args()
-    if given.only and given.write:
+    arguments = parser.parse_args()
+    if arguments.only and arguments.write:
         parser.error("--write needs all rows; leave out --only")
     if not torch.cuda.is_available():
         parser.exit(
@@ -116,7 +118,7 @@ def main() -> None:
             "torch finds no GPU, and CUDA graphs need one\n",
         )
     torch.set_num_threads(1)
-    rows = [row(name) for name in ("ppo", "dqn", "sac", "td3") if given.only in (None, name)]
+    rows = [row(name) for name in ("ppo", "dqn", "sac", "td3") if arguments.only in (None, name)]
     header = [
         "update",
         "eager, µs",
@@ -134,7 +136,7 @@ def main() -> None:
 
 Medians of {TURNS} turns of {UPDATES} updates. {about}"""
     print(text)
-    if given.write:
+    if arguments.write:
         write_section("cudagraphs", text)
 
 

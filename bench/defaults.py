@@ -194,16 +194,19 @@ def main() -> None:
         help="folder of the virtual environments of peers",
     )
     parser.add_argument("--report", action="store_true", help="only write the table")
-    given = parser.parse_args()
-    wanted = [goal for goal in GOALS if goal.name in given.only and not given.report]
+    arguments = parser.parse_args()
+    wanted = [goal for goal in GOALS if goal.name in arguments.only and not arguments.report]
     for goal, seed, side in [
-        (goal, seed, side) for goal in wanted for seed in given.seeds for side in given.sides
+        (goal, seed, side)
+        for goal in wanted
+        for seed in arguments.seeds
+        for side in arguments.sides
     ]:
         key = {"goal": goal.name, "steps": goal.steps, "side": side, "seed": seed}
         if any(key.items() <= record.items() for record in read_records(RECORDS)):
             continue
         started = time.monotonic()
-        result = ours(goal, seed) if side == "rlplug" else theirs(goal, seed, given.cache)
+        result = ours(goal, seed) if side == "rlplug" else theirs(goal, seed, arguments.cache)
         line = {
             **key,
             **result,

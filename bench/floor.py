@@ -130,7 +130,7 @@ def pointer(array: Array | None) -> ctypes.c_void_p | None:
     return None if array is None else ctypes.c_void_p(array.ctypes.data)
 
 
-def learner(name: str, obs: int, action: spaces.Space[Any], options: dict[str, Any]) -> Any:
+def make_learner(name: str, obs: int, action: spaces.Space[Any], options: dict[str, Any]) -> Any:
     plan = Plan.make(name, "CartPole-v1", {"seed": 1, **options})
     return plan.make_learner(
         Spec(spaces.Box(-np.inf, np.inf, (obs,), np.float32), action, 8, "Any-v0")
@@ -172,7 +172,7 @@ class Rollout:
 
 def ppo() -> Calls:
     """256 samples, two networks with two layers of 64 tanh, two actions."""
-    ppo_learner = learner(
+    ppo_learner = make_learner(
         "ppo",
         4,
         spaces.Discrete(2),
@@ -212,7 +212,7 @@ def transitions(batch: int, obs: int, action: Array) -> rl.Transitions:
 def dqn() -> Calls:
     """64 samples, two layers of 256 ReLU, two actions, Huber loss, a target network."""
     options = {"net.hidden": [256, 256], "net.activation": "relu", "double": False, "n_step": 1}
-    dqn_learner = learner("dqn", 4, spaces.Discrete(2), options)
+    dqn_learner = make_learner("dqn", 4, spaces.Discrete(2), options)
     batch = transitions(64, 4, np.arange(64) % 2)
     arrays = [array.numpy() for array in (batch.obs, batch.next_obs, batch.action, batch.reward)]
     return {
@@ -249,7 +249,9 @@ class DqnFloor:
 def sac() -> Calls:
     """256 samples, a policy and two critics with two layers of 256 ReLU, 17 inputs and 6 actions."""
     action = spaces.Box(-1, 1, (6,), np.float32)
-    sac_learner = learner("sac", 17, action, {"net.hidden": [256, 256], "net.activation": "relu"})
+    sac_learner = make_learner(
+        "sac", 17, action, {"net.hidden": [256, 256], "net.activation": "relu"}
+    )
     batch = transitions(256, 17, np.tanh(numbers(256, 6)))
     arrays = [array.numpy() for array in (batch.obs, batch.next_obs, batch.action, batch.reward)]
     return {
@@ -445,14 +447,14 @@ def main() -> None:
     )
     parser.add_argument("--only", choices=["ppo", "dqn", "sac"])
     parser.add_argument("--write", action="store_true")
-    given = parser.parse_args()
-    if given.only and given.write:
+    arguments = parser.parse_args()
+    if arguments.only and arguments.write:
         parser.error("--write needs all rows; leave out --only")
     set_torch(1)
     rows = [
         update_row(name, make)
         for name, make in CASES.items()
-        if given.only in (None, make.__name__)
+        if arguments.only in (None, make.__name__)
     ]
     header = [
         "update",
@@ -463,9 +465,9 @@ def main() -> None:
         "rlplug / lowest",
     ]
     text = table(header, rows) + f"\n\n{NOTE}"
-    text += "" if given.only else f"\n\n{step_table()}\n\n{STEP_NOTE}"
+    text += "" if arguments.only else f"\n\n{step_table()}\n\n{STEP_NOTE}"
     print(text)
-    if given.write:
+    if arguments.write:
         about = f"{machine()}; rlplug at {revision()}."
         write_section(
             "floor", f"## Compared with the floor\n\n`python bench/floor.py`\n\n{text}\n\n{about}"

@@ -127,21 +127,23 @@ class Stopwatch:
             os._exit(0)  # the rest of the run is not needed
 
 
-def measure(given: argparse.Namespace) -> None:
+def measure(arguments: argparse.Namespace) -> None:
     """Train one algorithm until the clock stops."""
-    env, warmup, options = SETTINGS[given.algorithm]
+    env, warmup, options = SETTINGS[arguments.algorithm]
     own = {
-        "device": given.device,
-        "cudagraphs": given.cudagraphs,
-        "compile": given.compile,
+        "device": arguments.device,
+        "cudagraphs": arguments.cudagraphs,
+        "compile": arguments.compile,
         "threads": 1,
         "seed": 1,
     }
-    watch = Stopwatch(given.algorithm, warmup, given.seconds, own)
+    watch = Stopwatch(arguments.algorithm, warmup, arguments.seconds, own)
     total = {"total_timesteps": 1_000_000}
     with tempfile.TemporaryDirectory() as directory:
         options = {**QUIET, **options, **own, **total}
-        rlplug_core.train(given.algorithm, env, options, out=directory, hooks=False, watch=watch)
+        rlplug_core.train(
+            arguments.algorithm, env, options, out=directory, hooks=False, watch=watch
+        )
 
 
 def speed(command: list[str], limit: float) -> float | None:
@@ -158,15 +160,15 @@ def speed(command: list[str], limit: float) -> float | None:
     return found
 
 
-def command(way: str, algorithm: str, given: argparse.Namespace) -> list[str]:
+def command(way: str, algorithm: str, arguments: argparse.Namespace) -> list[str]:
     here = Path(__file__)
-    seconds = ["--seconds", str(given.seconds)]
+    seconds = ["--seconds", str(arguments.seconds)]
     if way in OURS:
         return [sys.executable, str(here), algorithm, *OURS[way], *seconds]
     env, warmup, _ = SETTINGS[algorithm]
     script, *how = THEIRS[way]
     name, flags = SCRIPTS[algorithm]
-    file = given.scripts / script.format(name)
+    file = arguments.scripts / script.format(name)
     timed = ["400000", "--mark", str(warmup), *seconds]
     return [
         sys.executable,
@@ -179,15 +181,15 @@ def command(way: str, algorithm: str, given: argparse.Namespace) -> list[str]:
     ]
 
 
-def compare(given: argparse.Namespace) -> None:
+def compare(arguments: argparse.Namespace) -> None:
     """Run all columns of each algorithm in turns and print the table."""
     rows = []
-    chosen = [given.algorithm] if given.algorithm else list(SETTINGS)
+    chosen = [arguments.algorithm] if arguments.algorithm else list(SETTINGS)
     for algorithm in chosen:
         found: dict[str, list[float]] = {way: [] for way in COLUMNS}
-        for _ in range(given.rounds):
+        for _ in range(arguments.rounds):
             for way in COLUMNS:
-                one = speed(command(way, algorithm, given), given.limit)
+                one = speed(command(way, algorithm, arguments), arguments.limit)
                 print(algorithm, way, one, flush=True)
                 if one is not None:
                     found[way].append(one)
@@ -202,9 +204,9 @@ def compare(given: argparse.Namespace) -> None:
 
 {table(["env steps per second", *COLUMNS], rows)}
 
-Medians of {given.rounds} runs, which alternate; each is timed for {given.seconds:g} seconds. {about}"""
+Medians of {arguments.rounds} runs, which alternate; each is timed for {arguments.seconds:g} seconds. {about}"""
     print(text)
-    if given.write:
+    if arguments.write:
         write_section("on_gpu", text)
 
 
@@ -225,11 +227,11 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="also write the table into bench/RESULTS.md"
     )
-    given = parser.parse_args()
-    if given.scripts:
-        compare(given)
-    elif given.algorithm:
-        measure(given)
+    arguments = parser.parse_args()
+    if arguments.scripts:
+        compare(arguments)
+    elif arguments.algorithm:
+        measure(arguments)
     else:
         parser.error("give an algorithm, or a folder to compare --with")
 

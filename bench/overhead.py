@@ -234,7 +234,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=11)
     parser.add_argument("--steps", type=int, default=10_000, help="vector steps per run")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     set_torch(1)
     lines = [
         "| environments | what | bare, µs per vector step | rlplug | added (median) | share | bar |",
@@ -246,12 +246,12 @@ def main() -> None:
         (8, False, ""),
         (8, True, "≤ 10 %"),
     ):
-        total = asked.steps
+        total = arguments.steps
         bare(num_envs, 2_000, learn)
         framework(num_envs, 2_000, learn)
         pairs = [
             (bare(num_envs, total, learn), framework(num_envs, total, learn))
-            for _ in range(asked.pairs)
+            for _ in range(arguments.pairs)
         ]
         ours = [f / total * 1e6 for _, f in pairs]
         theirs = [b / total * 1e6 for b, _ in pairs]
@@ -265,7 +265,7 @@ def main() -> None:
         )
     table = "\n".join(lines)
     print(table)
-    measured = f"medians of {asked.pairs} alternating pairs of {asked.steps:,} steps"
+    measured = f"medians of {arguments.pairs} alternating pairs of {arguments.steps:,} steps"
     parts = ("## Overhead over the bare loop", "`python bench/overhead.py`", table, NOTE)
     write_section(
         "overhead", "\n\n".join([*parts, f"{machine()}; rlplug at {revision()}; {measured}."])

@@ -305,11 +305,14 @@ def test_learning_rate_follows_the_kl_divergence(
         plain.optimizers[0].rate = rate
         kl = float(plain.update(rollout, clock).metrics["loss/kl"])
         learner.update(rollout, clock)
-        changes.add(1 if 0 < kl < desired / 2 else -1 if kl > desired * 2 else 0)
+        change = 0
         if kl > desired * 2:
+            change = -1
             rate = max(rate / 1.5, 1e-5)
         elif 0 < kl < desired / 2:
+            change = 1
             rate = min(rate * 1.5, 1e-2)
+        changes.add(change)
     assert changes == signs
     assert 3e-4 * learner.optimizers[0].factor == pytest.approx(rate)
     for ours, theirs in zip(learner.parameters(), plain.parameters(), strict=True):

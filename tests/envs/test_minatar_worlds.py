@@ -57,7 +57,9 @@ def choose_action(state: dict[str, Any], random: np.random.Generator) -> int:
     if "ball" in state:
         x = state["ball"][1]
         paddle = state["paddle"]
-        return 2 if x > paddle else 1 if x < paddle else 0
+        if x == paddle:
+            return 0
+        return 2 if x > paddle else 1
     column = state["alien_shots"][5:, state["cannon"]].any()
     return 1 + int(random.integers(2)) if column else 3
 

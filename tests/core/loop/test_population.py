@@ -64,9 +64,8 @@ def test_perturbed_values_stay_in_their_range_and_type(range: Range, value: obje
     for seed in (0, 1, 2, 3, 4, 5, 6, 7):
         both = [Member(0, (0.0,), {"x": value}), Member(1, (1.0,), {"x": value})]
         change = rule.exchange(both, {"x": range}, np.random.default_rng(seed))[0].options["x"]
-        new.add(
-            tuple(change) if isinstance(change, list) else round(change, 9) if isinstance(change, float) else change
-        )
+        change = tuple(change) if isinstance(change, list) else change
+        new.add(round(change, 9) if isinstance(change, float) else change)
     assert new == expected
 
 
