@@ -40,7 +40,7 @@ def test_system_error_names_the_resume_command(rlplug: Callable[..., Result], pl
     env = cartpole_with(place, "disk", "raise OSError(116, 'Stale file handle')")
     result = rlplug("run", "a2c", env, *FEW, "--name", "disk", "--quiet")
     path = place / "runs" / "disk"
-    assert f"see whether its file server is there, then continue with 'rlplug resume {path}'" in result.err
+    assert f"check that its file server runs, then continue with 'rlplug resume {path}'" in result.err
 
 
 def test_report_is_printed_if_an_environment_closes_stdout(process: Callable[..., Result], place: Path) -> None:

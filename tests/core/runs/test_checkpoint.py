@@ -337,7 +337,7 @@ def test_torch_error_of_unreadable_file_names_the_disk(tmp_path: Path, monkeypat
 
     monkeypatch.setattr("rlplug_core.runs.component_files.load_file", fail)
     with pytest.raises(
-        BadCheckpoint, match=r"cannot be read: .*Input/output error.*; see whether the disk is sound, then type"
+        BadCheckpoint, match=r"cannot be read: .*Input/output error.*; check the disk for faults, then type"
     ):
         read(path)
 

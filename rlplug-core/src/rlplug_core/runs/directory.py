@@ -155,7 +155,7 @@ class RunDirectory:
         except OSError as error:
             self.unlock()
             raise UsageError(
-                f"run {self.path} cannot be locked: {error.strerror}; see whether it is yours"
+                f"run {self.path} cannot be locked: {error.strerror}; check that it is yours"
             ) from error
         self.hooks_pending = os.fstat(self._marks[0]).st_size > 0
         with writing(self.path / LOCK):

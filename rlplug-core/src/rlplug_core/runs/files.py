@@ -23,9 +23,9 @@ REMEDIES = {
     errno.EMFILE: "allow more open files (`ulimit -n`)",
     errno.ENFILE: "close programs, as too many files are open",
     errno.EFBIG: "allow larger files (`ulimit -f`)",
-    errno.ESTALE: "see whether its file server is there",
-    errno.EIO: "see whether the disk is sound",
-    errno.ENOENT: "see whether its directory is there",
+    errno.ESTALE: "check that its file server runs",
+    errno.EIO: "check the disk for faults",
+    errno.ENOENT: "check that its directory exists",
 }
 
 
