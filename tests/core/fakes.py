@@ -39,8 +39,7 @@ from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import Running
 from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
-from rlplug_core.runs.api import Run
-from rlplug_core.runs.checkpoint import Checkpoints, read
+from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Array, Result, Spec, State
@@ -304,17 +303,6 @@ def make_runner(algorithm: str = TINY, env: str = f"{ENVS}:Chain", **options: An
     """Build a runner as a session does."""
     plan = Plan.make(algorithm, env, {"seed": 3, "num_envs": 2, "total_timesteps": 200, **options})
     return build(plan, Clock(plan.options.total_timesteps))
-
-
-def final_weights(run: Run) -> Any:
-    return Checkpoints(run.directory.checkpoints_path).load(["final"])[1]["learner"]
-
-
-def final_state(run: Run) -> Any:
-    """Return the final checkpoint of a run without its wall time."""
-    saved = read(next(run.directory.checkpoints_path.glob("final-*")))[0]
-    saved["events"].pop("wall")
-    return saved
 
 
 def leaves(tree: Any) -> Iterator[Any]:

@@ -27,7 +27,8 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.testing.distributions import write_distribution
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Array
-from tests.core.fakes import ENVS, TINY, assert_same, countdown, final_weights
+from tests.core.fakes import ENVS, TINY, assert_same, countdown
+from tests.core.runs.final import final_weights
 from tests.core.wraps import HERE
 from tests.tables import for_each
 

@@ -16,7 +16,8 @@ from rlplug_core.runs.exchange import Taken, take_checkpoint
 from rlplug_core.runs.journal import Journal
 from rlplug_core.runs.journal import read as records
 from rlplug_core.runs.trust import genuine
-from tests.core.fakes import TINY_Q, assert_same, final_state
+from tests.core.fakes import TINY_Q, assert_same
+from tests.core.runs.final import final_state
 
 ENV = "rlplug_core.testing.envs:Chain"
 OPTIONS: dict[str, Any] = {

@@ -21,7 +21,8 @@ from rlplug_core.runs.api import Run, open_run, resume, train
 from rlplug_core.runs.curves import curves
 from rlplug_core.runs.journal import Journal, read, tail
 from rlplug_core.runs.session import Session
-from tests.core.fakes import ENVS, TINY, assert_same, final_weights
+from tests.core.fakes import ENVS, TINY, assert_same
+from tests.core.runs.final import final_weights
 
 OPTIONS: dict[str, Any] = {
     "seed": 3, "num_envs": 2, "total_timesteps": 200, "runner": "sync", "eval_episodes": 5, "eval_every": 50,

@@ -27,7 +27,8 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Journal, Record, tail, valid_records
 from rlplug_core.runs.journal import read as read_journal
 from rlplug_core.runs.reproduction import reproduce
-from tests.core.fakes import ENVS, TINY, assert_same, final_weights
+from tests.core.fakes import ENVS, TINY, assert_same
+from tests.core.runs.final import final_weights
 
 CHAIN = f"{ENVS}:Chain"
 OPTIONS: dict[str, Any] = {
@@ -322,10 +323,14 @@ def limit_file_size(size: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
+#: Checkpoints are larger than the source files of the run, the journal is larger than both.
+LONG: dict[str, Any] = {"log_every": 2, "net.hidden": [40, 40]}
+
+
 @pytest.fixture(scope="module")
 def long_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with a journal longer than its other files."""
-    return train_run(tmp_path_factory.mktemp("talkative"), log_every=2)
+    return train_run(tmp_path_factory.mktemp("talkative"), **LONG)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.7, 0.96])
@@ -337,7 +342,7 @@ def test_full_disk_names_the_file_and_run_resumes(long_run: Run, tmp_path: Path,
     file = "journal.jsonl" if share else "step-000000000000"
     message = rf"{file} cannot be written: File too large; .*, then continue with 'rlplug resume .*run'"
     with limit_file_size(limit), pytest.raises(NotWritten, match=message):
-        train_run(tmp_path, log_every=2)
+        train_run(tmp_path, **LONG)
     run = open_run(tmp_path / "run")
     assert run.journal.read_bytes().endswith(b"\n")
     resume(run, hooks=False)

@@ -12,7 +12,8 @@ from rlplug_core.runs.api import open_run, resume, train
 from rlplug_core.runs.checkpoint import read
 from rlplug_core.runs.journal import read as records
 from tests.core import wraps
-from tests.core.fakes import ENVS, TINY, TINY_Q, assert_same, final_state
+from tests.core.fakes import ENVS, TINY, TINY_Q, assert_same
+from tests.core.runs.final import final_state
 
 ENV = f"{wraps.HERE}:Terminates"
 OPTIONS: dict[str, Any] = {

@@ -12,7 +12,8 @@ import pytest
 from rlplug_core.errors import MissingPackage, PluginError, Untrusted, UsageError
 from rlplug_core.runs.api import Run, load, open_run, resume, train
 from rlplug_core.runs.directory import RunDirectory
-from tests.core.fakes import ENVS, assert_same, final_weights
+from tests.core.fakes import ENVS, assert_same
+from tests.core.runs.final import final_weights
 from tests.waiting import without_notices
 
 CHAIN = f"{ENVS}:Chain"
