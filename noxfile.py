@@ -220,9 +220,10 @@ def quick(session: nox.Session) -> None:
         session.run("python", ".ci/quick.py", *session.posargs)
 
 
-@nox.session(venv_backend="none", default=False)
+@nox.session(venv_backend="none", default=False, requires=["env"])
 def nightly(session: nox.Session) -> None:
     """Run the checks that take too long for the plain nox: `slow` with the pages, `fuzz`, `attacks` (two hours)."""
+    # nox does not run what a session requires if `notify` adds it, so this session requires it.
     for name in ("slow", "fuzz", "attacks"):
         session.notify(name)
 

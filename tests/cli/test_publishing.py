@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import shutil
@@ -148,6 +149,21 @@ def test_workflow_names_existing_sessions(path: Path) -> None:
         name for run in runs for found in re.findall(r"nox -s ([\w -]+?)(?:$| -- )", run) for name in found.split()
     ]
     assert set(named) <= sessions, named
+
+
+def test_session_requires_what_its_notified_sessions_require() -> None:
+    """nox does not run the requirements of a session that `notify` adds."""
+    functions = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8")).body
+    sessions = {each.name: each for each in functions if isinstance(each, ast.FunctionDef)}
+    loop = next(each for each in sessions["nightly"].body if isinstance(each, ast.For))
+    for name in ast.literal_eval(loop.iter):
+        assert required(sessions[name]) <= required(sessions["nightly"]), name
+
+
+def required(session: ast.FunctionDef) -> set[str]:
+    """Return the names in `requires` of a session's decorator."""
+    keywords = [each for call in session.decorator_list if isinstance(call, ast.Call) for each in call.keywords]
+    return {name for each in keywords if each.arg == "requires" for name in ast.literal_eval(each.value)}
 
 
 def test_declared_pythons_are_tested(release: ModuleType) -> None:
