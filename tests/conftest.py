@@ -160,8 +160,9 @@ def loops_by(library: Literal["numpy", "numba"]) -> Iterator[None]:
 
 
 def forget_loops() -> None:
+    from rlplug_core.fast.dense_pass import dense_loops
     from rlplug_core.fast.numba_loops import has_scipy, loop_module, numba_problem
     from rlplug_core.fast.parallel_dense import pass_loops
 
-    for cached in (numba_problem, loop_module, has_scipy, pass_loops):
+    for cached in (numba_problem, loop_module, has_scipy, dense_loops, pass_loops):
         cached.cache_clear()

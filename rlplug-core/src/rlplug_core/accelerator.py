@@ -109,8 +109,8 @@ class Room(Protocol):
         """Return a fast forward pass of a module, or None if torch has to compute it."""
         ...
 
-    def loop_library(self, threads: int) -> str:
-        """Return the library that computes loops; runs record it, because results differ in the last bits."""
+    def loop_library(self) -> str:
+        """Return the libraries that compute loops; runs record it, because results differ in the last bits."""
         ...
 
     def warm_up(self) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import room
-from rlplug_core.fast import parallel_dense
+from rlplug_core.fast import dense_pass, parallel_dense
 from rlplug_core.fast.array import FastTensor
 from rlplug_core.fast.gradients import Gradients
 from rlplug_core.fast.parallel_dense import ParallelDense
@@ -32,7 +32,7 @@ def _two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     pytest.importorskip("scipy")
     monkeypatch.setattr(parallel_dense, "WORTH", 0)
     for name in ("available", "small_in_numpy"):
-        monkeypatch.setattr(parallel_dense, name, lambda: True)
+        monkeypatch.setattr(dense_pass, name, lambda: True)
     monkeypatch.setattr(parallel_dense, "faster", lambda: False)
     before = torch.get_num_threads()
     torch.set_num_threads(2)

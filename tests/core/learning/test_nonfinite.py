@@ -74,7 +74,7 @@ class FailingLate(Failing):
     def build(self) -> None:
         super().build()
         self.optim.check = DeferredNanCheck(check_now)
-        self.optim.on_host = False
+        self.optim.gradient_array = None
 
 
 class FailingEarly(FailingLate):
@@ -172,7 +172,7 @@ def test_deferred_checks_run_before_saving() -> None:
     )
     optimizer.check = DeferredNanCheck(check_now)
     optimizer.name = "net"
-    optimizer.on_host = False
+    optimizer.gradient_array = None
     optimizer.state_dict()
     optimizer.minimize(loss_of(net, 0), Clock(1))
     optimizer.state_dict()

@@ -62,7 +62,8 @@ def arrays_of(owner: object, *tensors: Tensor) -> list[Array]:
 
 def on_host(tensor: Tensor, lr: float | Tensor) -> bool:
     """Return whether loops take a tensor, and a learning rate that is a number."""
-    return not isinstance(lr, Tensor) and tensor.is_cpu and tensor.dtype is torch.float32
+    # `isinstance` takes longer, because Tensor has a metaclass.
+    return lr.__class__ is not Tensor and tensor.is_cpu and tensor.dtype is torch.float32
 
 
 def _gae(
@@ -139,8 +140,11 @@ def _adam(
         return NotImplemented
     *changed, steps = arrays_of(rule, parameters, gradient, *state.values())
     steps += 1
-    one, two = (1 - beta ** int(steps) for beta in rule.betas)
-    loops.adam(*changed, rule.betas, lr / one, two**-0.5, rule.eps, rule.weight_decay)
+    count = int(steps)
+    beta1, beta2 = rule.betas
+    rate = lr / (1 - beta1**count)
+    scale = (1 - beta2**count) ** -0.5
+    loops.adam(*changed, rule.betas, rate, scale, rule.eps, rule.weight_decay)
     return None
 
 

@@ -297,12 +297,12 @@ class FastLoss(Tensor):
         learner = self.results.learner
         parameters = [each for each in learner.parameters() if each.requires_grad]
         used = self.array.backward_of is None
-        if used or args or kwargs or hooks_of_parameters(parameters)():
+        others = any(each.dtype is not torch.float32 for each in parameters)
+        if used or others or args or kwargs or hooks_of_parameters(parameters)():
             self.by_autograd.backward(*args, **kwargs)
             return
-        into = Gradients(
-            {each: np.zeros(each.shape, each.detach().numpy().dtype) for each in parameters}
-        )
+        count = sum(each.numel() for each in parameters)
+        into = _views(np.zeros(count, np.float32), parameters)
         self.array.backward_into(into)
         for parameter, gradient in into.items():
             if id(parameter) in into.zero:
@@ -369,12 +369,8 @@ def _fill_gradient(
     if known is None or known[0] is not gradient:
         if len(CACHE) >= MOST:
             CACHE.clear()
-        ends = np.cumsum([parameter.numel() for parameter in parameters])[:-1]
-        parts = zip(parameters, np.split(gradient.numpy(), ends), strict=True)
-        arrays: dict[nn.Parameter, Array] = {
-            parameter: part.reshape(parameter.shape) for parameter, part in parts
-        }
-        known = CACHE[id(gradient)] = gradient, Gradients(arrays), hooks_of_parameters(parameters)
+        into = _views(gradient.numpy(), parameters)
+        known = CACHE[id(gradient)] = gradient, into, hooks_of_parameters(parameters)
     _, into, has_hooks = known
     if has_hooks():
         backward(loss.by_autograd, parameters, gradient)
@@ -387,3 +383,10 @@ def _fill_gradient(
     array.backward_into(into)
     # The next loss uses the memory of this one's arrays while the processor still has them in its cache.
     loss.array = array.detach()
+
+
+def _views(flat: Array, parameters: list[nn.Parameter]) -> Gradients:
+    """Return views of a flat gradient for each parameter."""
+    ends = np.cumsum([parameter.numel() for parameter in parameters])[:-1]
+    parts = zip(parameters, np.split(flat, ends), strict=True)
+    return Gradients({parameter: part.reshape(parameter.shape) for parameter, part in parts})

@@ -46,15 +46,22 @@ class Node:
         part: Node = self
         gradient: Array = self.value.dtype.type(1)
         waiting: dict[int, tuple[Node, Array]] = {}
+        highest = -1  # the largest number in `waiting`
         while True:
             assert part.backward_of is not None
-            for source, below in zip(part.sources, part.backward_of(gradient, into), strict=True):
+            sources = part.sources
+            gradients = part.backward_of(gradient, into)
+            # Results have larger numbers than their sources, so all gradients of a source are added before its turn.
+            if len(sources) == 1 and sources[0].number > highest:
+                part = sources[0]
+                gradient = gradients[0]
+                continue
+            for source, below in zip(sources, gradients, strict=True):
                 number = source.number
                 if number in waiting:
                     below = waiting[number][1] + below
                 waiting[number] = source, below
             if not waiting:
                 return
-            # Results have larger numbers than their sources, so all gradients of a source are added before its turn.
-            single = len(waiting) == 1
-            part, gradient = waiting.popitem()[1] if single else waiting.pop(max(waiting))
+            part, gradient = waiting.pop(max(waiting))
+            highest = max(waiting, default=-1)

@@ -99,16 +99,15 @@ def _start_threads() -> None:
 
 @cache
 def has_scipy() -> bool:
-    """Return whether SciPy is installed: numba uses its products in passes on several threads."""
+    """Return whether SciPy is installed: numba uses its products in passes through networks."""
     return find_spec("scipy") is not None
 
 
-def loop_library(threads: int = 1) -> str:
-    """Return the library that computes loops on this number of threads, for the record of a run: bits may differ."""
+def loop_library() -> str:
+    """Return the libraries that compute loops, for the record of a run: bits may differ."""
     if not available():
         return "numpy"
-    passes = threads > 1 and has_scipy()
-    return f"numba {version('numba')}" + (f" and SciPy {version('scipy')}" if passes else "")
+    return f"numba {version('numba')}" + (f" and SciPy {version('scipy')}" if has_scipy() else "")
 
 
 def describe_speed() -> str:

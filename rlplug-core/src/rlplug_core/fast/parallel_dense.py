@@ -1,8 +1,7 @@
 """Dense networks on the same inputs, in one call forward and one backward, on several threads.
 
 Torch's threads share each product and wait for each other after it; one of them computes everything between two
-products. Here each thread computes one network, or some of its rows, for the whole pass. On one thread nothing is
-gained, so networks are computed layer by layer there.
+products. Here each thread computes one network, or some of its rows, for the whole pass.
 """
 
 from __future__ import annotations
@@ -12,19 +11,27 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from math import gcd
-from operator import is_not, mul
+from operator import is_not
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rlplug_core.fast.array import FastTensor
+from rlplug_core.fast.dense_pass import (
+    FlatGradient,
+    common_memory,
+    dense_loops,
+    flat_gradient,
+    layer_kinds,
+    layer_table,
+    writable,
+)
 from rlplug_core.fast.gradients import Gradients, PerGradient
-from rlplug_core.fast.layer_ops import LinearOp, Op
-from rlplug_core.fast.matmul import faster, small_in_numpy
-from rlplug_core.fast.numba_loops import available, call_on_threads, has_scipy
+from rlplug_core.fast.matmul import faster
+from rlplug_core.fast.numba_loops import call_on_threads
 from rlplug_core.fast.program import Chain
 from rlplug_core.types import Array
 
@@ -39,8 +46,8 @@ ROWS = 64
 
 @cache
 def pass_loops() -> ModuleType | None:
-    """Return the module of numba's passes, or None: they need SciPy, and products on one thread each."""
-    if not available() or not has_scipy() or faster() or not small_in_numpy():
+    """Return the module of numba's passes on threads, or None; they are not used if oneDNN is faster."""
+    if dense_loops() is None or faster():
         return None
     return import_module("rlplug_core.fast.loops.parallel")
 
@@ -52,34 +59,28 @@ class Member(Protocol):
     places: list[int]
 
 
-class FlatGradient(NamedTuple):
-    """A flat gradient, the place of each parameter in it [n, L, 2] (-1: not trained), and the `id`s of trained ones."""
-
-    array: Array
-    places: Array
-    trained: frozenset[int]
-
-
 @dataclass(frozen=True)
 class Form:
     """The layers of networks that are all alike.
 
     Attributes:
-        sizes, functions: as in `loops.parallel.Networks`.
+        kinds: inputs, outputs and the activation of each layer.
         parameters: for each network, the weight and the bias of each layer in turn.
-        outputs, saved, weights: numbers of one network: outputs of the last layer, of all layers, and parameters.
+        places: places of the parameters of one network [L, 2] in an array with only these.
+        hidden, outputs, weights: numbers of one network: outputs of all layers but the last, of the last, and
+            parameters.
         work: multiplications of all networks for one row.
         gradient: finds the places of the parameters in a flat gradient.
     """
 
-    sizes: Array
-    functions: Array
+    kinds: list[tuple[int, int, int]]
     parameters: list[list[nn.Parameter]]
+    places: Array
+    hidden: int
     outputs: int
-    saved: int
     weights: int
     work: int
-    gradient: PerGradient[FlatGradient]
+    gradient: PerGradient[FlatGradient | None]
 
 
 class ParallelDense:
@@ -120,105 +121,67 @@ class ParallelDense:
         assert loops is not None
         assert form is not None
         assert networks is not None
-        array = _writable(values.value)
+        array = writable(values.value)
         count = len(self.members)
         rows = len(array)
         blocks = max(1, min(threads // gcd(count, threads), rows // ROWS))
-        saved = np.empty((count, rows * form.saved), np.float32)
-        call_on_threads(loops.forward, threads, *(networks, array, saved, blocks))
-        outputs = saved[:, -rows * form.outputs :].reshape(count, rows, form.outputs)
+        hidden = np.empty((count, rows * form.hidden), np.float32)
+        outputs = np.empty((count, rows, form.outputs), np.float32)
+        call_on_threads(loops.forward, threads, networks, array, (hidden, outputs), blocks)
         if not torch.is_grad_enabled():
             return FastTensor(outputs)
         sources = (values,) if values.requires_grad else ()
 
         def backward(gradient: Array, into: Gradients) -> list[Array]:
             flat = form.gradient(into)
-            block_gradients = np.empty(
-                (count * blocks, form.weights if flat.trained else 0), np.float32
-            )
+            assert (
+                flat is not None
+            )  # gradients of optimizers and of `FastLoss.backward` are one array
+            trained = len(flat.array)
+            block_gradients = np.empty((count * blocks, form.weights if trained else 0), np.float32)
             below = np.empty((count, *array.shape) if sources else (count, 0, 0), np.float32)
+            seen = array, hidden, outputs
             arguments = (
                 networks,
-                (array, saved),
+                seen,
                 blocks,
-                _writable(gradient),
-                (block_gradients, below),
+                writable(gradient),
+                (block_gradients, form.places, below),
             )
             call_on_threads(loops.backward, threads, *arguments)
-            if flat.trained:
-                into.zero -= flat.trained
-                parts = block_gradients.reshape(count, blocks, -1)
-                call_on_threads(loops.add, threads, networks, parts, *flat[:2])
+            if trained:
+                into.zero.difference_update(id(one) for each in form.parameters for one in each)
+                parts = block_gradients.reshape(count, blocks, -1), form.places
+                call_on_threads(loops.add, threads, networks[1], parts, *flat)
             return [np.add.reduce(below, 0)] if sources else []
 
         return FastTensor(outputs, sources, backward)
 
 
-def _writable(values: Array) -> Array:
-    """Return contiguous values that could be written to; loops are compiled for these only."""
-    return values if values.flags.carray else np.array(values, order="C")
-
-
-def _flat_gradient(
-    parameters: list[list[nn.Parameter]],
-    into: Gradients,
-) -> FlatGradient:
-    views = [[into.get(one) for one in each] for each in parameters]
-    known = [view for each in views for view in each if view is not None]
-    flat = known[0].base if known else np.empty(0, np.float32)
-    assert flat is not None
-    assert all(view.base is flat for view in known)  # an optimizer's gradient is one array
-    start = flat.ctypes.data
-    trained = frozenset(id(one) for each in parameters for one in each if one in into)
-    places = [
-        [-1 if view is None else (view.ctypes.data - start) // flat.itemsize for view in each]
-        for each in views
-    ]
-    return FlatGradient(flat, np.array(places).reshape(len(views), -1, 2), trained)
-
-
 def _networks(form: Form) -> Networks | None:
     """Return the networks if no two parameters are the same, and all are in one memory: threads write all at once."""
-    every = [one for each in form.parameters for one in each]
-    memories = {one.untyped_storage().data_ptr() for one in every}
-    adjacent = len(memories) == 1 and all(map(Tensor.is_contiguous, every))
-    if not adjacent or len({one.data_ptr() for one in every}) < len(every):
+    memory = common_memory([one for each in form.parameters for one in each])
+    if memory is None:
         return None
-    flat = torch.empty(0).set_(every[0].untyped_storage()).numpy()
-    places = np.array([one.storage_offset() for one in every]).reshape(len(form.parameters), -1, 2)
-    return flat, places, form.sizes, form.functions
+    return memory, np.array([layer_table(each, form.kinds) for each in form.parameters])
 
 
 def _form(chains: Sequence[Chain]) -> Form | None:
     """Return the form of networks, or None if they differ or loops cannot compute them."""
-    loops = pass_loops()
-    if loops is None:
+    if pass_loops() is None:
         return None
-    kinds = [[_kind(op, loops.NAMES) for op in chain.ops] for chain in chains]
-    layers = [layer for layer in kinds[0] if layer is not None]
-    if not layers or len(layers) < len(kinds[0]) or any(kind != layers for kind in kinds):
+    first, *others = (layer_kinds(chain.ops) for chain in chains)
+    if not first or any(kinds != first for kinds in others):
         return None
-    widths, outputs, functions = zip(*layers, strict=True)
-    work = sum(map(mul, widths, outputs))
     parameters = [chain.parameters for chain in chains]
+    sizes = [size for inputs, outputs, _ in first for size in (inputs * outputs, outputs)]
     return Form(
-        np.array([*widths, outputs[-1]]),
-        np.array(functions),
+        first,
         parameters,
-        outputs=outputs[-1],
-        saved=sum(outputs),
-        weights=work + sum(outputs),
-        work=len(chains) * work,
-        gradient=PerGradient(partial(_flat_gradient, parameters)),
+        places=np.cumsum([0, *sizes[:-1]]).reshape(-1, 2),
+        hidden=sum(sizes[1:-1:2]),
+        outputs=sizes[-1],
+        weights=sum(sizes),
+        work=len(chains) * sum(sizes[::2]),
+        gradient=PerGradient(partial(flat_gradient, parameters)),
     )
-
-
-def _kind(op: Op, names: tuple[str, ...]) -> tuple[int, int, int] | None:
-    """Return inputs, outputs and the number of the activation of a linear layer with a bias; None for other layers."""
-    if not isinstance(op, LinearOp) or len(op.bias) != 1:
-        return None
-    name = "" if op.then is None else op.then.name
-    if name not in names or (op.then is not None and not name):
-        return None
-    outputs, inputs = op.weight.shape
-    return inputs, outputs, names.index(name)

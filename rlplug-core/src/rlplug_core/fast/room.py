@@ -43,8 +43,8 @@ class FastRoom:
     ) -> Forward | None:
         return forward(module, inference_backend)
 
-    def loop_library(self, threads: int) -> str:
-        return numba_loops.loop_library(threads)
+    def loop_library(self) -> str:
+        return numba_loops.loop_library()
 
     def warm_up(self) -> None:
         """Call a loop: numba's first call loads 40 MiB."""

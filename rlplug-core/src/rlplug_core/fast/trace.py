@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from operator import is_not
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from weakref import ref
 
 import torch
@@ -14,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from rlplug_core.accelerator import Function
 from rlplug_core.fast import dispatch
 from rlplug_core.fast.array import FastTensor
+from rlplug_core.fast.dense_pass import DensePass, FlatGradient, dense_pass, flat_gradient
 from rlplug_core.fast.dispatch import FUNCTIONS
 from rlplug_core.fast.gradients import Gradients, NoFastPath, PerGradient
 from rlplug_core.fast.hooks import hooks_of_modules
@@ -30,8 +31,20 @@ from rlplug_core.types import Array
 MOST_FEATURES = 64
 
 
-#: A backward pass: its operations, the `id`s of their parameters, and whether no two operations share a parameter.
-BackwardPass: TypeAlias = tuple[list[Step], frozenset[int], bool]
+class BackwardPass(NamedTuple):
+    """A backward pass for gradients of an optimizer.
+
+    Attributes:
+        steps: the operations.
+        trained: the `id`s of their parameters that are trained.
+        disjoint: whether no two operations share a parameter.
+        flat_gradients: the gradients as one array, for a dense network whose parameters are all trained or all not.
+    """
+
+    steps: list[Step]
+    trained: frozenset[int]
+    disjoint: bool
+    flat_gradients: FlatGradient | None
 
 
 class Program:
@@ -55,6 +68,8 @@ class Program:
         self.has_hooks = hooks_of_modules(inner)
         #: The memory addresses of the parameters at the last call.
         self.places: list[int] = []
+        #: Passes in one loop, if the network is dense.
+        self.dense: DensePass | None = None
         #: Backward passes, without and with the gradient of the inputs.
         self.backward_passes = [
             PerGradient(partial(self._backward_pass, inputs)) for inputs in (False, True)
@@ -70,12 +85,21 @@ class Program:
         features = values.value
         for noisy in self.noisy:
             noisy.noise = noise
-        if torch.get_num_threads() > 1 and self.parallel.is_faster(features):
-            rows = (-1,) if self.row_shape is None else self.row_shape
-            return self.parallel(values).reshape(len(features), *rows)
         chain = self.chain
         shape = self.row_shape
-        outputs, saved = chain.forward(features)
+        dense = self.dense
+        if torch.get_num_threads() > 1:
+            dense = None
+            if self.parallel.is_faster(features):
+                rows = (-1,) if shape is None else shape
+                return self.parallel(values).reshape(len(features), *rows)
+        saved: Any
+        if dense is not None and dense.fits(features):
+            saved = dense.forward(features)
+            outputs = saved[-1]
+        else:
+            dense = None
+            outputs, saved = chain.forward(features)
         value = outputs if shape is None else outputs.reshape(-1, *shape)
         if not is_grad_enabled():
             return FastTensor(value)
@@ -83,11 +107,15 @@ class Program:
         inputs = values.backward_of is not None
 
         def backward(gradient: Array, into: Gradients) -> list[Array]:
-            backward_pass, trained, disjoint = self.backward_passes[inputs](into)
+            steps, trained, disjoint, flat_gradients = self.backward_passes[inputs](into)
             fresh = disjoint and trained <= into.zero
             into.zero -= trained
             flat = gradient if shape is None else gradient.reshape(-1, width)
-            passed = chain.along(backward_pass, flat, saved, inputs, fresh)
+            if dense is not None and flat_gradients is not None and fresh:
+                passed = dense.backward(flat, saved, inputs, flat_gradients)
+            else:
+                kept: list[Any] = saved if dense is None else dense.by_layer(saved)
+                passed = chain.along(steps, flat, kept, inputs, fresh)
             return [] if passed is None else [passed]
 
         return FastTensor(value, (values,) if inputs else (), backward)
@@ -98,7 +126,13 @@ class Program:
         trained = frozenset(id(parameter) for parameter in parameters if parameter in into)
         disjoint = len(set(map(id, parameters))) == len(parameters)
         gradients = [into.get(parameter) for parameter in parameters]
-        return self.chain.steps(inputs, gradients), trained, disjoint
+        whole = not trained or len(trained) == len(parameters)
+        flat_gradients = (
+            flat_gradient([parameters], into) if whole and self.dense is not None else None
+        )
+        if flat_gradients is not None:
+            flat_gradients = FlatGradient(flat_gradients.array, flat_gradients.places[0])
+        return BackwardPass(self.chain.steps(inputs, gradients), trained, disjoint, flat_gradients)
 
     def check(self) -> None:
         """Check that the network can be replayed, before each call: hooks may be new, and parameters replaced or moved.
@@ -117,6 +151,7 @@ class Program:
         if any(not each.is_cpu or each.dtype is not torch.float32 for each in parameters):
             raise NoFastPath("parameters that are not float32 on the CPU")
         self.chain.refresh_views()
+        self.dense = dense_pass(self.chain)
         self.places = places
 
 

@@ -109,11 +109,23 @@ class Optimizer:
         self.undecayed: list[slice] = []
         on_host = self.flat.device.type == "cpu"
         self.check: Check = check_now if on_host else DeferredNanCheck(check_now)
-        #: Whether the gradient's norm and clipping are computed in NumPy, which has less overhead per call than torch.
-        self.on_host = on_host and self.flat.dtype in (torch.float32, torch.float64)
+        #: The gradient as an array, if NumPy computes its norm and clips it, with less overhead per call than torch.
+        self.gradient_array = self._as_array()
         #: Takes the steps, if they are recorded as CUDA graphs.
         self.on_device: DeviceStep | None = None
         self.pull()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out the array, which would not be a view of the gradient in a copy."""
+        return {**self.__dict__, "gradient_array": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self.gradient_array = self._as_array()
+
+    def _as_array(self) -> Array | None:
+        is_float = self.gradient.dtype in (torch.float32, torch.float64)
+        return self.gradient.numpy() if self.gradient.is_cpu and is_float else None
 
     @property
     def recordable(self) -> bool:
@@ -156,7 +168,7 @@ class Optimizer:
             self.mean(self.gradient)
         for part in self.frozen:
             self.gradient[part] = 0
-        array = self.gradient.numpy() if self.on_host else None
+        array = self.gradient_array
         norm = self._check_and_clip(loss, self.clip, array)
         if self.frozen or self.undecayed:
             self.step_in_parts(self.rate * clock.scale)

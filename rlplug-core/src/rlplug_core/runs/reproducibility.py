@@ -35,7 +35,7 @@ def environment(plan: Plan) -> dict[str, Any]:
         },
         "machine": platform.machine(),
         "cpu": _cpu(),
-        "loops": room().loop_library(plan.options.threads),
+        "loops": room().loop_library(),
         "threads": plan.options.threads,
         "device": plan.options.device,
         "runner": plan.runner,

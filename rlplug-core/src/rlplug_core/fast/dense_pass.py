@@ -1,0 +1,179 @@
+"""A pass through a dense network as one loop instead of a call for each layer, on one thread.
+
+This saves 2 to 6 µs of each pass, which is a third of the time of 40 rows in layers of 64 units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from itertools import pairwise
+from types import ModuleType
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.fast.gradients import Gradients
+from rlplug_core.fast.layer_ops import LinearOp, Op
+from rlplug_core.fast.matmul import ALONE, small_in_numpy
+from rlplug_core.fast.numba_loops import available, has_scipy
+from rlplug_core.fast.program import Chain
+from rlplug_core.types import Array
+
+#: The inputs [B, I] of a pass, the outputs of all layers but the last [B * (their outputs)], and its outputs [B, O].
+Saved: TypeAlias = tuple[Array, Array, Array]
+#: Stands for gradients that are not wanted.
+NONE = np.empty((0, 0), np.float32)
+
+
+@cache
+def dense_loops() -> ModuleType | None:
+    """Return the module of numba's loops, or None: they need SciPy, and products on one thread."""
+    if not available() or not has_scipy() or not small_in_numpy():
+        return None
+    return import_module("rlplug_core.fast.loops.dense")
+
+
+class FlatGradient(NamedTuple):
+    """A flat gradient, and the place of each parameter of networks in it [n, L, 2]; -1: it is not trained."""
+
+    array: Array
+    places: Array
+
+
+@dataclass(frozen=True)
+class DensePass:
+    """Passes through one network.
+
+    Attributes:
+        loops: `fast.loops.dense`.
+        memory, layers: the parameters and the layers, as in the loops.
+        hidden, outputs: the numbers of outputs of all layers but the last, and of the last.
+        largest: the multiplications of the largest layer for a row.
+    """
+
+    loops: ModuleType
+    memory: Array
+    layers: Array
+    hidden: int
+    outputs: int
+    largest: int
+
+    def fits(self, values: Array) -> bool:
+        """Return whether one loop computes the outputs of values [B, I]: it does unless torch is as fast."""
+        return values.dtype == np.float32 and 0 < len(values) * self.largest <= ALONE
+
+    def forward(self, values: Array) -> Saved:
+        rows = len(values)
+        values = writable(values)
+        hidden = np.empty(rows * self.hidden, np.float32)
+        outputs = np.empty((rows, self.outputs), np.float32)
+        self.loops.forward(self.memory, self.layers, values, hidden, outputs)
+        return values, hidden, outputs
+
+    def backward(
+        self,
+        gradient: Array,
+        saved: Saved,
+        inputs: bool,
+        flat_gradients: FlatGradient,
+    ) -> Array | None:
+        """Write the gradients of the parameters into `flat_gradients`; return that of the inputs if it is wanted."""
+        below = np.empty(saved[0].shape, np.float32) if inputs else NONE
+        array, places = flat_gradients
+        self.loops.backward(
+            self.memory, self.layers, *saved, writable(gradient), array, places, below
+        )
+        return below if inputs else None
+
+    def by_layer(self, saved: Saved) -> list[tuple[Array, Array]]:
+        """Return the inputs and outputs of each layer, which `Chain.along` needs."""
+        values, hidden, outputs = saved
+        rows = len(values)
+        ends = np.cumsum(rows * self.layers[:-1, 3])
+        arrays = [part.reshape(rows, -1) for part in np.split(hidden, ends)[:-1]]
+        return list(pairwise([values, *arrays, outputs]))
+
+
+def dense_pass(chain: Chain) -> DensePass | None:
+    """Return the passes through a network, or None if loops cannot compute it."""
+    loops = dense_loops()
+    kinds = layer_kinds(chain.ops)
+    memory = common_memory(chain.parameters) if loops is not None and kinds else None
+    if loops is None or memory is None:
+        return None
+    layers = layer_table(chain.parameters, kinds)
+    return DensePass(
+        loops,
+        memory,
+        layers,
+        int(layers[:-1, 3].sum()),
+        int(layers[-1, 3]),
+        int((layers[:, 2] * layers[:, 3]).max()),
+    )
+
+
+def layer_kinds(ops: list[Op]) -> list[tuple[int, int, int]]:
+    """Return inputs, outputs and the activation of each layer; [] if loops cannot compute one of them."""
+    loops = dense_loops()
+    names = () if loops is None else loops.NAMES
+    kinds = [_kind(op, names) for op in ops]
+    known = [kind for kind in kinds if kind is not None]
+    return known if len(known) == len(kinds) else []
+
+
+def _kind(op: Op, names: tuple[str, ...]) -> tuple[int, int, int] | None:
+    """Return inputs, outputs and the activation of a linear layer with a bias; None for other layers."""
+    if not isinstance(op, LinearOp) or len(op.bias) != 1:
+        return None
+    name = "" if op.then is None else op.then.name
+    if name not in names or (op.then is not None and not name):
+        return None
+    outputs, inputs = op.weight.shape
+    return inputs, outputs, names.index(name)
+
+
+def common_memory(parameters: list[nn.Parameter]) -> Array | None:
+    """Return the memory of all parameters; None if they are in several, or if two are the same."""
+    memories = {one.untyped_storage().data_ptr() for one in parameters}
+    contiguous = all(map(Tensor.is_contiguous, parameters))
+    if len(memories) > 1 or not contiguous:
+        return None
+    if len({one.data_ptr() for one in parameters}) < len(parameters):
+        return None
+    memory: Array = torch.empty(0).set_(parameters[0].untyped_storage()).numpy()
+    return memory
+
+
+def layer_table(parameters: list[nn.Parameter], kinds: list[tuple[int, int, int]]) -> Array:
+    """Return the layers [L, 5] of `loops.dense`."""
+    places = np.array([one.storage_offset() for one in parameters]).reshape(-1, 2)
+    return np.concatenate([places, np.array(kinds)], 1)
+
+
+def flat_gradient(
+    parameters: list[list[nn.Parameter]],
+    into: Gradients,
+) -> FlatGradient | None:
+    """Return the gradients of networks as one array, as an optimizer has them; None if they are separate arrays."""
+    views = [[into.get(one) for one in each] for each in parameters]
+    known = [view for each in views for view in each if view is not None]
+    if not known:
+        return FlatGradient(NONE.reshape(-1), np.full((len(views), len(views[0]) // 2, 2), -1))
+    flat = known[0].base
+    if flat is None or any(view.base is not flat for view in known):
+        return None
+    start = flat.ctypes.data
+    places = [
+        [-1 if view is None else (view.ctypes.data - start) // flat.itemsize for view in each]
+        for each in views
+    ]
+    return FlatGradient(flat, np.array(places).reshape(len(views), -1, 2))
+
+
+def writable(values: Array) -> Array:
+    """Return contiguous values that could be written to; loops are compiled for these only."""
+    return values if values.flags.carray else np.array(values, order="C")
