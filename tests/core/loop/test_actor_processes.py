@@ -251,20 +251,23 @@ def test_repeatable_fault_ends_the_run(tmp_path: Path, env: str, message: str) -
     assert Run(RunDirectory.open(path)).status == "failed"
 
 
-def shared_blocks() -> set[str]:
-    return {path.name for path in Path("/dev/shm").iterdir()}
+def shared_blocks(pid: int) -> set[Path]:
+    """Return the blocks of shared memory of a process."""
+    lines = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
+    return {Path(line.split()[5]) for line in lines if "/dev/shm/" in line}
 
 
 def test_killed_learner_leaves_nothing_and_run_resumes(tmp_path: Path, fork: Callable[..., Any]) -> None:
     """No process and no shared memory stays; the run resumes from its last checkpoint."""
-    before = shared_blocks()
     process = start(fork, tmp_path, runner="decoupled", actors=2, log_every=200, checkpoint_every=1000)
     until(lambda: any((tmp_path / "run" / "checkpoints").glob("step-*")))
     assert len(group(process.pid)) >= 3  # the learner and two actors
+    blocks = shared_blocks(process.pid)
+    assert blocks
     process.kill()
     process.communicate(timeout=PATIENCE)
     until(lambda: not group(process.pid))
-    assert shared_blocks() <= before
+    assert not any(block.exists() for block in blocks)
     run = Run(RunDirectory.open(tmp_path / "run"))
     assert run.status == "killed"
     steps = max(int(path.name.split("-")[1]) for path in (run.path / "checkpoints").glob("step-*"))
