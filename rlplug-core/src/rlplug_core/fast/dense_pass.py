@@ -148,7 +148,10 @@ def common_memory(parameters: list[nn.Parameter]) -> Array | None:
     return memory
 
 
-def layer_table(parameters: list[nn.Parameter], kinds: list[tuple[int, int, int]]) -> Array:
+def layer_table(
+    parameters: list[nn.Parameter],
+    kinds: list[tuple[int, int, int]],
+) -> Array:
     """Return the layers [L, 5] of `loops.dense`."""
     places = np.array([one.storage_offset() for one in parameters]).reshape(-1, 2)
     return np.concatenate([places, np.array(kinds)], 1)

@@ -93,7 +93,12 @@ def backward(
 
 
 @on_threads
-def add(layers: Array, parts: tuple[Array, Array], gradient: Array, into: Array) -> None:
+def add(
+    layers: Array,
+    parts: tuple[Array, Array],
+    gradient: Array,
+    into: Array,
+) -> None:
     """Add gradients of parameters to a flat gradient.
 
     Args:
