@@ -264,6 +264,7 @@ POSITIONAL = {
     "update_rules.self.fused",
     *("heads.loops.categorical", "heads.loops.gaussian", "closed_forms.loops.clipped_product"),
     *("kernels.loops.adam", "memory.self.forward_step", "memory.self.backward_step"),
+    *("dense_pass.self.loops.backward", "parallel.dense.backward", "parallel._add"),
 }
 
 

@@ -53,8 +53,11 @@ def differentiate(program: Program, obs: Any, above: Any, into: Gradients, input
 @pytest.mark.parametrize("hidden", [(), (7,), (7, 6)])
 @pytest.mark.parametrize("rows", [1, 40])
 def test_dense_pass_equals_autograd(
-    activation: type[nn.Module], hidden: tuple[int, ...], rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+    activation: type[nn.Module],
+    hidden: tuple[int, ...],
+    rows: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     networks = [network(activation, hidden)]
     _, into, flat = join(networks)
     obs = numbers(rows, INPUTS)

@@ -110,9 +110,9 @@ def dense_pass(chain: Chain) -> DensePass | None:
         loops,
         memory,
         layers,
-        int(layers[:-1, 3].sum()),
-        int(layers[-1, 3]),
-        int((layers[:, 2] * layers[:, 3]).max()),
+        hidden=int(layers[:-1, 3].sum()),
+        outputs=int(layers[-1, 3]),
+        largest=int((layers[:, 2] * layers[:, 3]).max()),
     )
 
 

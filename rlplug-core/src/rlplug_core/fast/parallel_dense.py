@@ -127,7 +127,8 @@ class ParallelDense:
         blocks = max(1, min(threads // gcd(count, threads), rows // ROWS))
         hidden = np.empty((count, rows * form.hidden), np.float32)
         outputs = np.empty((count, rows, form.outputs), np.float32)
-        call_on_threads(loops.forward, threads, networks, array, (hidden, outputs), blocks)
+        results = hidden, outputs
+        call_on_threads(loops.forward, threads, *(networks, array, results, blocks))
         if not torch.is_grad_enabled():
             return FastTensor(outputs)
         sources = (values,) if values.requires_grad else ()
@@ -152,7 +153,7 @@ class ParallelDense:
             if trained:
                 into.zero.difference_update(id(one) for each in form.parameters for one in each)
                 parts = block_gradients.reshape(count, blocks, -1), form.places
-                call_on_threads(loops.add, threads, networks[1], parts, *flat)
+                call_on_threads(loops.add, threads, *(networks[1], parts, *flat))
             return [np.add.reduce(below, 0)] if sources else []
 
         return FastTensor(outputs, sources, backward)
