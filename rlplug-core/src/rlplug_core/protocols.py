@@ -69,9 +69,9 @@ class Env(Stateful, Protocol):
 class TensorEnv(Protocol):
     """N environments as tensors [N, ...] on one device: Gymnasium's vector interface, with torch in place of numpy.
 
-    rlplug accepts it like a vector environment of Gymnasium, and copies nothing to the host. `metadata
-    ["autoreset_mode"]` says when a finished row is reset; under SAME_STEP the last observations of episodes are in
-    `info["final_obs"]` [N, ...]. With `state_dict` and `load_state_dict` of `Stateful`, runs resume exactly.
+    rlplug accepts it like a vector environment of Gymnasium, and copies nothing to the host. The entry
+    "autoreset_mode" of `metadata` says when a finished row is reset; under SAME_STEP the last observations of episodes
+    are in `info["final_obs"]` [N, ...]. With `state_dict` and `load_state_dict` of `Stateful`, runs resume exactly.
     """
 
     num_envs: int
@@ -144,7 +144,7 @@ class Buffer(Stateful, Protocol[B]):
         """Store a step of the actor `source`; sequences never mix rows of different actors."""
 
     def batches(self, clock: Clock) -> Iterable[B]:
-        """Yield the batches that are ready. Their number is in the state, so a stop between two loses none."""
+        """Yield the batches that are ready. The state counts them, so a run that stops between two loses none."""
 
     def feedback(self, batch: B, result: Result) -> None: ...
 

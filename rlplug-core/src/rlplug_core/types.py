@@ -19,9 +19,9 @@ from torch import Tensor, device
 #: A NumPy array of any type and shape.
 Array: TypeAlias = npt.NDArray[Any]
 Space: TypeAlias = spaces.Space[Any]
-#: A plain environment of Gymnasium's.
+#: A plain Gymnasium environment.
 GymEnv: TypeAlias = gymnasium.Env[Any, Any]
-#: A wrapper of Gymnasium's, around one environment.
+#: A Gymnasium wrapper around one environment.
 GymWrapper: TypeAlias = gymnasium.Wrapper[Any, Any, Any, Any]
 #: An observation: one array, or a (nested) dictionary of arrays, each with a leading row dimension. Batches on a device
 #: have tensors in their place.
@@ -98,7 +98,7 @@ class Spec:
         return len(dict.fromkeys(self.agents)) or 1
 
     def without_goals(self, wrapper: str) -> Spec:
-        """Return the same spec without goals, for a wrapper that changes rewards or goals: `goals` ignores it."""
+        """Return the same spec without goals, for a wrapper that may change rewards: `goals` knows no wrapper."""
         reason = f"{wrapper} around {self.id} may change rewards or goals, which compute_reward does not know"
         return (
             self

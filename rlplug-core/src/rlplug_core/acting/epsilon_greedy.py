@@ -87,7 +87,7 @@ class EpsilonGreedy(NetworkAgent):
         noise = self.draws.next(len(values))
         action = self.choose(values, noise[:, 1], clock) if explore else values.argmax(-1)
         exploring = noise[:, 0] < (self.chance(clock) if explore else self.evaluation)
-        # `any` takes four times as long, and this code must not wait for a device.
+        # Tensors take this path always: a test would wait for the device. For arrays `any` takes four times as long.
         if isinstance(values, Tensor) or np.count_nonzero(exploring):
             legal = self.any_legal(obs, noise[:, 1], values.shape[1])
             action = namespace(values).where(exploring, legal, action)

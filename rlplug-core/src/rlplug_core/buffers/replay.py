@@ -219,13 +219,13 @@ class ReplayBuffer:
 
     def _generator_state(self) -> Mapping[str, Any]:
         """Return the state of the generator after the batches that were used so far."""
-        now = self.generator.bit_generator.state
+        current = self.generator.bit_generator.state
         if self.split_sample is None:
-            return now
+            return current
         self.generator.bit_generator.state, taken = self.split_sample
         self.sample(taken * self.pace.batch_size)
         after_taken = self.generator.bit_generator.state
-        self.generator.bit_generator.state = now
+        self.generator.bit_generator.state = current
         return after_taken
 
     def _count_that_fits(self) -> int:

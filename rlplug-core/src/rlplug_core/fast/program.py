@@ -12,8 +12,9 @@ from torch import nn
 from rlplug_core.fast.layer_ops import ElementwiseOp, LinearOp, Op, ParamGrads
 from rlplug_core.types import Array
 
-#: An operation on the way back: its number, itself, whether the gradient is wanted at its inputs, and, if it is wanted
-#: at its parameters, the arrays that it is added to: once as arrays that hold something, and once as zeros.
+#: One step of `backward`: the operation's number, the operation, whether the gradient at its inputs is wanted, and the
+#: arrays that the gradients of its parameters are added to, None if they are not wanted. These arrays are there twice:
+#: marked as filled, and marked as fresh, that is, zero.
 Step: TypeAlias = tuple[int, Op, bool, tuple[ParamGrads | None, ParamGrads | None]]
 
 
@@ -37,8 +38,8 @@ class Chain:
         """Compute the outputs, and the values of this pass that `backward` needs."""
         saved = []
         for op in self.ops:
-            values, kept = op.forward(values)
-            saved.append(kept)
+            values, saved_by_op = op.forward(values)
+            saved.append(saved_by_op)
         return values, saved
 
     def backward(
@@ -57,7 +58,7 @@ class Chain:
         inputs: bool,
         arrays: Sequence[Array | None],
     ) -> list[Step]:
-        """Return the operations with something to compute, last to first; nothing is computed below them.
+        """Return the steps of `backward`, last operation to first, without the first operations if nobody needs them.
 
         Args:
             inputs: whether the gradient is wanted at the inputs.
@@ -83,7 +84,7 @@ class Chain:
         inputs: bool,
         fresh: bool,
     ) -> Array | None:
-        """Take a gradient back by known steps; `fresh` says whether all arrays are zero."""
+        """Take a gradient at the outputs back through `steps`; `fresh` says whether the parameters' arrays are zero."""
         passed: Array | None = gradient
         for number, op, below, param_grads in steps:
             assert passed is not None
@@ -95,17 +96,17 @@ def _param_grads(
     op: Op,
     arrays: Sequence[Array | None],
 ) -> tuple[ParamGrads | None, ParamGrads | None]:
-    """Return the arrays of an operation, not fresh and fresh; unwanted gradients go into separate arrays."""
+    """Return the arrays of an operation, not fresh and fresh; unwanted gradients go into arrays that nobody reads."""
     if all(one is None for one in arrays):
         return None, None
-    known = zip(arrays, op.parameters, strict=True)
-    (kind, *_) = (one.dtype for one in arrays if one is not None)
-    filled = [np.zeros(parameter.shape, kind) if one is None else one for one, parameter in known]
+    pairs = zip(arrays, op.parameters, strict=True)
+    (dtype, *_) = (one.dtype for one in arrays if one is not None)
+    filled = [np.zeros(parameter.shape, dtype) if one is None else one for one, parameter in pairs]
     return ParamGrads(filled, fresh=False), ParamGrads(filled, fresh=True)
 
 
 def fuse(ops: Sequence[Op]) -> list[Op]:
-    """Return the same operations, a linear layer and the function after it as one."""
+    """Return the same operations, but each linear layer and the elementwise function after it as one."""
     result: list[Op] = []
     for op in ops:
         last = result[-1] if result else None
@@ -139,11 +140,11 @@ class DuelingOp:
         self,
         values: Array,
     ) -> tuple[Array, tuple[list[object], list[object]]]:
-        advantage, on_advantage = self.advantage.forward(values)
-        value, on_value = self.value.forward(values)
-        apart = advantage.reshape(len(values), self.actions, -1)
-        outputs = value[:, None] + (apart - apart.mean(1, keepdims=True))
-        return outputs.reshape(advantage.shape), (on_advantage, on_value)
+        advantage, saved_by_advantage = self.advantage.forward(values)
+        value, saved_by_value = self.value.forward(values)
+        per_action = advantage.reshape(len(values), self.actions, -1)
+        outputs = value[:, None] + (per_action - per_action.mean(1, keepdims=True))
+        return outputs.reshape(advantage.shape), (saved_by_advantage, saved_by_value)
 
     def backward(
         self,
@@ -152,14 +153,16 @@ class DuelingOp:
         inputs: bool,
         param_grads: ParamGrads | None,
     ) -> Array | None:
-        apart = gradient.reshape(len(gradient), self.actions, -1)
-        centered = (apart - apart.mean(1, keepdims=True)).reshape(gradient.shape)
-        of_advantage, of_value = _split(param_grads, [self.advantage, self.value])
-        by_advantage = self.advantage.backward(centered, saved[0], inputs, of_advantage)
-        by_value = self.value.backward(apart.sum(1), saved[1], inputs, of_value)
+        per_action = gradient.reshape(len(gradient), self.actions, -1)
+        centered = (per_action - per_action.mean(1, keepdims=True)).reshape(gradient.shape)
+        advantage_grads, value_grads = _split(param_grads, [self.advantage, self.value])
+        parts = (
+            self.advantage.backward(centered, saved[0], inputs, advantage_grads),
+            self.value.backward(per_action.sum(1), saved[1], inputs, value_grads),
+        )
         if not inputs:
             return None
-        total: Array = np.sum([part for part in (by_advantage, by_value) if part is not None], 0)
+        total: Array = np.sum([part for part in parts if part is not None], 0)
         return total
 
 
@@ -192,7 +195,7 @@ def _split(
     param_grads: ParamGrads | None,
     chains: Sequence[Chain],
 ) -> list[ParamGrads | None]:
-    """Split arrays among chains with parameters that follow one another."""
+    """Split the arrays of several chains, which follow one another, into those of each chain."""
     if param_grads is None:
         return [None] * len(chains)
     ends = list(accumulate(len(chain.parameters) for chain in chains))

@@ -131,7 +131,8 @@ def advantage_weight(advantage: Tensor, beta: float, largest: float) -> Tensor:
     Returns:
         Weights [B].
     """
-    most = math.log(largest) if largest else -math.inf  # the end of a schedule
+    # A schedule of `largest` may end at 0.
+    most = math.log(largest) if largest else -math.inf
     return (beta * advantage.detach()).clamp(max=most).exp()
 
 
@@ -158,11 +159,12 @@ def categorical_projection(
     last = len(support) - 1
     moved = reward.unsqueeze(1) + discount.unsqueeze(1) * support
     # Positions in units of the spacing of atoms.
-    place = ((moved - support[0]) * (last / (support[-1] - support[0]))).clamp(0, last)
-    # With discount 0 all atoms move to one position, so any distribution gives the result; Z would add its rounding.
+    position = ((moved - support[0]) * (last / (support[-1] - support[0]))).clamp(0, last)
+    # With discount 0 all atoms move to one position, so every distribution gives the same result, up to the rounding of
+    # its sum. One atom with probability 1 has no rounding.
     first = (torch.arange(last + 1, device=support.device) == 0).to(support.dtype)
     source = torch.where(discount.unsqueeze(1) == 0, first, probability)
-    return split_between_neighbors(source, place)
+    return split_between_neighbors(source, position)
 
 
 @kernel

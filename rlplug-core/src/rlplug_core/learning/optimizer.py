@@ -231,8 +231,8 @@ class Optimizer:
 
     def part(self, parameter: nn.Parameter) -> slice:
         """Return the place of a parameter in the flat tensor."""
-        place = next(number for number, each in enumerate(self.parameters) if each is parameter)
-        start = sum(each.numel() for each in self.parameters[:place])
+        index = next(number for number, each in enumerate(self.parameters) if each is parameter)
+        start = sum(each.numel() for each in self.parameters[:index])
         return slice(start, start + parameter.numel())
 
     def _check_and_clip(

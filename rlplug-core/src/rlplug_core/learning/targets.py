@@ -68,11 +68,11 @@ class Target:
     def _flat_views(self) -> tuple[list[Tensor], list[Tensor]]:
         weights = list(self.network.parameters())
         online_weights = list(self.online.parameters())
-        pair = (
+        views = (
             flat_view([one.detach() for one in weights]),
             flat_view([one.detach() for one in online_weights]),
         )
-        return pair if len(pair[0]) == len(pair[1]) else ([*weights], [*online_weights])
+        return views if len(views[0]) == len(views[1]) else ([*weights], [*online_weights])
 
 
 class NoGradient:

@@ -30,8 +30,6 @@ IN_PLACE: dict[Activation, Activation] = {
     torch.tanh: torch.tanh_,
     torch.relu: torch.relu_,
 }
-
-
 #: The functions that go between layers, by the names that a `Net` has for them.
 ACTIVATIONS: dict[str, Activation] = {
     "tanh": torch.tanh,
@@ -69,8 +67,8 @@ class MLP(nn.Module):
         self.vectors = vectors
         widths = (inputs, *net.hidden)
         layers = [
-            linear(wide, following, net=net, number=number)
-            for number, (wide, following) in enumerate(pairwise(widths))
+            linear(width, next_width, net=net, number=number)
+            for number, (width, next_width) in enumerate(pairwise(widths))
         ]
         self.linears = nn.ModuleList(layers)
         self.norms = nn.ModuleList(norm for width in net.hidden for norm in layer_norm(width, net))
@@ -123,7 +121,8 @@ class Image(nn.Module):
         super().__init__()
         self.channels_last = channels_last(space.shape)
         shape = (space.shape[2], *space.shape[:2]) if self.channels_last else space.shape
-        # If all sides are equal, older weights, for channels first, have the same shapes, but not this buffer.
+        # Older weights take an image with three equal sides as channels first, and have the same shapes. They lack this
+        # buffer, so they are not loaded by mistake.
         if len(set(space.shape)) == 1:
             self.register_buffer("has_channels_last", torch.ones(()))
         self.scale = number_scale(space)

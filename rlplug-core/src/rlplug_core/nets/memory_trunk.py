@@ -69,7 +69,7 @@ class MemoryTrunk(nn.Module):
         return self.memory.unroll(self.encoder(obs), is_first, before, valid)
 
     def along(self, batch: Transitions, burn_in: int) -> Remembered:
-        """Return the recurrent state after each step of sequences, starting from the stored one.
+        """Return the recurrent state after each step of sequences, starting from the stored or the empty one.
 
         Args:
             batch: T steps of B sequences, as `SequenceReplay` gives them.
@@ -100,10 +100,10 @@ class MemoryTrunk(nn.Module):
             memory: the result of `along`.
         """
         count = len(batch.index)
-        place = torch.arange(len(batch.weight), device=batch.weight.device)
-        last = len(place) - count + place % count  # of each sequence
-        at = (place + count * batch.extras["later"]).minimum(last)
-        before = {part: memory[part].index_select(0, at) for part in memory}
+        row = torch.arange(len(batch.weight), device=batch.weight.device)
+        last_row = len(row) - count + row % count  # of the same sequence
+        window_end = (row + count * batch.extras["later"]).minimum(last_row)
+        before = {part: memory[part].index_select(0, window_end) for part in memory}
         return self.memory.step(self.encoder(batch.next_obs), before)
 
     def obs(self, batch: Transitions) -> Obs:

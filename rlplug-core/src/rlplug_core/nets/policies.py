@@ -191,7 +191,7 @@ class ValueFunction(nn.Module):
         """Update the statistics of targets with samples in the unit of rewards; values stay equal up to rounding.
 
         Returns:
-            The factor of the new weights of `output`.
+            The factor by which the weights of `output` were multiplied; 1 without PopArt.
         """
         output = self.output
         if not isinstance(output, PopArt):

@@ -53,7 +53,7 @@ class PopArt(nn.Module):
     def update_stats(self, target: Tensor, weight: Tensor) -> Tensor:
         """Move the moments by value targets [B] with weights [B], and W and b so that no value changes (proposition 1).
 
-        The first batch's moments replace the initial ones. Return the factor of W, [1].
+        The first batch's moments replace the initial ones. Return the factor [1] by which W was multiplied.
         """
         mean, variance, size = moments(target.unsqueeze(1), weight)
         fresh = 1 - (1 - self.rate) ** size

@@ -200,15 +200,15 @@ class LSTM(Cell):
         return {"h": output, "c": cell}
 
 
-#: The memories that rlplug has.
+#: The recurrent cells by name.
 CELLS: dict[str, type[GRU | LSTM]] = {"gru": GRU, "lstm": LSTM}
 
 
 def initialize_cell(cell: nn.RNNCellBase) -> nn.RNNCellBase:
     """Return the cell with orthogonal weights and zero biases, except 1 at the gate that keeps the memory.
 
-    Jozefowicz et al. (2015) measure its effect. In both of torch's cells it is the second block: the LSTM's forget
-    gate, the GRU's update gate.
+    Jozefowicz et al. (2015) measure the effect of this 1. In both of torch's cells the gate has the second block of the
+    biases: it is the LSTM's forget gate and the GRU's update gate.
     """
     for name, parameter in cell.named_parameters():
         if name.startswith("weight"):
