@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlplug_core.fast.loops.layers import (
+    ONE,
     ZERO,
     loop,
     relu_backward,
@@ -68,7 +69,9 @@ def backward(
     """
     rows = values.shape[0]
     last = layers.shape[0] - 1
-    widest = layers[:, 2:4].max()
+    widest = 0
+    for n in range(last + 1):
+        widest = max(widest, layers[n, 2], layers[n, 3])
     space = np.empty((2, rows * widest), np.float32)
     totals = np.empty(widest, np.float32)
     start = hidden.size
@@ -118,15 +121,19 @@ def _before_activation(
     activation: int,
 ) -> None:
     """Write the gradients before an activation into `below` [B, O], and their sum over rows into `total` [O]."""
-    total[:] = ZERO
+    for i in range(total.size):
+        total[i] = ZERO
     if activation == RELU:
         relu_backward(gradient, outputs, below, total)
     elif activation == TANH:
         tanh_backward(gradient, outputs, below, total)
     else:
-        below[:] = gradient
-        ones = np.ones(gradient.shape[0], gradient.dtype)
+        ones = np.empty(gradient.shape[0], np.float32)
+        for b in range(gradient.shape[0]):
+            ones[b] = ONE
+            for i in range(total.size):
+                below[b, i] = gradient[b, i]
         if total.size == 1:  # the same bits as NumPy's product of these
-            total[0] = np.dot(ones, gradient.ravel())
+            total[0] = np.dot(ones, gradient.reshape(-1))
         else:
             np.dot(ones, gradient, total)
