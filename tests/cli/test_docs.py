@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sysconfig
+import threading
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -188,7 +189,7 @@ def serve(words: list[str]) -> None:
     """Start the UI, ask for its page, end it."""
     with start(words) as process:
         try:
-            url = re.search(r"http://127\.0\.0\.1:\S+", until(process, "MLflow UI"))
+            url = re.search(r"http://127\.0\.0\.1:\S+", until(process, "newest runs"))
             assert url
             browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
             with browser.open(url[0], timeout=PATIENCE) as answer:
@@ -211,13 +212,18 @@ def start(words: list[str]) -> subprocess.Popen[str]:
 
 
 def until(process: subprocess.Popen[str], text: str) -> str:
-    """Return the output of a process up to the line with `text`."""
+    """Return the output of a process up to the line with `text`; the process is killed if it prints none."""
     assert process.stdout is not None
     message = ""
-    for line in process.stdout:
-        message += line
-        if text in line:
-            return message
+    timer = threading.Timer(PATIENCE, process.kill)
+    timer.start()
+    try:
+        for line in process.stdout:
+            message += line
+            if text in line:
+                return message
+    finally:
+        timer.cancel()
     raise AssertionError(f"{process.args} never printed {text!r}, but\n{message}")
 
 
