@@ -63,8 +63,9 @@ class DensePass:
     largest: int
 
     def fits(self, values: Array) -> bool:
-        """Return whether one loop computes the outputs of values [B, I]: it does unless torch is as fast."""
-        return values.dtype == np.float32 and 0 < len(values) * self.largest <= ALONE
+        """Return whether one loop computes the outputs of values [B, I]; torch shares large products among threads."""
+        size = len(values) * self.largest
+        return 0 < size <= ALONE and values.dtype == np.float32 and torch.get_num_threads() == 1
 
     def forward(self, values: Array) -> Saved:
         rows = len(values)

@@ -14,6 +14,7 @@ from torch import nn
 
 from rlplug_core.accelerator import Forward
 from rlplug_core.fast.cuda.graph_forward import GraphForward
+from rlplug_core.fast.dense_pass import dense_pass
 from rlplug_core.fast.gradients import NoFastPath
 from rlplug_core.fast.layer_ops import (
     ElementwiseOp,
@@ -25,7 +26,7 @@ from rlplug_core.fast.layer_ops import (
     VectorsOp,
 )
 from rlplug_core.fast.numba_loops import loop_module
-from rlplug_core.fast.program import ConcatOp, DuelingOp, fuse
+from rlplug_core.fast.program import Chain, ConcatOp, DuelingOp, fuse
 from rlplug_core.fast.recorder import record
 from rlplug_core.nets.continuous import DeterministicPolicy
 from rlplug_core.nets.distributional import CategoricalQ, QuantileQ
@@ -133,7 +134,7 @@ def _step(op: Op) -> Function:
 
 
 def dense(layers: Sequence[LinearOp]) -> Function:
-    """Return linear layers as a function; one loop computes few rows if it has their activation."""
+    """Return linear layers as a function; one loop computes all of them if it has their activation."""
     *hidden, last = layers
     names = {layer.then.name if layer.then else "" for layer in hidden}
     fits = last.then is None and all(
@@ -143,10 +144,13 @@ def dense(layers: Sequence[LinearOp]) -> Function:
     pairs = tuple((layer.weight, *layer.bias) for layer in hidden)
     end = (last.weight, *last.bias)
     smooth = "tanh" in names
+    whole = dense_pass(Chain(layers))
 
     def outputs(values: Array) -> Array:
         if loops is not None and len(values) <= FEW:
             return loops.mlp_outputs(values, pairs, end, smooth)
+        if whole is not None and whole.fits(values):
+            return whole.forward(values)[-1]
         for layer in layers:
             values, _ = layer.forward(values)
         return values

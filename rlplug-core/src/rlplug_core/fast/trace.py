@@ -88,11 +88,9 @@ class Program:
         chain = self.chain
         shape = self.row_shape
         dense = self.dense
-        if torch.get_num_threads() > 1:
-            dense = None
-            if self.parallel.is_faster(features):
-                rows = (-1,) if shape is None else shape
-                return self.parallel(values).reshape(len(features), *rows)
+        if torch.get_num_threads() > 1 and self.parallel.is_faster(features):
+            rows = (-1,) if shape is None else shape
+            return self.parallel(values).reshape(len(features), *rows)
         saved: Any
         if dense is not None and dense.fits(features):
             saved = dense.forward(features)
