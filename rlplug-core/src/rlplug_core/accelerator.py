@@ -60,7 +60,7 @@ class Losses(Protocol):
         """Return the result of `loss` for the learner and these arguments."""
         ...
 
-    def numbers(
+    def without_gradient(
         self,
         function: Callable[..., T],
         learner: nn.Module,

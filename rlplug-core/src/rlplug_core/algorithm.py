@@ -379,7 +379,7 @@ class pure(Generic[A, P, R]):  # a decorator
             return self.function
         if learner._takes_arrays and self.fast and not learner.context.compile:
             losses = learner._losses
-            call = losses.call if self.minimized else losses.numbers
+            call = losses.call if self.minimized else losses.without_gradient
             return partial(call, self.function, learner)
         return self._on_tensors(learner) if self.minimized else MethodType(self.function, learner)
 

@@ -97,11 +97,11 @@ class SAC(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        # The trunk makes the inputs of the networks: features of a memory, or without one the observations.
+        # The trunk makes the inputs of the networks: the features of a memory, or the observations if there is none.
         trunk = rl.memory_trunk(self.spec, c.net, c.memory, c.burn_in, c.critic_net)
         norm, critic_norm = rl.observation_norms(trunk.spec.obs, trunk.net, trunk.critic_net)
         self.policy = rl.PolicyNetwork(trunk.spec, trunk.net, make=rl.squashed, norm=norm)
-        # Only a policy with a memory of its own has a trunk; others get the inputs of the critics.
+        # If the critics have other options, the policy has its own memory; else it uses that of the critics.
         self.policy.trunk = rl.policy_trunk(self.spec, c.net, c.memory, c.burn_in, c.critic_net)
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
@@ -186,7 +186,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         )
 
     def next_policy_obs(self, batch: rl.Transitions) -> rl.Obs:
-        """Return the input of the policy after each transition."""
+        """Return the policy's input in the next state of each transition."""
         return (self.policy.trunk or self.critics).next_obs(batch)
 
     @torch.no_grad()
@@ -228,7 +228,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         """Return Q(s, a) of all n critics [n, B]; the critics' loss compares them with the soft target.
 
         Args:
-            batch: the batch, with its extras.
+            batch: B transitions, with their extras.
             obs: [B, ...] inputs of the critics: the batch's observations, or the features of a memory.
             action: [B, ...] actions in [-1, 1].
         """

@@ -26,7 +26,7 @@ class PPOConfig(rl.Config):
     clip_range: rl.Scheduled[rl.Positive] = 0.2  # largest change of the probability ratio from 1
     # largest change of a value since the rollout; default: no limit
     clip_range_vf: rl.Scheduled[rl.Positive] | None = None
-    # stop the epochs of a rollout if the KL divergence of the last minibatch is above this
+    # stop learning from a rollout after an epoch with a KL divergence above this in its last minibatch
     target_kl: rl.Scheduled[rl.Positive] | None = None
     # adapt the learning rate: divide it by 1.5 if the KL divergence of a rollout's last minibatch is above twice this,
     # multiply it by 1.5 if it is below half of this
@@ -40,7 +40,7 @@ class PPOConfig(rl.Config):
     # memory of policy and critic: gru, lstm, a plugin's id, or ./mine.py:Mine; with options: gru:units=128
     memory: rl.Importable | None = None
     recurrent_cell: rl.CellName | None = None  # former name of memory
-    recurrent_hidden_size: rl.Count | None = None  # former name of a memory's option units
+    recurrent_hidden_size: rl.Count | None = None  # former name of a memory's units
     # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
     # initial standard deviation of the noise; default: the paper's
@@ -171,7 +171,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of eq. 9: clipped surrogate (eq. 7), value error and entropy bonus; and its terms.
 
-        The terms have a value for each sample [B], because only those of the last minibatch are averaged, by `metrics`.
+        The terms have a value for each sample [B]; `metrics` averages those of the last minibatch.
         """
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
@@ -195,7 +195,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
         return loss, {name: term.detach() for name, term in terms.items()}
 
     def kl(self, batch: rl.Samples, terms: dict[str, Tensor]) -> Tensor:
-        """Return an estimate of KL(old policy || policy): the mean of r - 1 - log r."""
+        """Return an estimate of KL(old policy || policy): the mean of ratio - 1 - log ratio."""
         log_ratio = terms["log_ratio"]
         return batch.mean(log_ratio.exp() - 1 - log_ratio)
 

@@ -134,7 +134,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
 
         Also returns metrics and the absolute TD errors [B], which are the priorities of prioritized replay.
         """
-        # `next_distribution` is for distributions of returns; that of DQN has one number, the value.
+        # `next_distribution` also serves networks that predict distributions; DQN's has one column, the value.
         next_q = rl.next_distribution(
             self.q_network, self.target_network, batch, noise[1:], now.double
         ).squeeze(1)

@@ -47,6 +47,7 @@ class NetworkAgent:
         self.network = network
         self.seeds = seeds
         self.forward = fast_forward(network, inference_backend)
+        #: None before `initial`; a policy agent then takes the mode.
         self.draws: Draws | DeviceDraws | None = None
 
     def weights(self) -> State:
@@ -61,7 +62,7 @@ class NetworkAgent:
     def use_tensors(self, num_envs: int, device: torch.device) -> None:
         """Act on tensors on a device, and draw random numbers there, until the next call of `initial`."""
         self.draws = DeviceDraws(self.seeds, device, num_envs, self.noise)
-        if self.forward.backend == "numpy":  # it was made for environments that give arrays
+        if self.forward.backend == "numpy":  # chosen for environments that give arrays
             self.forward = TorchForward(self.network)
 
     def noise(
@@ -129,8 +130,8 @@ class PolicyAgent(NetworkAgent):
 
     With `log_prob`, the log-probability of each action is in `extras["log_prob"]` [N], because only the actor knows it.
 
-    A policy with noisy layers acts with noise, separate for each environment and constant for `hold` vector steps, a
-    rollout (Fortunato et al., 2018, arXiv:1706.10295, section 3.3). The seeds of the noise are in
+    A policy with noisy layers acts with noise, separate for each environment and constant for `hold` vector steps,
+    usually a rollout (Fortunato et al., 2018, arXiv:1706.10295, section 3.3). The seeds of the noise are in
     `extras["noise"]` [N] int64; `PolicyNetwork.draw` turns them into noise.
     """
 

@@ -27,8 +27,8 @@ from rlplug_core.types import Array, Result, State, Step, tree_map
 
 #: The kinds of storage in host memory.
 ON_HOST = ("memory", "disk")
-#: Bytes of observations that fit into a fast cache; batches of up to this size are sampled together.
-CACHED = 2**18
+#: Bytes of observations that fit into a processor's cache; batches are sampled together up to this size.
+CACHE_BYTES = 2**18
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ class ReplayBuffer:
         self.capacity = capacity
         self.pace = pace
         self.n_step = n_step
+        #: The schedule of `gamma`, which is the discount of the current batch.
         self.discount = throughout(gamma)
         self.gamma = throughout(gamma)(0.0)
         self.generator = seeds.generator()
@@ -94,9 +95,9 @@ class ReplayBuffer:
         self.added = self.due_batches = 0
         #: The number of actors that share the capacity.
         self.sources = 1
-        #: The mass (priority ** alpha) of new transitions, if the buffer is prioritized.
+        #: The largest mass (priority ** alpha) so far, which new transitions get; only a prioritized buffer changes it.
         self.largest = 1.0
-        #: For batches that are parts of one sample: the generator before it, and the number of used batches.
+        #: While batches of one sample are used: the generator's state before it, and the number of batches used so far.
         self.split_sample: tuple[Any, int] | None = None
         self.data: Ring | None = None
         self.learner_extras: LearnerExtras | None = None
@@ -126,7 +127,10 @@ class ReplayBuffer:
 
     @property
     def mass(self) -> float:
-        """Return the sum of the masses of all steps, 1 each; several replays contribute to a batch in proportion."""
+        """Return the sum of the masses of all steps, 1 each.
+
+        If each of several actors has a replay, a batch takes from each in proportion to this sum.
+        """
         if self.data is None:
             return 0.0
         return float(min(self.data.count, self.data.slots) * self.data.num_envs)
@@ -191,7 +195,7 @@ class ReplayBuffer:
             self.gamma = self.discount(clock.progress)
             count = min(self.due_batches, self.together)
             if count > 1:
-                count = min(count, self._count_that_fits())
+                count = min(count, self._most_together())
             if count > 1:
                 yield from self._draw_together(count, clock)
             else:
@@ -203,7 +207,7 @@ class ReplayBuffer:
         count: int,
         clock: Clock,
     ) -> Iterator[Transitions]:
-        """Yield batches from one large sample, equal to separate samples; unused ones will be sampled again."""
+        """Yield batches from one large sample, the same as from separate samples; unused ones will be sampled again."""
         size = self.pace.batch_size
         before = self.generator.bit_generator.state
         share = torch.from_numpy(np.ones(size, np.float32) / np.float32(size))
@@ -228,8 +232,8 @@ class ReplayBuffer:
         self.generator.bit_generator.state = current
         return after_taken
 
-    def _count_that_fits(self) -> int:
-        """Return the number of batches to sample together: as many as fit into a cache; 1 if rows are invalid."""
+    def _most_together(self) -> int:
+        """Return the most batches to sample together: as many as fit into a cache; 1 if some rows are invalid."""
         assert self.data is not None
         if not self.data.all_valid:
             return 1
@@ -237,7 +241,7 @@ class ReplayBuffer:
         tree_map(
             lambda store: sizes.append(store.take(np.zeros(1, np.int64)).nbytes), self.data.obs
         )
-        return max(1, CACHED // max(1, self.pace.batch_size * sum(sizes)))
+        return max(1, CACHE_BYTES // max(1, self.pace.batch_size * sum(sizes)))
 
     def ready(self) -> bool:
         """Return whether the buffer has a complete transition."""
@@ -267,7 +271,7 @@ class ReplayBuffer:
         return index
 
     def choose(self, points: Array) -> tuple[Array, Array]:
-        """Sample this replay's part of a batch from the replays of several actors.
+        """Sample this replay's part of a batch; the replays of other actors fill the rest.
 
         Args:
             points: [B] points in [0, `mass`), one in each of B equal intervals.

@@ -49,9 +49,9 @@ class Follows:
     """The mark of an option that may follow a schedule."""
 
 
-#: A number that may follow a schedule, such as `Scheduled[Positive]`; any other option refuses one.
+#: A number that may follow a schedule, such as `Scheduled[Positive]`; options of other types refuse a schedule.
 Scheduled = Annotated[T, Follows]
-#: Strings that are typed one by one, because each may contain commas.
+#: Strings that may contain commas, so each is given by its own `--option VALUE`.
 Repeated = Annotated[tuple[str, ...], "repeated"]
 #: A string that names something to import: `./file.py:name` or `module:name`; some options also take a plugin's name.
 #: Its own options follow as `:option=value,…`. A run keeps a copy of the file.

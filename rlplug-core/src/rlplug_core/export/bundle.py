@@ -1,8 +1,9 @@
 """Writes and reads an exported policy: `policy.json` and `policy.safetensors`.
 
-`policy.json` has the observation space after the wrappers in `wrap` (`observation_space`), the canonical action space
-(`action_space`), the action space of the environment (`env_action_space`), and the operations of the network
-(`program`)."""
+`policy.json` has the observation space after the wrappers in `wrap` (`observation_space`), the space of the policy's
+actions, for example [-1, 1] (`action_space`), the action space of the environment (`env_action_space`), and the
+operations of the network (`program`).
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ from rlplug_core.types import Space, Spec
 FORMAT = 1
 JSON = "policy.json"
 TENSORS = "policy.safetensors"
-#: The most bytes of `policy.json`.
+#: The maximum size of `policy.json` in bytes.
 MOST_JSON = 2**24
 _Width = Annotated[int, msgspec.Meta(ge=0, le=2**20)]
 
@@ -170,12 +171,12 @@ def trace_policy(
     module: Greedy | GreedyRecurrent,
     space: Space,
 ) -> tuple[Flat, Graph, dict[str, Tensor]]:
-    """Return a policy's module with flat inputs, its graph and its tensors; without keys that it does not read."""
+    """Return a policy's module with flat inputs, its graph and its tensors, without the observation keys it ignores."""
     flat = Flat(module, space)
     graph, tensors = trace(flat, flat.example(), flat.names)
     read_space = without_unread_keys(space, graph)
     if read_space is not space:
-        # A module may name a key that it does not compute with.
+        # Without a key, tracing fails if the module looks it up but does not compute with it.
         with suppress(UsageError):
             return trace_policy(module, read_space)
     return flat, graph, tensors
@@ -246,7 +247,7 @@ class ExportedPolicy:
         )
 
 
-#: Exceptions for files of another kind, damaged ones, and ones that a stranger made.
+#: The exceptions that reading a damaged or malicious file, or one of another kind, can raise.
 UNREADABLE = (
     ArithmeticError,
     AssertionError,
@@ -294,7 +295,7 @@ def read(directory: Path) -> ExportedPolicy:
 
 
 def example_inputs(policy: ExportedPolicy) -> dict[str, Tensor]:
-    """Return two example rows of each input of an exported policy, or the rows of two worlds."""
+    """Return two example rows of each input of an exported policy; for several agents, two rows of each agent."""
     description = policy.about
     observations = leaves(valid_rows(space_from_json(description["observation_space"])))
     memory = {

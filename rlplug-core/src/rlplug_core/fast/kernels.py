@@ -20,7 +20,7 @@ from rlplug_core.fast.heads import loops_for
 from rlplug_core.fast.matmul import linear
 from rlplug_core.fast.numba_loops import loop_module
 from rlplug_core.learning.estimators import explained_variance, gae
-from rlplug_core.learning.losses import STEEP, loss_and_derivative, split_between_neighbors
+from rlplug_core.learning.losses import SMALLEST_KAPPA, loss_and_derivative, split_between_neighbors
 from rlplug_core.learning.targets import Target
 from rlplug_core.learning.update_rules import Adam, RMSProp
 from rlplug_core.nets import dense
@@ -112,20 +112,20 @@ def _loss_and_derivative(
     ]
     loss = np.empty(len(quantiles), np.float32)
     derivative = np.empty(quantiles.shape, np.float32)
-    loops.quantile_huber(*arrays, max(kappa, STEEP), loss, derivative)
+    loops.quantile_huber(*arrays, max(kappa, SMALLEST_KAPPA), loss, derivative)
     return torch.from_numpy(loss), torch.from_numpy(derivative)
 
 
-def _split_between_neighbors(mass: Tensor, place: Tensor) -> Result:
+def _split_between_neighbors(mass: Tensor, position: Tensor) -> Result:
     """Sum by index, whose order is fixed on a CPU: n operations for a row instead of n²."""
-    if not mass.is_cpu or mass.requires_grad or place.requires_grad:
+    if not mass.is_cpu or mass.requires_grad or position.requires_grad:
         return NotImplemented
-    below = place.nan_to_num().floor().clamp(max=mass.shape[1] - 2)
-    share = place - below
+    below = position.nan_to_num().floor().clamp(max=mass.shape[1] - 2)
+    share = position - below
     atom = below.long()
     sums = torch.zeros_like(mass).scatter_add_(1, atom, mass * (1 - share))
     sums.scatter_add_(1, atom + 1, mass * share)
-    return sums + (0 * mass * place).sum(1, keepdim=True)  # NaN and infinity reach the whole row
+    return sums + (0 * mass * position).sum(1, keepdim=True)  # NaN and infinity reach the whole row
 
 
 def _adam(

@@ -26,8 +26,8 @@ from rlplug_core.learning.optimizer import backward
 from rlplug_core.types import Array, Obs, Space
 
 FLOAT32 = np.dtype(np.float32)
-#: The plain values of arguments and the shapes of their tensors; calls with equal ones use the same path.
-Call = tuple[object, ...]
+#: The arguments of a call, with shapes in place of tensors; calls with equal keys use the same path.
+CallKey = tuple[object, ...]
 
 
 class FastLosses:
@@ -36,16 +36,16 @@ class FastLosses:
     Attributes:
         paths: for each loss by name, how its gradient was computed and why.
         plain: names of losses that autograd computes from now on, because a learner used one for more than
-            `Optimizer.minimize`. It is saved, so that a resumed run uses autograd, too.
+            `Optimizer.minimize`. They are saved, so that a resumed run uses autograd, too.
     """
 
     def __init__(self) -> None:
         self.paths: dict[str, str] = {}
         self.plain: set[str] = set()
         #: Calls of each loss that had no fast path.
-        self.failed: dict[str, tuple[Call, str]] = {}
+        self.failed: dict[str, tuple[CallKey, str]] = {}
         self.has_hooks: HookCheck | None = None
-        #: The last results of each loss, which are used again once nothing else refers to them.
+        #: The latest FastLosses of each loss; one that nothing else refers to is used again.
         self.spare: dict[str, list[FastLoss]] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -64,13 +64,13 @@ class FastLosses:
         reason = self._reason_for_autograd(name, learner, args)
         if not reason:
             try:
-                fast_named = {name: _to_fast(part) for name, part in kwargs.items()}
+                fast_named = {key: _to_fast(part) for key, part in kwargs.items()}
                 result = loss(learner, *map(_to_fast, args), **fast_named)
                 tensors = _Results(self, loss, learner, args, kwargs).convert(result)
             # Functions of torch without `__torch_function__` raise TypeError.
             except (NoFastPath, TypeError) as missing:
                 reason = f"{missing} has no fast path"
-                self.failed[name] = (_call(args), reason)
+                self.failed[name] = (_call_key(args), reason)
             else:
                 path = describe_speed_with(torch.get_num_threads())
                 if self.paths.get(name) is not path:
@@ -79,7 +79,7 @@ class FastLosses:
         self.paths[name] = f"autograd: {reason}"
         return loss(learner, *args, **kwargs)
 
-    def numbers(
+    def without_gradient(
         self,
         function: Function,
         learner: Field,
@@ -88,7 +88,7 @@ class FastLosses:
     ) -> Field:
         """Return the result of a function without a gradient for the learner and these arguments."""
         try:
-            fast_named = {name: _to_fast(part) for name, part in kwargs.items()}
+            fast_named = {key: _to_fast(part) for key, part in kwargs.items()}
             result = function(learner, *map(_to_fast, args), **fast_named)
             return _Results(self, function, learner, args, kwargs).convert(result)
         except (NoFastPath, TypeError):
@@ -101,7 +101,7 @@ class FastLosses:
         *args: object,
         **kwargs: object,
     ) -> Field:
-        """Return the result of a compiled loss; it can read tensors only."""
+        """Return the result of a compiled loss, which takes only tensors."""
         return loss(learner, *map(without_arrays, args), **kwargs)
 
     def _reason_for_autograd(
@@ -110,7 +110,7 @@ class FastLosses:
         learner: Field,
         args: Sequence[object],
     ) -> str:
-        """Return why autograd must compute a loss, or ""; known without a call of the loss."""
+        """Return why autograd must compute a loss, or ""; it does not call the loss."""
         if name in self.plain:
             return "the loss is used for more than the step of its optimizer"
         if self.has_hooks is None:
@@ -123,7 +123,7 @@ class FastLosses:
             ):
                 return "observations are neither vectors of float32 nor Discrete"
         known = self.failed.get(name)
-        return known[1] if known is not None and known[0] == _call(args) else ""
+        return known[1] if known is not None and known[0] == _call_key(args) else ""
 
 
 def _copy(paths: dict[str, str], plain: set[str]) -> FastLosses:
@@ -141,8 +141,8 @@ def _is_vector(obs: Obs, space: Space) -> bool:
     return isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
 
 
-def _call(args: Sequence[object]) -> Call:
-    """Return the shapes of tensors and all other arguments, which decide the path of a pure loss."""
+def _call_key(args: Sequence[object]) -> CallKey:
+    """Return what decides the path of a pure loss: the shapes of tensors, and all other arguments."""
     return tuple(_key(argument) for argument in args)
 
 
@@ -185,9 +185,9 @@ def _field(value: Field) -> Field:
 
 
 class _Results:
-    """The results of one call of a loss, and the same results by autograd at the first request."""
+    """The results of one call of a loss; autograd computes the same results again when one is first requested."""
 
-    __slots__ = ("args", "count", "function", "kwargs", "learner", "losses", "plain")
+    __slots__ = ("args", "autograd_results", "count", "function", "kwargs", "learner", "losses")
 
     def __init__(
         self,
@@ -202,7 +202,8 @@ class _Results:
         self.learner = learner
         self.args = args
         self.kwargs = kwargs
-        self.plain: list[Tensor] | None = None
+        self.autograd_results: list[Tensor] | None = None
+        #: The number of tensors in the results so far, which gives each one its index.
         self.count = 0
 
     def convert(self, result: Field) -> Field:
@@ -228,8 +229,8 @@ class _Results:
                 raise NoFastPath("a result that autograd computed")
         return result
 
-    def _fast_loss(self, array: FastTensor, place: int) -> FastLoss:
-        """Return an array as a loss; an unused loss is used again, because torch makes tensors slowly."""
+    def _fast_loss(self, array: FastTensor, index: int) -> FastLoss:
+        """Return an array as a loss; it uses an unused FastLoss again, because torch takes long to make a tensor."""
         spare = self.losses.spare.setdefault(self.function.__name__, [])
         unused = [n for n in range(len(spare)) if getrefcount(spare[n]) == ONLY_SPARE]
         loss: FastLoss = spare[unused[0]] if unused else Tensor._make_subclass(FastLoss, UNREAD)
@@ -237,17 +238,18 @@ class _Results:
             spare.append(loss)
         loss.array = array
         loss.results = self
-        loss.place = place
+        loss.result_index = index
         return loss
 
-    def by_autograd(self, place: int) -> Tensor:
+    def by_autograd(self, index: int) -> Tensor:
         """Compute the results again from tensors, and let autograd compute this loss from now on."""
-        if self.plain is None:
+        if self.autograd_results is None:
             name = self.function.__name__
             self.losses.plain.add(name)
             with torch.enable_grad():
-                self.plain = list(_tensors(self.function(self.learner, *self.args, **self.kwargs)))
-        return self.plain[place]
+                result = self.function(self.learner, *self.args, **self.kwargs)
+            self.autograd_results = _tensors(result)
+        return self.autograd_results[index]
 
 
 def _are_constants(parts: dict[str, Field]) -> bool:
@@ -280,11 +282,11 @@ MOST_SPARE = 2
 
 
 class FastLoss(Tensor):
-    """A loss with a fast gradient. For every other operation on it, the loss is computed again with autograd."""
+    """A loss with a fast gradient for `minimize` and `backward`; for most other operations autograd computes it."""
 
     array: FastTensor
     results: _Results
-    place: int
+    result_index: int
 
     def item(self) -> float:
         return float(self.array.value)
@@ -297,8 +299,8 @@ class FastLoss(Tensor):
         learner = self.results.learner
         parameters = [each for each in learner.parameters() if each.requires_grad]
         used = self.array.backward_of is None
-        others = any(each.dtype is not torch.float32 for each in parameters)
-        if used or others or args or kwargs or hooks_of_parameters(parameters)():
+        has_other_types = any(each.dtype is not torch.float32 for each in parameters)
+        if used or has_other_types or args or kwargs or hooks_of_parameters(parameters)():
             self.by_autograd.backward(*args, **kwargs)
             return
         count = sum(each.numel() for each in parameters)
@@ -315,7 +317,7 @@ class FastLoss(Tensor):
     @property
     def by_autograd(self) -> Tensor:
         """Return the same loss, computed again from tensors."""
-        return self.results.by_autograd(self.place)
+        return self.results.by_autograd(self.result_index)
 
     @classmethod
     def __torch_function__(
@@ -333,8 +335,8 @@ class FastLoss(Tensor):
             return function(
                 *(each.detach() if isinstance(each, FastLoss) else each for each in args)
             )
-        plain = [_plain(argument) for argument in args]
-        plain_named = {name: _plain(argument) for name, argument in (kwargs or {}).items()}
+        plain = [_with_autograd(argument) for argument in args]
+        plain_named = {name: _with_autograd(argument) for name, argument in (kwargs or {}).items()}
         return function(*plain, **plain_named)
 
 
@@ -344,12 +346,12 @@ REQUIRES_GRAD = getattr(Tensor, "requires_grad").__get__  # noqa: B009 - mypy ta
 GRADIENTS = [getattr(Tensor, name).__get__ for name in ("grad_fn", "grad", "is_leaf")]
 
 
-def _plain(argument: Field) -> Field:
+def _with_autograd(argument: Field) -> Field:
     """Return an argument with autograd's losses instead of FastLosses."""
     if isinstance(argument, FastLoss):
         return argument.by_autograd
     if isinstance(argument, list | tuple):
-        return type(argument)(map(_plain, argument))
+        return type(argument)(map(_with_autograd, argument))
     return argument
 
 
@@ -357,7 +359,7 @@ def _plain(argument: Field) -> Field:
 #: hooks.
 CACHE: dict[int, tuple[Tensor, Gradients, HookCheck]] = {}
 #: The largest number of optimizers in `CACHE`.
-MOST = 64
+MOST_CACHED = 64
 
 
 def _fill_gradient(
@@ -365,9 +367,10 @@ def _fill_gradient(
     parameters: list[nn.Parameter],
     gradient: Tensor,
 ) -> None:
+    """Write the gradient of a loss into an optimizer's flat gradient."""
     known = CACHE.get(id(gradient))
     if known is None or known[0] is not gradient:
-        if len(CACHE) >= MOST:
+        if len(CACHE) >= MOST_CACHED:
             CACHE.clear()
         into = _views(gradient.numpy(), parameters)
         known = CACHE[id(gradient)] = gradient, into, hooks_of_parameters(parameters)
@@ -381,7 +384,7 @@ def _fill_gradient(
         backward(loss.by_autograd, parameters, gradient)
         return
     array.backward_into(into)
-    # The next loss uses the memory of this one's arrays while the processor still has them in its cache.
+    # This frees the arrays of the loss, so the next one uses their memory while it is still in the processor's cache.
     loss.array = array.detach()
 
 

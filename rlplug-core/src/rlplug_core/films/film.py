@@ -70,7 +70,7 @@ KINDS = {".mp4": "av", ".webp": "PIL", ".gif": "PIL"}
 
 
 class Film(Protocol):
-    """Accepts frames [H, W, 3] uint8 of one size. `close` completes the file, `discard` keeps an older file."""
+    """Accepts frames [H, W, 3] uint8 of one size. `close` completes the file, `discard` leaves an older one as is."""
 
     def add(self, frame: Array) -> None: ...
     def close(self) -> None: ...
@@ -124,7 +124,7 @@ class Mp4:
         self.container: Any = None
         self.stream: Any = None
         self.unfinished = path
-        self.folder = ExitStack()  # with the temporary directory
+        self.folder = ExitStack()  # removes the temporary directory
 
     def add(self, frame: Array) -> None:
         import av

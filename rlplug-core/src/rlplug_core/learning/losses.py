@@ -15,8 +15,8 @@ from rlplug_core.nets.continuous import ActionCritics
 
 #: The loss of an error e: the Huber loss, e² / 2 up to 1 and |e| - 1/2 beyond, or the squared error, e².
 Regression: TypeAlias = Literal["huber", "mse"]
-#: The smallest width of the quadratic part of a quantile loss; the loss is divided by the width.
-STEEP = 1e-6
+#: The smallest kappa of a quantile loss, which is divided by it.
+SMALLEST_KAPPA = 1e-6
 
 
 @overridable
@@ -106,12 +106,12 @@ def replay_priority(
 def expectile_loss(value: Tensor, target: Tensor, expectile: float) -> Tensor:
     """Compute |expectile - 1{u < 0}| u² for u = target - value (Kostrikov et al., 2021, arXiv:2110.06169, eq. 5).
 
-    The value that minimizes its mean is this expectile of the targets: their mean for 0.5, near their maximum for 1.
+    The value that minimizes its mean is this expectile of the targets: their mean for 0.5, almost their maximum near 1.
 
     Args:
         value: [B].
         target: [B].
-        expectile: in (0, 1]; 1 takes only the largest.
+        expectile: in (0, 1]; with 1, only values below their target have a loss.
 
     Returns:
         Losses [B], with a gradient in `value`.
@@ -154,7 +154,7 @@ def categorical_projection(
         support: [n] atoms, equally spaced, at least two; a tensor.
 
     Returns:
-        probabilities [B, n].
+        Probabilities [B, n].
     """
     last = len(support) - 1
     moved = reward.unsqueeze(1) + discount.unsqueeze(1) * support
@@ -168,14 +168,14 @@ def categorical_projection(
 
 
 @kernel
-def split_between_neighbors(mass: Tensor, place: Tensor) -> Tensor:
-    """Split masses [B, n] between the atoms next to their places [B, n], numbers from 0 to n - 1.
+def split_between_neighbors(mass: Tensor, position: Tensor) -> Tensor:
+    """Split masses [B, n] between the atoms next to their positions [B, n], numbers from 0 to n - 1.
 
-    Each atom's share is the height of a triangle around it. These heights sum to 1 everywhere, so no mass is lost. All
-    pairs are computed: on a GPU, sums by index have no fixed order, so a run would not resume exactly.
+    Each atom's share is the height of a triangle around it. These heights sum to 1 everywhere, so no mass is lost. It
+    computes all pairs, because sums by index have no fixed order on a GPU, so a run would not resume exactly.
     """
     atoms = torch.arange(mass.shape[1], device=mass.device, dtype=mass.dtype)
-    shares = (1 - (place.unsqueeze(1) - atoms.unsqueeze(1)).abs()).clamp(min=0)
+    shares = (1 - (position.unsqueeze(1) - atoms.unsqueeze(1)).abs()).clamp(min=0)
     return (shares @ mass.unsqueeze(2)).squeeze(2)
 
 
@@ -207,7 +207,7 @@ def quantile_huber(
         quantiles: [B, N] estimated.
         shares: [N] or [B, N] levels of the quantiles, in [0, 1].
         targets: [B, M] samples of the target, constants.
-        kappa: the loss is quadratic up to this error and linear beyond; with 0, the end of a schedule, always linear.
+        kappa: the loss is quadratic up to this error and linear beyond; 0, the end of some schedules, makes it linear.
 
     Returns:
         [B] sum over i of the mean over j of |share_i - 1{u_ij < 0}| Huber(u_ij) / kappa, u_ij = target_j - quantile_i.
@@ -224,8 +224,8 @@ def loss_and_derivative(
     targets: Tensor,
     kappa: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss [B] and its derivative by the quantiles [B, N], in their precision."""
-    kappa = max(kappa, STEEP)
+    """Return the loss [B] and its gradient in the quantiles [B, N], both with the type of the quantiles."""
+    kappa = max(kappa, SMALLEST_KAPPA)
     loss, derivative = _quantile_huber(quantiles.double(), shares, targets.double(), kappa)
     return loss.to(quantiles.dtype), derivative.to(quantiles.dtype)
 
@@ -236,7 +236,7 @@ def _quantile_huber(
     targets: Tensor,
     kappa: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss [B] and its derivative by the quantiles [B, N], without computing all N * M pairs.
+    """Return the loss [B] and its gradient in the quantiles [B, N], without computing all N * M pairs.
 
     A quantile divides the sorted targets into four groups: far below, just below, just above, far above. All pairs of a
     group follow one formula in u, so the size, sum and sum of squares of the group are enough. The computation is
@@ -258,7 +258,7 @@ def _quantile_huber(
     size = ends.diff()
     quantile = quantiles.unsqueeze(2)
     error = sums - quantile * size  # the sum of u in each group
-    square = squares - 2 * quantile * sums + quantile.square() * size  # and of its square
+    square = squares - 2 * quantile * sums + quantile.square() * size  # the sum of u²
     far_below, _, _, far_above = size.unbind(2)
     below = kappa * (-error[..., 0] - 0.5 * kappa * far_below) + 0.5 * square[..., 1]
     above = kappa * (error[..., 3] - 0.5 * kappa * far_above) + 0.5 * square[..., 2]
@@ -307,9 +307,13 @@ def gaussian_kl_slope(average: Tensor, outputs: Tensor) -> Tensor:
     """
     (mean, log_std), (average_mean, average_log_std) = outputs.chunk(2, -1), average.chunk(2, -1)
     precision = (-2 * log_std).exp()
-    apart = mean - average_mean
+    difference = mean - average_mean
     return torch.cat(
-        [apart * precision, 1 - ((2 * average_log_std).exp() + apart.square()) * precision], -1
+        [
+            difference * precision,
+            1 - ((2 * average_log_std).exp() + difference.square()) * precision,
+        ],
+        -1,
     )
 
 
@@ -326,7 +330,7 @@ def categorical_critic_loss(
     al., 2017, arXiv:1707.06887, algorithm 1).
 
     Args:
-        critics, target_critics: the critics and their targets.
+        critics, target_critics: the critics and their target networks.
         batch: B transitions.
         next_action: [B, ...] actions a' in the next states.
         reward: [B] n-step sums of rewards, with an entropy bonus if the algorithm has one.

@@ -39,6 +39,7 @@ class StepAgent:
         self.agent, self.recurrent_state = start(agent, env.spec)
         self.now = env.reset(seed)
         self.is_first = self.now.is_first
+        #: The last action of each row, if rows take turns.
         self.held: Act | None = None
 
     def step(self, clock: Clock, explore: bool) -> Act:
@@ -55,10 +56,10 @@ class StepAgent:
 
 
 def start(agent: Agent, spec: Spec) -> tuple[Agent, RecurrentState]:
-    """Let an agent act on the device of an environment's rows.
+    """Prepare an agent for an environment: to act on its device, and to have recurrent states in plain form.
 
     Returns:
-        The agent, with states that are dictionaries of arrays, and its state before the first step.
+        The agent, with recurrent states that are nested dictionaries of arrays, and its state before the first step.
 
     Raises:
         UsageError: the environment gives tensors, which the agent does not take.
@@ -74,8 +75,8 @@ def hold_actions(turn: Array, act: Act, held: Act | None) -> Act:
     """Return the new actions of the rows in the mask `turn` [N], and the `held` actions of the others."""
     if held is None:
         return act
-    pair = ({"action": candidate.action, "extras": candidate.extras} for candidate in (act, held))
-    merged: Any = tree_where(turn, *pair)
+    candidates = ({"action": each.action, "extras": each.extras} for each in (act, held))
+    merged: Any = tree_where(turn, *candidates)
     return Act(merged["action"], act.recurrent_state, merged["extras"])
 
 
@@ -87,7 +88,7 @@ def carry_over(
 ) -> tuple[Array, RecurrentState]:
     """Return `is_first` [N] and the memory for the agents' next observation.
 
-    A row that was absent in this step has no new observation; if its episode had not started, it starts later.
+    A row that was absent in this step has no new observation: it keeps its memory, and its `is_first` if that was true.
 
     Args:
         now: the environment's timestep.
@@ -127,7 +128,7 @@ class Actor:
         self.clock = clock
         #: The number of learners that step at the same time, each in its own environments; the clock counts all steps.
         self.learners = 1
-        #: The learner's signals; None if it names none.
+        #: The columns of `info` that the learner names in `signals`; None if it names none.
         self.signals = InfoColumns.of(learner, env)
         self.episodes: list[tuple[int, Episode]] = []
         #: Steps that ended episodes on a device, not read yet.
@@ -143,8 +144,9 @@ class Actor:
         self.obs = now.obs
         self.is_first = now.is_first
         self.turn = now.turn
+        #: The last action of each row, if rows take turns.
         self.held: Act | None = None
-        #: The agent, with states that are dictionaries of arrays.
+        #: The agent, adapted by `start`.
         self.acting, self.recurrent_state = start(self.agent, self.env.spec)
 
     def step(self) -> Step:

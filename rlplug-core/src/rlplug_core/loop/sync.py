@@ -1,4 +1,4 @@
-"""The synchronous runner: the loop that everything else is built from."""
+"""The synchronous runner and its loop; the other runners use the functions of this loop, too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def loop(
 ) -> None:
     """Train until the clock is done.
 
-    The first call of `train` takes the batches that were left when an earlier process stopped.
+    The first call of `train` is for a resumed run: it takes the batches that were ready when the earlier process
+    stopped.
 
     Args:
         actor: with its learner and buffer.
@@ -85,7 +86,7 @@ class Meter:
             for name, value in metrics.items():
                 updates.setdefault(name, []).append(number)
                 values.setdefault(name, []).append(value)
-        return {name: [numbers, _numbers(values[name])] for name, numbers in updates.items()}
+        return {name: [numbers, _to_floats(values[name])] for name, numbers in updates.items()}
 
     def load_state_dict(self, state: Mapping[str, list[list[float]]]) -> None:
         updates: dict[float, dict[str, float]] = {}
@@ -140,6 +141,7 @@ class Sync:
         self.clock = clock
         self.make_env = make_env
         self.learner = actor.learner
+        #: Why a resume is not bit-exact; "" if it is.
         self.inexact = "" if make_env else actor.env.spec.inexact
         self.on_device = actor.env.spec.device is not None
         self.meter = Meter()
@@ -190,7 +192,7 @@ class Sync:
         self.actor.env.close()
 
 
-def _numbers(values: list[torch.Tensor | float]) -> list[float]:
+def _to_floats(values: list[torch.Tensor | float]) -> list[float]:
     """Return values as floats; all tensors are read from the device at once."""
     if any(isinstance(value, torch.Tensor) for value in values):
         return torch.stack([torch.as_tensor(value).detach() for value in values]).tolist()

@@ -1,4 +1,4 @@
-"""Networks that algorithms compose: policy, critic, Q-values, each from the spaces and a `Net`."""
+"""Policies and critics, made from the spaces of an environment and the options of a `Net`."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ from rlplug_core.types import Array, Obs, Spec
 class PolicyNetwork(nn.Module):
     """Maps observations to the outputs [B, size] of an action head; illegal actions are masked.
 
-    `make` builds the head; by default it is `head` with the Gaussian of `net`. With `noisy` the layers that feed the
-    head are `NoisyLinear`s with the initial noise `sigma`.
+    `make` builds the head; by default it is `head`, with the options of `net` for Gaussians. With `noisy`, the layers
+    that feed the head are `NoisyLinear`s with the initial noise `sigma`. The argument `trunk` is an encoder that is
+    shared with a critic, and its number of features.
     """
 
+    #: [M] the outputs that an action mask applies to; None if it applies to all.
     columns: Tensor | None
 
     def __init__(
@@ -47,7 +49,7 @@ class PolicyNetwork(nn.Module):
         sigma: float | None = None,
     ) -> None:
         super().__init__()
-        #: Computes the inputs of `forward` if the policy has a memory.
+        #: The policy's own memory, if it has one; it computes the inputs of `forward`.
         self.trunk: MemoryTrunk | None = None
         check_mask(spec)
         check_sigma(noisy, sigma)
@@ -123,15 +125,13 @@ class PolicyNetwork(nn.Module):
             noise: [size] for all rows; None for the noise that the agent acted with.
 
         Returns:
-            The samples with noise [B, size] in `extras["noise"]`, in place of its numbers [B].
+            The samples with noise [B, size] in `extras["noise"]`, in place of its seeds [B].
         """
         if not self.noisy:
             return samples
-        numbers = samples.extras["noise"]
-        drawn = (
-            self.draw(numbers.cpu().numpy()) if noise is None else np.tile(noise, (len(numbers), 1))
-        )
-        extras = {**samples.extras, "noise": torch.from_numpy(drawn).to(numbers.device)}
+        seeds = samples.extras["noise"]
+        drawn = self.draw(seeds.cpu().numpy()) if noise is None else np.tile(noise, (len(seeds), 1))
+        extras = {**samples.extras, "noise": torch.from_numpy(drawn).to(seeds.device)}
         return replace(samples, share=samples.counts, extras=extras)
 
     def on(
@@ -155,10 +155,11 @@ class PolicyNetwork(nn.Module):
 
 
 class ValueFunction(nn.Module):
-    """The base of critics: a subclass defines `output` and `normalized`, with the arguments of a call.
+    """The base of critics: a subclass defines the last layer, `output`, and `normalized`, with the arguments of a call.
 
     A call returns values V(s) [B] in the unit of rewards. A loss compares `normalized` values with the targets of
-    `normalize(samples)`; a learner calls `update_stats` once per update. Without PopArt normalized values are values.
+    `normalize(samples)`; a learner calls `update_stats` once per update. Only PopArt normalizes; without it,
+    `normalized` returns the values themselves.
     """
 
     output: nn.Module

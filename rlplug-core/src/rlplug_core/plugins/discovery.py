@@ -1,4 +1,4 @@
-"""Finds every plugin in one scan of the installed metadata: imports none, never raises, never drops one."""
+"""Finds every plugin in one scan of the installed metadata, and imports none. Broken plugins get a reason, no error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rlplug_core.plugins.records import (
 )
 from rlplug_core.plugins.switches import Switches
 
-#: The group of entry points with the contract that a distribution is written for.
+#: The group of the entry point that names the version of the contract that a distribution is written for.
 DECLARED = "rlplug.contract"
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
@@ -42,12 +42,12 @@ _USUAL = re.compile(
 
 @cache
 def records() -> tuple[Record, ...]:
-    """Return all contributions of installed plugins: first-party ones first, then by name; scanned once a process."""
+    """Return all contributions of installed plugins: first-party ones first, then by name; scanned once per process."""
     return scan(Switches.read(os.environ))
 
 
 def refresh() -> None:
-    """Forget the last scan and the indices it led to; a notebook calls this after an installation."""
+    """Forget the last scan and the indices that were read; a notebook calls this after an installation."""
     importlib.invalidate_caches()
     records.cache_clear()
     index.read.cache_clear()
@@ -78,7 +78,7 @@ def _records(distribution: Installed, switches: Switches) -> list[Record]:
         return [
             Record("algorithms", distribution.name, "", *origin[:2], status="broken", reason=reason)
         ]
-    unmet = _unmet(distribution) or _other_contract(points)
+    unmet = _unmet_requirement(distribution) or _unsupported_contract(points)
     checked = [
         _check_status(Record(group, plain(id, 60), target, *origin), switches, unmet)
         for group in GROUPS
@@ -108,7 +108,9 @@ def _check_status(record: Record, switches: Switches, unmet: str) -> Record:
         return _set_status(record, "disabled", reason)
     if unmet:
         return _set_status(record, "incompatible", unmet)
-    if reason := format_fault(record.group, record.id, record.target) or _absent(record.top_level):
+    reason = format_fault(record.group, record.id, record.target)
+    reason = reason or _missing_package(record.top_level)
+    if reason:
         return _set_status(record, "broken", reason)
     return record
 
@@ -117,21 +119,22 @@ def _set_status(record: Record, status: Status, reason: str) -> Record:
     return dataclasses.replace(record, status=status, reason=reason)
 
 
-def _absent(package: str) -> str:
-    """Return why a top-level package cannot be found, or an empty string; finding a top-level one executes nothing."""
+def _missing_package(package: str) -> str:
+    """Return why a top-level package cannot be found, or an empty string; this executes no code of it."""
     try:
         return "" if find_spec(package) else f"its package '{package}' is not installed"
     except (ImportError, ValueError, AttributeError) as error:
         return f"its package '{package}' cannot be found ({plain(str(error))})"
 
 
-def _unmet(distribution: Installed) -> str:
+def _unmet_requirement(distribution: Installed) -> str:
     """Return why the distribution's requirement on rlplug-core is not met, or an empty string."""
     mentions = (line for line in distribution.requires if canonical(line).startswith("rlplug-core"))
     requirements = [line for line in mentions if not _OF_AN_EXTRA.search(line)]
     if all(_is_surely_met(line) for line in requirements):
         return ""
-    from packaging.requirements import InvalidRequirement, Requirement  # 15 ms, and few need it
+    # This import takes 15 ms, and few plugins need it.
+    from packaging.requirements import InvalidRequirement, Requirement
 
     for line in requirements:
         try:
@@ -148,7 +151,7 @@ def _unmet(distribution: Installed) -> str:
     return ""
 
 
-def _other_contract(points: Iterable[tuple[str, str, str]]) -> str:
+def _unsupported_contract(points: Iterable[tuple[str, str, str]]) -> str:
     """Return why the contract that a distribution declares is not one of ours, or an empty string.
 
     It declares the number as the name of an entry point of the group `rlplug.contract`. If it declares none, rlplug

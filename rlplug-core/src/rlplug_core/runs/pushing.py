@@ -19,7 +19,7 @@ from rlplug_core.runs.listing import readable_summary, records
 from rlplug_core.runs.run import Run
 from rlplug_core.runs.trust import require_plugins, unknown_wrappers
 from rlplug_core.sharing.agent_files import LIMITS, MANIFEST, check_folder, manifest_of
-from rlplug_core.sharing.film_file import FILM, FILM_BYTES, SHOWN
+from rlplug_core.sharing.film_file import FILM, FILM_BYTES, FILM_MARKDOWN
 from rlplug_core.sharing.places import place_of
 
 #: The parts of a configuration that are shared.
@@ -97,7 +97,7 @@ def _add_film(run: Run, folder: Path, checkpoint: str) -> None:
         )
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
-    card.write_bytes(f"{text.replace(SHOWN, '').rstrip()}\n\n{SHOWN}\n".encode())
+    card.write_bytes(f"{text.replace(FILM_MARKDOWN, '').rstrip()}\n\n{FILM_MARKDOWN}\n".encode())
 
 
 def _refuse_code(run: Run, description: dict[str, Any]) -> None:

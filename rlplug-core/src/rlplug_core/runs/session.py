@@ -73,6 +73,7 @@ class Session:
         self.clock = Clock(plan.options.total_timesteps)
         self.stop = StopSignal(self.clock)
         self.status = "failed"
+        #: Why the run ended early; "" if it did not.
         self.ended = ""
         self.state_missing = False
         self.working_directory = os.getcwd()
@@ -94,7 +95,7 @@ class Session:
             buffer: the state of another run's buffer, for a new run.
 
         Raises:
-            Interrupted: a signal stopped it, after a checkpoint, or came when the run had finished.
+            Interrupted: a signal stopped the run, or came after it had finished.
             RlplugError: it failed. UsageError: `until` is at or before `point`.
         """
         self.pause.check(point, self.run.path.name)
@@ -115,7 +116,7 @@ class Session:
             ended: why the run had ended early; "" if it had not.
         """
         with self._open_journal(None):
-            self._start(steps, {})
+            self._record_start(steps, {})
             self.hooks.run_start(self.run)
             self.clock.steps = steps
             self.status = "finished"
@@ -127,7 +128,7 @@ class Session:
         self.stop.check(self.run.path, self.status)
 
     def call_hooks_again(self) -> None:
-        """Call the hooks of a finished run: its process was killed before they had ended, or one of them failed."""
+        """Call the hooks of a finished run: its process was killed before they returned, or one of them failed."""
         self.status = "finished"
         self.directory.hooks_pending = True
         with safe_streams():
@@ -140,7 +141,7 @@ class Session:
 
     @contextmanager
     def _open_journal(self, after: int | None) -> Iterator[None]:
-        """Open the journal, supersede records after `after`, and always write an end record."""
+        """Open the journal, supersede the records after number `after`, and always write an end record."""
         self.journal = Journal(self.directory.journal_path, after)
         self.directory.hooks_pending = True
         put_aside(self.directory.path / FAILURE)
@@ -175,7 +176,7 @@ class Session:
             self._record_end()
         return add_resume_command(error, self.run.path)
 
-    def _start(self, steps: int, goal: Mapping[str, object]) -> None:
+    def _record_start(self, steps: int, goal: Mapping[str, object]) -> None:
         # A run that was killed before its first checkpoint has records, too.
         resumed = self.journal.seq > 0
         data = {"resumed": resumed, "after": self.journal.after, **goal, **self.directory.config}
@@ -191,7 +192,7 @@ class Session:
     ) -> Iterator[None]:
         """Build the runner and its events, and load the checkpoint if any; close the runner at the end."""
         goal = {"limit": limit, "rescale": rescale} if limit else {}
-        self._start(point.step if point else 0, goal)
+        self._record_start(point.step if point else 0, goal)
         seed_globals(self.plan.seeds().child("globals"))
         self.runner: Trainable = build(self.plan, self.clock)
         try:
@@ -242,7 +243,7 @@ class Session:
             try:
                 self.runner.run(self.pause.stop_at_pause(self.events.poll, self.clock))
                 self._finish()
-            # A NaN on a device, found only now, may be the cause of any exception.
+            # The cause of any exception may be a NaN on a device, which only this check finds.
             except Exception:
                 # Workers of `async` are on the CPU, which checks every step.
                 if self.plan.runner != "async":
@@ -257,7 +258,8 @@ class Session:
     def _finish(self) -> None:
         """Save the final checkpoint."""
         if self.stop.number or (self.pause.reached and not self.events.ended):
-            # With --resume-exact a checkpoint restarts the environments; a run without a stop has none at this step.
+            # With --resume-exact every checkpoint restarts the environments, so a signal saves none: a run without the
+            # signal has no checkpoint at this step, and would continue differently.
             if self.pause.reached or not restarts_envs(self.runner):
                 self.events.checkpoint("step", "paused" if self.pause.reached else "interrupted")
             self.status = "interrupted"
@@ -320,7 +322,7 @@ class Session:
         if not self.directory.held:
             os._exit(1)
 
-    def _check_place(self) -> None:
+    def _check_directory(self) -> None:
         """Check that the run directory is still there.
 
         Raises:
@@ -333,7 +335,7 @@ class Session:
     # `Events` calls these methods.
 
     def record(self, kind: str, step: int, data: Mapping[str, object]) -> None:
-        self._check_place()
+        self._check_directory()
         written = self.journal.write(kind, step, data)
         if kind in ("metrics", "evaluation"):
             numbers = {
@@ -364,7 +366,7 @@ class Session:
         components: Mapping[str, State],
         reason: str,
     ) -> None:
-        self._check_place()
+        self._check_directory()
         self.journal.sync()  # before the checkpoint, which contains the number of the last record
         inexact = self.runner.inexact or self._missing_state(components)
         entries = {
@@ -392,6 +394,6 @@ class Session:
         return reason
 
     def watch(self, progress: Progress) -> None:
-        self._check_place()
+        self._check_directory()
         if self.on_watch is not None:
             self.on_watch(progress)

@@ -22,7 +22,7 @@ import msgspec
 from rlplug_core.config.files import as_type, content, from_json
 from rlplug_core.errors import BadFile, RlplugError, plain
 from rlplug_core.export.bundle import example_inputs, read
-from rlplug_core.sharing.film_file import FILM, FILM_BYTES, SHOWN, check_film
+from rlplug_core.sharing.film_file import FILM, FILM_BYTES, FILM_MARKDOWN, check_film
 
 FORMAT = 1
 MANIFEST = "agent.json"
@@ -39,7 +39,7 @@ LIMITS = {
 #: The maximum number of elements in one tensor of a program.
 MOST_NUMBERS = 2**28
 REQUIRED = ("policy.json", "policy.safetensors")
-#: HTML, links and pictures, which a card of ours never has.
+#: HTML, links and pictures, which rlplug never writes into a card.
 _MARKUP = re.compile(r"[<>]|\][(\[:]")
 
 
@@ -82,7 +82,7 @@ def read_manifest(data: bytes, place: str) -> Manifest:
         place: the place of the agent, for messages.
 
     Raises:
-        RlplugError: it is not one, has another format, or lists a file that an agent does not have.
+        RlplugError: the data is not a manifest, has another format, or lists a file that an agent does not have.
     """
     try:
         manifest = as_type(json.loads(data), Manifest, Path(MANIFEST))
@@ -116,7 +116,7 @@ def check_content(
     listed: ListedFile,
     place: str,
 ) -> None:
-    """Compare a file with its line in the manifest.
+    """Compare a file with its entry in the manifest.
 
     Raises:
         RlplugError: its size or its hash is different.
@@ -150,7 +150,7 @@ def check_folder(folder: Path) -> None:
 def check_card(text: str, shows_film: bool = False) -> None:
     """Raise RlplugError if a card has HTML, links, control characters, or pictures other than the film."""
     if shows_film:
-        text = text.replace(f"\n{SHOWN}\n", "\n", 1)
+        text = text.replace(f"\n{FILM_MARKDOWN}\n", "\n", 1)
     if markup := _MARKUP.search(text):
         raise RlplugError(
             f"README.md has markup ({plain(markup[0])}), which a card of rlplug never has; do not use this agent"

@@ -8,7 +8,7 @@ from rlplug_core.errors import RlplugError, plain
 
 FILM = "film.webp"
 #: The line of a card that shows it.
-SHOWN = f"![An episode]({FILM})"
+FILM_MARKDOWN = f"![An episode]({FILM})"
 #: The maximum numbers of bytes, of frames, and of pixels of a side.
 FILM_BYTES = 2**22
 MOST_FRAMES = 2000

@@ -1,4 +1,4 @@
-"""The entry of the conformance kit: the checks of one plugin, for pytest or for their outcomes."""
+"""The interface of the conformance kit: the checks of one plugin, to call in tests or to ask for their outcomes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rlplug_core.testing.kit.outcome import Failed, Outcome
 
 
 class ProvisionalFailure(FutureWarning):
-    """A check fails that is newer than the plugin's contract; it becomes mandatory when the plugin is indexed again."""
+    """A failed check is newer than the plugin's contract; it becomes mandatory when the plugin is indexed again."""
 
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """One check of one plugin. Call it in a test; `outcome` never raises because of the plugin.
+    """One check of one plugin. Call it in a test, or get its `outcome`, which does not raise if the check fails.
 
     `str` returns its name, for the id of a test.
     """
@@ -93,7 +93,7 @@ def checks(
         env: an environment as in `rlplug run`, if the algorithm accepts none of the kit's own.
         wrap: wrappers for each environment, `NAME` or `NAME:option=value`, if the algorithm needs them; environments
             of the kit that a wrapper refuses are left out.
-        expected_failures: reasons by name of check. Strict: a check that passes nevertheless counts as failed.
+        expected_failures: reasons by name of check. Strict: a check in it that passes counts as failed.
         learn: include the checks that train, each for a few seconds.
 
     Raises:

@@ -1,7 +1,7 @@
 """Small numpy environments with known answers, built as `Chain(rows)`; in commands, `rlplug_core.testing.envs:Chain`.
 
 Each is a complete `Env` with exact state. All of them enforce the contract: arrays that a call returned are overwritten
-with garbage two calls later. The last ones fail on purpose, for tests of failures.
+with garbage two calls later. The last ones fail on purpose.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Masked(Vector):
 
 
 class Pixels(Vector):
-    """A bright column in a 10 × 10 image: reward 1 for action 0 if it is left, for action 1 if it is right."""
+    """A bright column in a 10 × 10 image: reward 1 for action 0 if it is in the left half, else for action 1."""
 
     obs = spaces.Box(0, 255, (1, 10, 10), np.uint8)
 

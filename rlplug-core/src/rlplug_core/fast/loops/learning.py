@@ -129,7 +129,7 @@ def quantile_huber(
 ) -> None:
     """Write the quantile regression loss [B] of quantiles [B, N] at `shares` [B, N] for targets [B, M].
 
-    `derivative` [B, N] gets its derivatives by the quantiles. Every pair of a quantile and a target is computed.
+    `derivative` [B, N] gets its gradient in the quantiles. Every pair of a quantile and a target is computed.
     """
     most = np.float32(kappa)
     rows = quantiles.shape[0]

@@ -1,4 +1,4 @@
-"""All checks of one plugin: runs each once, after the checks it depends on, and rates the outcome."""
+"""All checks of one plugin: runs each once, after the checks it depends on, and considers expected failures."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Examination:
 
     def outcome(self, name: str) -> Outcome:
         """Run one check once and return its outcome."""
-        return self._rate(self.rules[name], self._raw_outcome(name))
+        return self._with_expectation(self.rules[name], self._raw_outcome(name))
 
     def _raw_outcome(self, name: str) -> Outcome:
         """Return the outcome before expectations are considered."""
@@ -138,7 +138,8 @@ class Examination:
         """Return whether a check is newer than the contract of the plugin, so that a failure only warns."""
         return rule.since > self.contract
 
-    def _rate(self, rule: Rule, outcome: Outcome) -> Outcome:
+    def _with_expectation(self, rule: Rule, outcome: Outcome) -> Outcome:
+        """Return the outcome of a check, given that it may be expected to fail, or may only warn."""
         reason = self.expected.get(rule.name)
         if reason and outcome.status == "failed":
             return Outcome("expected", f"{reason} ({outcome.message})", outcome.seconds)
