@@ -21,6 +21,8 @@ INVALID = {
     "new": ("--out", "/dev/null/x"), "check": ("--nope",), "index": ("--nope",), "doctor": ("--nope",),
     "export": ("--nope",),
 }  # fmt: skip
+#: Options that write a file where the user says: a random word is a valid path.
+WRITING = ("--page", "--badges")
 
 
 def argument_lists(count: int, seed: int) -> Iterator[list[str]]:
@@ -53,7 +55,8 @@ def random_words(draw: random.Random, name: str) -> list[str]:
 def options(command: click.Command) -> list[str]:
     """Return the options of a command."""
     parameters = command.get_params(click.Context(command))
-    return [flag for each in parameters for flag in (*each.opts, *each.secondary_opts) if flag.startswith("-")]
+    flags = [flag for each in parameters for flag in (*each.opts, *each.secondary_opts)]
+    return [flag for flag in flags if flag.startswith("-") and flag not in WRITING]
 
 
 def misspell(draw: random.Random, flag: str) -> str:
