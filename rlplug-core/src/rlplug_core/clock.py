@@ -45,11 +45,11 @@ class Clock:
         return min(1.0, max(0, self.steps - count) / self.total)
 
     def with_updates(self, updates: int, share: float = 1.0) -> Clock:
-        """Return the same time with another count of updates, for one of several learners of a run.
+        """Return a copy for one of several learners of a run, with this learner's count of updates.
 
         Args:
             updates: number of updates of the learner.
-            share: the fraction of the run's env steps that it sees.
+            share: the fraction of the run's env steps that the learner sees.
         """
         clock = PartClock(self.total, self.steps, updates, share)
         clock.limit = self.limit
@@ -58,10 +58,10 @@ class Clock:
         return clock
 
     def of_part(self, share: float) -> Clock:
-        """Return the same time for the agent of one of several learners: its own env steps, and the run's progress.
+        """Return a copy for the agent of one of several learners, with this agent's env steps and the run's progress.
 
         Args:
-            share: the fraction of the run's env steps that it takes.
+            share: the fraction of the run's env steps that the agent takes.
         """
         return AgentClock(self, share)
 
@@ -83,7 +83,7 @@ class Clock:
 
 
 class PartClock(Clock):
-    """The run's time for a learner that sees a `share` of the env steps; `progress_before` counts only these."""
+    """The clock of a learner that sees a `share` of the run's env steps; `progress_before` takes a count of these."""
 
     __slots__ = ("share",)
 
@@ -102,29 +102,29 @@ class PartClock(Clock):
 
 
 class AgentClock(Clock):
-    """The run's time for an agent that takes a `share` of the env steps and counts only these."""
+    """The clock of an agent that takes a `share` of the env steps: `steps` counts these, `progress` is the run's."""
 
-    __slots__ = ("passed",)
+    __slots__ = ("run_progress",)
 
     def __init__(self, clock: Clock, share: float) -> None:
         super().__init__(clock.total, round(clock.steps * share), clock.updates)
         self.limit = clock.limit
         self.scale = clock.scale
         self.stop = clock.stop
-        self.passed = clock.progress
+        self.run_progress = clock.progress
 
     @property
     def progress(self) -> float:
-        return self.passed
+        return self.run_progress
 
 
 class Steering:
-    """The clock that a controller gets: everything can be read, only `scale` and `stop` can be set.
+    """The clock that a controller gets: it can read everything, and set `scale` and `stop`.
 
     Setting `stop` to False has no effect, because a signal, a limit or another controller may have set it.
 
     Attributes:
-        stopped: whether `stop` was set here, and not by a signal or a limit.
+        stopped: whether a controller set `stop` here; a signal or a limit does not count.
     """
 
     __slots__ = ("_clock", "stopped")
@@ -193,13 +193,12 @@ class Counters(Protocol):
 
 
 class SharedClock(Clock):
-    """One worker's view of a clock with a slot per worker, summed without a lock.
+    """The clock of one worker: it counts in its own slot, and reads the sum of all slots without a lock.
 
     Args:
-        total: env steps that schedules run over.
+        total: env steps of the schedules.
         slots: the env steps of each worker; every worker writes only its own.
-        signals: the stop of the whole run, and the factor of every learning rate; controllers set both in the clock
-            of the whole run.
+        signals: `stop` and `scale` of the whole run; controllers set both in its clock.
         rank: the index of this worker's slot.
     """
 
@@ -224,7 +223,7 @@ class SharedClock(Clock):
         self.steps = sum(self.slots)
 
     @property
-    def stop(self) -> bool:  # type: ignore[override]  # read-only: a worker follows
+    def stop(self) -> bool:  # type: ignore[override]  # a worker cannot set it
         return self.signals.stop
 
     @property
@@ -232,7 +231,7 @@ class SharedClock(Clock):
         return self.signals.scale
 
     def load_state_dict(self, state: State) -> None:
-        """Load the counts; the factor of learning rates stays that of the whole run."""
+        """Load the counts; `scale` stays that of the whole run."""
         self.total = state["total"]
         self.limit = state["limit"]
         self.steps = state["steps"]

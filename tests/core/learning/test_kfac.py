@@ -46,7 +46,7 @@ def test_natural_gradient_of_a_linear_gaussian_is_exact() -> None:
     kfac.refresh()
     with torch.no_grad():
         layer(obs)  # outside of the context, so not captured
-    assert len(seen.seen) == 1
+    assert len(seen.calls) == 1
     score = scores(layer, -0.5 * (mean.detach() + drawn - layer(obs)).square().sum(1))
     fisher = score.T @ score / len(obs)
     gradient = torch.randn(len(optimizer.flat)).double()

@@ -79,8 +79,8 @@ def failed_checks(name: str) -> list[str]:
 def test_compares_decoupled_actors_in_multi_agent_environments() -> None:
     """There are several rows per environment, and both runs take the same number of steps."""
     world = "rlplug_core.testing.multi_agent:Dilemma"
-    found = {check.name: check for check in checks(f"{FILE}:Tiny", env=world)}
-    assert found["decoupled"].outcome().status == "passed"
+    by_name = {check.name: check for check in checks(f"{FILE}:Tiny", env=world)}
+    assert by_name["decoupled"].outcome().status == "passed"
 
 
 def test_right_algorithm_passes_all_checks() -> None:
@@ -112,9 +112,9 @@ def test_right_memory_passes() -> None:
 @for_each("name", [*WRONG, *SEVERAL])
 def test_wrong_algorithm_fails_its_checks(name: str) -> None:
     try:
-        found = checks_of(name)
+        by_name = checks_of(name)
         expected = SEVERAL.get(name) or [WRONG[name]]
-        assert not [check for check in expected if not found[check].outcome().broken]
+        assert not [check for check in expected if not by_name[check].outcome().broken]
     finally:
         wrong_algorithms.LeavesThread.stop.set()
 
@@ -154,9 +154,9 @@ def test_absent_rows_have_enough_steps(story: Story) -> None:
 def test_checks_algorithm_inside_its_wrapper() -> None:
     """The wrapper refuses some environments of the kit; a fresh process wraps too."""
     assert "it accepts no environment" in checks_of("NeedsAge")["spaces"].outcome().message
-    found = {check.name: check for check in checks(f"{FILE}:NeedsAge", wrap=[f"{wraps.__file__}:Aged"])}
+    by_name = {check.name: check for check in checks(f"{FILE}:NeedsAge", wrap=[f"{wraps.__file__}:Aged"])}
     for name in ("spaces", "actions", "updates", "resume", "fresh-process", "truncation"):
-        assert found[name].outcome().status == "passed", (name, found[name].outcome().message)
+        assert by_name[name].outcome().status == "passed", (name, by_name[name].outcome().message)
 
 
 def test_zero_table_gets_time_to_bootstrap() -> None:
@@ -212,11 +212,11 @@ def test_provisional_check_only_warns() -> None:
 
 def test_expected_failures_are_strict_and_need_a_reason() -> None:
     target = f"{FILE}:Ungrouped"
-    found = {c.name: c for c in checks(target, expected_failures={"metrics": "an old name", "options": "a test"})}
+    by_name = {c.name: c for c in checks(target, expected_failures={"metrics": "an old name", "options": "a test"})}
     with pytest.raises(unittest.SkipTest, match="fails as expected: an old name"):
-        found["metrics"]()
+        by_name["metrics"]()
     with pytest.raises(Failed, match="it passes; take it out of expected_failures"):
-        found["options"]()
+        by_name["options"]()
     with pytest.raises(UsageError, match="'metrics' needs a reason"):
         checks(target, expected_failures={"metrics": " "})
     with pytest.raises(UsageError, match="no check 'metric'; did you mean 'metrics'"):

@@ -40,16 +40,16 @@ RIGHT = (
 @for_each("name", SLY)
 def test_sly_algorithm_fails_its_check(name: str) -> None:
     check_name, message = SLY[name]
-    found = {check.name: check for check in checks(f"{Path(sly_algorithms.__file__)}:{name}")}
-    outcome = found[check_name].outcome()
+    by_name = {check.name: check for check in checks(f"{Path(sly_algorithms.__file__)}:{name}")}
+    outcome = by_name[check_name].outcome()
     assert outcome.broken, outcome
     assert message in outcome.message
 
 
 @pytest.mark.parametrize("name", [LEAKY[0], *(pytest.param(name, marks=pytest.mark.slow) for name in LEAKY[1:])])
 def test_algorithm_that_learns_from_next_episode_fails(name: str) -> None:
-    found = {check.name: check for check in checks(f"{Path(sly_algorithms.__file__)}:{name}", learn=True)}
-    assert "rewards of a row's next episode must not reach back" in found["learn-episodes"].outcome().message
+    by_name = {check.name: check for check in checks(f"{Path(sly_algorithms.__file__)}:{name}", learn=True)}
+    assert "rewards of a row's next episode must not reach back" in by_name["learn-episodes"].outcome().message
 
 
 #: One of each kind of data; the others are `slow`, and `test_kit` has `Tiny`.
@@ -60,6 +60,6 @@ NOT_SLOW = ("Dyna", "WorldModel", "LearnsFromOldSteps", "NumpyOnly", "WholeRetur
     "name", [pytest.param(name, marks=() if name in NOT_SLOW else pytest.mark.slow) for name in RIGHT]
 )
 def test_right_algorithm_passes(name: str) -> None:
-    found = checks(f"{Path(right_algorithms.__file__)}:{name}")
-    outcomes = {check.name: check.outcome() for check in found if check.name != "fresh-process"}
+    kit_checks = checks(f"{Path(right_algorithms.__file__)}:{name}")
+    outcomes = {check.name: check.outcome() for check in kit_checks if check.name != "fresh-process"}
     assert not {name: outcome for name, outcome in outcomes.items() if outcome.broken}

@@ -437,9 +437,9 @@ def test_right_controller_passes(name: str) -> None:
 
 @for_each("name", WRONG_CONTROLLERS)
 def test_wrong_controller_fails_its_checks(name: str) -> None:
-    found = failures(controller_checks(f"{HERE}:{name}"))
-    assert {*found} == WRONG_CONTROLLERS[name]
-    assert all(len(message) > 30 for message in found.values())
+    messages = failures(controller_checks(f"{HERE}:{name}"))
+    assert {*messages} == WRONG_CONTROLLERS[name]
+    assert all(len(message) > 30 for message in messages.values())
 
 
 def test_documentation_lists_the_checks_of_all_kinds() -> None:

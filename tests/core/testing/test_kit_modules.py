@@ -105,8 +105,8 @@ class Detached(Mean):
         return {name: part.detach() for name, part in super().step(features, before).items()}
 
 
-def failures(found: Any) -> dict[str, str]:
-    return {check.name: check.outcome().message for check in found if check.outcome().status == "failed"}
+def failures(kit_checks: Any) -> dict[str, str]:
+    return {check.name: check.outcome().message for check in kit_checks if check.outcome().status == "failed"}
 
 
 @for_each("name", ["gru", "lstm:units=5", f"{__file__}:Mean"])
@@ -129,8 +129,8 @@ def test_right_memories_pass(name: str) -> None:
     ],
 )
 def test_wrong_memories_fail_their_check(name: str, check: str, message: str) -> None:
-    found = failures(memory_checks(f"{__file__}:{name}"))
-    assert message in found[check]
+    messages = failures(memory_checks(f"{__file__}:{name}"))
+    assert message in messages[check]
 
 
 class Right(nn.Module):
@@ -226,8 +226,8 @@ def test_right_networks_pass(name: str) -> None:
     ],
 )
 def test_wrong_networks_fail_their_check(name: str, check: str, message: str) -> None:
-    found = failures(network_checks(f"{__file__}:{name}"))
-    assert message in found[check]
+    messages = failures(network_checks(f"{__file__}:{name}"))
+    assert message in messages[check]
 
 
 def test_unknown_name_fails_the_first_check() -> None:
@@ -240,6 +240,6 @@ def test_unknown_name_fails_the_first_check() -> None:
 @pytest.mark.parametrize("kind", ["memory", "network"])
 def test_checks_do_not_change_torchs_generator(kind: str) -> None:
     before = copy.deepcopy(torch.random.get_rng_state())
-    found = memory_checks("gru") if kind == "memory" else network_checks(f"{__file__}:right")
-    assert failures(found) == {}
+    kit_checks = memory_checks("gru") if kind == "memory" else network_checks(f"{__file__}:right")
+    assert failures(kit_checks) == {}
     assert torch.equal(before, torch.random.get_rng_state())

@@ -107,8 +107,8 @@ class Fractional(RightRule):
 
 class Itself(RightRule):
     def exchange(self, members: Any, space: Any, generator: Any) -> dict[int, Exchange]:
-        found = super().exchange(members, space, generator)
-        return {member.number: Exchange(member.number, {}) for member in members} | found
+        exchanges = super().exchange(members, space, generator)
+        return {member.number: Exchange(member.number, {}) for member in members} | exchanges
 
 
 class Chained(RightRule):
@@ -131,8 +131,8 @@ class Forgets(RightRule):
     """Does not replace a failed member."""
 
     def exchange(self, members: Any, space: Any, generator: Any) -> dict[int, Exchange]:
-        found = super().exchange(members, space, generator)
-        return {number: change for number, change in found.items() if score(members[number]) > -np.inf}
+        exchanges = super().exchange(members, space, generator)
+        return {number: change for number, change in exchanges.items() if score(members[number]) > -np.inf}
 
 
 class Single(RightRule):
@@ -170,8 +170,8 @@ class Half(Truncation):
 
 
 def failures(name: str) -> dict[str, str]:
-    found = population_checks(name)
-    return {check.name: check.outcome().message for check in found if check.outcome().status == "failed"}
+    kit_checks = population_checks(name)
+    return {check.name: check.outcome().message for check in kit_checks if check.outcome().status == "failed"}
 
 
 @for_each("name", ["truncation", "truncation:share=0.5,factor=3", f"{__file__}:Half", f"{__file__}:RightRule"])
@@ -202,5 +202,5 @@ def test_right_rules_pass(name: str) -> None:
     ],
 )
 def test_wrong_rules_fail_their_check(name: str, check: str, message: str) -> None:
-    found = failures(f"{__file__}:{name}")
-    assert message in found.get(check, ""), found
+    messages = failures(f"{__file__}:{name}")
+    assert message in messages.get(check, ""), messages

@@ -18,7 +18,7 @@ from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State
 
 
 class SampleAgent(NetworkAgent):
-    """Samples from a policy over a Box; random in the first `warmup` env steps, the mode if it must not explore."""
+    """Samples actions of a Box from a policy; uniform for the first `warmup` env steps, the mode without `explore`."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SampleAgent(NetworkAgent):
 
 
 class ActionNoise(Protocol):
-    """Makes the noise added to actions from standard normal numbers [N, dims], episode starts [N] and progress."""
+    """Makes noise for actions from standard normal numbers [N, dims], episode starts [N] and progress."""
 
     def __call__(
         self,
@@ -73,8 +73,8 @@ class ActionNoise(Protocol):
 class GaussianNoise:
     """Noise that is independent at every step; its standard deviation `sigma` is a number or a function of progress.
 
-    With `highest`, the deviations of the rows are evenly spaced from `sigma` to `highest`, so that some rows
-    explore more (Seo et al., 2025, arXiv:2505.22642, draw them at random).
+    With `highest`, the deviations of the rows are evenly spaced from `sigma` to `highest`, so that some rows explore
+    more (as in Seo et al., 2025, arXiv:2505.22642, where they are drawn at random).
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class GaussianNoise:
         sigma = np.float32(self.sigma(progress))
         if self.highest is None:
             return sigma * gaussian
-        number = namespace(gaussian).ones_like(gaussian).cumsum(0) - 1  # of each row
-        spread = np.float32((self.highest(progress) - sigma) / max(1, len(gaussian) - 1))
-        return (sigma + spread * number) * gaussian
+        row = namespace(gaussian).ones_like(gaussian).cumsum(0) - 1
+        spacing = np.float32((self.highest(progress) - sigma) / max(1, len(gaussian) - 1))
+        return (sigma + spacing * row) * gaussian
 
     def state_dict(self) -> State:
         return {}
@@ -126,13 +126,14 @@ class OrnsteinUhlenbeck:
         is_first: Array,
         progress: float,
     ) -> Array:
-        keep = np.float32(1 - self.theta(progress))
+        decay = np.float32(1 - self.theta(progress))
         sigma = np.float32(self.sigma(progress))
-        library = namespace(gaussian)
-        before = library.zeros_like(gaussian)
-        if self.value is not None and len(self.value) == len(gaussian):  # or these are other rows
-            before = library.where(is_first[:, None], before, self.value)
-        self.value = keep * before + sigma * gaussian
+        xp = namespace(gaussian)
+        before = xp.zeros_like(gaussian)
+        # Another number of rows means other environments, so all start at 0.
+        if self.value is not None and len(self.value) == len(gaussian):
+            before = xp.where(is_first[:, None], before, self.value)
+        self.value = decay * before + sigma * gaussian
         return self.value
 
     def state_dict(self) -> State:
@@ -152,8 +153,8 @@ def action_noise(
 
     Args:
         kind: `gaussian` or `ornstein-uhlenbeck`.
-        sigma: its standard deviation.
-        theta: the decay of Ornstein-Uhlenbeck noise; None for 0.15.
+        sigma: standard deviation of the noise.
+        theta: the pull of Ornstein-Uhlenbeck noise towards 0; None: 0.15.
         highest: the deviation of Gaussian noise in the last row; None: `sigma` in all rows.
 
     Raises:
@@ -221,6 +222,6 @@ def gaussian_and_uniform(
     gaussian: Array,
     generator: np.random.Generator,
 ) -> Array:
-    """Return standard normal numbers [..., dims] and as many uniform ones in [-1, 1), as [..., 2, dims]."""
+    """Return the numbers `gaussian` [..., dims] and as many uniform numbers in [-1, 1), as [..., 2, dims]."""
     uniform = 2 * generator.random(gaussian.shape, dtype=np.float32) - 1
     return namespace(gaussian).stack([gaussian, uniform], -2)

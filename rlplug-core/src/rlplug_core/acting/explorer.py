@@ -28,13 +28,13 @@ def explorer(
     random_steps: int = 0,
     eval_eps: float = 0.0,
 ) -> EpsilonGreedy:
-    """Make the agent for a network and its options of exploration.
+    """Make the agent for a network and the options of its exploration.
 
     A network with noisy layers explores by their noise, a `softmax_temperature` by a softmax; otherwise `epsilon` is
     the probability of a random action, as a function of progress.
 
     Args:
-        q_network: action values.
+        q_network: a network of action values.
         epsilon: the probability of a random action.
         seeds: seeds of the draws.
         softmax_temperature: action values are divided by it before the softmax.
@@ -83,8 +83,8 @@ def explorer_from_options(
 
     Args:
         learner: an `Algorithm`.
-        q_network: action values.
-        rank, ranks: the number of this actor, and how many there are.
+        q_network: a network of action values.
+        rank, ranks: the number of this actor, from 0, and the number of actors.
         final_eps: the final probability of a random action, in place of `exploration_final_eps`.
     """
     options = learner.config
@@ -112,9 +112,9 @@ def epsilon_schedule(
     fraction: float,
     points: Sequence[float] = (),
 ) -> Schedule:
-    """Return the probability of a random action: from `initial` to `final` over the fraction `fraction` of the run.
+    """Return the schedule of epsilon: from `initial` to `final` in the first `fraction` of the run, then constant.
 
-    `points` are more points of the schedule, each a fraction of the run and the probability there.
+    `points` are further points of the schedule in between: a fraction of the run, epsilon there, and so on.
     """
     between = zip(points[::2], points[1::2], strict=True)
     return piecewise([(0.0, initial), *between, (fraction, final)])
@@ -143,16 +143,16 @@ def check_exploration(
     noisy: str | None,
     softmax_temperature: float | None,
 ) -> None:
-    """Raise ValueError if two options replace epsilon, or if `points` of its schedule are not probabilities."""
+    """Raise ValueError if two options replace epsilon, or if `points` are not points of a schedule of epsilon."""
     if noisy is not None and softmax_temperature is not None:
         raise ValueError(
             "noisy and softmax_temperature both replace epsilon; set one of them to none"
         )
     shares = list(points[::2])
-    chances = points[1::2]
+    probabilities = points[1::2]
     in_order = shares == sorted(shares) and all(0 < share < fraction for share in shares)
-    probable = all(0 <= chance <= 1 for chance in chances)
-    if len(shares) != len(chances) or not in_order or not probable:
+    are_probabilities = all(0 <= chance <= 1 for chance in probabilities)
+    if len(shares) != len(probabilities) or not in_order or not are_probabilities:
         raise ValueError(
             f"exploration_points needs pairs, a share of the run between 0 and exploration_fraction ({fraction:g}) and "
             f"the probability there from 0 to 1, in the order of the shares, such as {fraction / 2:g},0.5; it is "
@@ -168,11 +168,11 @@ def final_epsilon(
 ) -> float:
     """Return the final epsilon of worker `rank` (Mnih et al., 2016, section 5.1).
 
-    The paper samples it for each worker: `usual` with probability 0.4, else one of `others`. Here workers take
-    values in turn, so a few workers have different values and many keep the proportions.
+    The paper samples it for each worker: `usual` with probability 0.4, else one of `others`. Here `take_turns` chooses,
+    so a few workers have different values, and many have them in these proportions.
     """
-    chances = [0.4, *[0.6 / len(others)] * len(others)] if others else [1.0]
-    turns = take_turns(chances, seeds.generator())
+    probabilities = [0.4, *[0.6 / len(others)] * len(others)] if others else [1.0]
+    turns = take_turns(probabilities, seeds.generator())
     return (usual, *others)[next(islice(turns, rank, None))]
 
 
@@ -180,7 +180,7 @@ def take_turns(
     chances: Sequence[float],
     generator: np.random.Generator,
 ) -> Iterator[int]:
-    """Yield indices: first each index once, in random order, then always the one furthest below its probability.
+    """Yield indices: first each index once, in random order, then the one furthest below its probability.
 
     So after n items each index has occurred about n times its probability.
     """

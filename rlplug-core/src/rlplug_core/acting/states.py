@@ -1,4 +1,4 @@
-"""Recurrent states of any form. Steps, buffers and checkpoints contain them as nested dictionaries of arrays.
+"""Recurrent states of any form, and their form in steps, buffers and checkpoints: nested dictionaries of arrays.
 
 An agent may return a dictionary, a tuple, a named tuple, a list or a dataclass, nested, with arrays or tensors
 [N, ...]. The fields of dataclasses and named tuples keep their names; other elements are named by position, "0", "1".
@@ -25,12 +25,12 @@ def begin_acting(
     num_envs: int,
     tensors: bool = False,
 ) -> tuple[Agent, RecurrentState]:
-    """Return an agent with states that are dictionaries of arrays, and its state before the first step.
+    """Return an agent whose recurrent states are dictionaries of arrays, and its state before the first step.
 
     Args:
-        agent: it is returned itself if its states already have this form.
+        agent: an agent; if its states already have this form, it is returned itself.
         num_envs: number of rows.
-        tensors: whether rows are on a device, so tensors remain tensors.
+        tensors: whether the rows are on a device; if so, tensors remain tensors.
 
     Raises:
         PluginError: a part of the state is not an array [num_envs, ...].
@@ -42,7 +42,7 @@ def begin_acting(
 
 
 def is_plain(tree: object, leaves: tuple[type, ...]) -> bool:
-    """Return whether a tree consists of dictionaries, `leaves` and None."""
+    """Return whether a tree consists of dictionaries, leaves of the types `leaves`, and None."""
     if isinstance(tree, dict):
         return all(is_plain(part, leaves) for part in tree.values())
     return tree is None or isinstance(tree, leaves)
@@ -59,8 +59,8 @@ def to_dicts(
     Args:
         tree: a recurrent state.
         rows: number of rows.
-        tensors: whether tensors remain tensors; else they become arrays, without a copy if they are on the CPU.
-        path: the place of the tree, for messages.
+        tensors: whether tensors remain tensors; otherwise they become arrays, without a copy on the CPU.
+        path: the place of the tree in the state, for messages.
 
     Raises:
         PluginError: a leaf is not an array or a tensor with `rows` rows.
@@ -82,16 +82,16 @@ def to_dicts(
 
 
 def from_dicts(dicts: Any, like: object) -> Any:
-    """Return nested dictionaries of arrays, such as `batch.recurrent_state`, in the form of an agent's recurrent state.
+    """Return a recurrent state in the form of the agent, from nested dictionaries such as `batch.recurrent_state`.
 
     Args:
-        dicts: with arrays or tensors [B, ...].
+        dicts: the dictionaries, with arrays or tensors [B, ...].
         like: a recurrent state of the agent, such as `agent.initial(1)`; if it has tensors, arrays become tensors.
     """
     parts = named_parts(like)
     if parts is None:
-        is_array = isinstance(like, Tensor) and isinstance(dicts, np.ndarray)
-        return torch.from_numpy(dicts) if is_array else dicts
+        convert = isinstance(like, Tensor) and isinstance(dicts, np.ndarray)
+        return torch.from_numpy(dicts) if convert else dicts
     named = {name: from_dicts(dicts[name], part) for name, part in parts.items()}
     if isinstance(like, dict):
         return named
@@ -114,11 +114,11 @@ def named_parts(tree: object) -> Mapping[str, object] | None:
 
 
 class DictStateAgent:
-    """An agent with states that are nested dictionaries of arrays, made of those of another agent.
+    """An agent whose recurrent states are nested dictionaries of arrays; it wraps an agent with states of another form.
 
     Args:
-        agent: it has states of any form.
-        like: its state before the first step.
+        agent: the wrapped agent.
+        like: a recurrent state of the wrapped agent, which shows the form.
         tensors: whether tensors remain tensors.
     """
 

@@ -1,4 +1,4 @@
-"""Make the replay buffer for an algorithm's options, of transitions or of whole rollouts."""
+"""Make the replay buffer for an algorithm's options: of transitions, sequences or rollouts."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def replay_buffer(
         device: device of the batches.
         storage: storage of the observations: `memory`, `disk`, or a torch device such as `cuda`.
         priority: which transitions are preferred.
-        beta: the exponent of importance weights as a function of progress; by default from `priority.beta` to 1.
-        her: number of other goals that each transition is replayed with; 0 for none.
+        beta: the exponent of importance weights as a function of progress; None: linear from `priority.beta` to 1.
+        her: number of replayed transitions with other goals for each one with its own goal; 0 for none.
         spec: spec of the environment, with the goals for hindsight replay.
         agents: number of agents of a world if their rows form one joint transition; 0 if rows are separate.
 
@@ -214,8 +214,8 @@ def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:
         learner: an `Algorithm`.
 
     Raises:
-        UsageError: hindsight replay is on, or priorities decide about eviction.
-        BadConfig: a batch has no room for a sequence.
+        UsageError: hindsight replay is on, or eviction depends on priorities.
+        BadConfig: a batch is smaller than a sequence.
     """
     options = learner.config
     length = getattr(options, "sequence_length", None) or SEQUENCE_LENGTH
@@ -260,12 +260,12 @@ def check_no_sequences(
     burn_in: int | None,
     period: int | None,
 ) -> None:
-    """Raise ValueError if options of sequences are given without a memory."""
-    given = {"sequence_length": sequence_length, "burn_in": burn_in, "sequence_period": period}
-    named = [name for name, value in given.items() if value is not None]
-    if memory is None and named:
+    """Raise ValueError if options of sequences are set without a memory."""
+    options = {"sequence_length": sequence_length, "burn_in": burn_in, "sequence_period": period}
+    chosen = [name for name, value in options.items() if value is not None]
+    if memory is None and chosen:
         raise ValueError(
-            f"{named[0]} is an option of sequences for a memory; give --memory gru too"
+            f"{chosen[0]} is an option of sequences for a memory; give --memory gru too"
         )
 
 
@@ -275,8 +275,8 @@ class RolloutReplay:
 
     Attributes:
         ratio: average number of replayed rollouts per new one, a number or a function of progress; 0 stores none.
-        buffer_size: env steps kept, in whole rollouts.
-        only: whether batches are replayed rollouts only.
+        buffer_size: number of env steps to keep, in whole rollouts.
+        only: whether all batches are replayed rollouts.
         learning_starts: env steps stored before the first rollout is replayed.
         alpha: preference for rollouts with large gradients; 0 makes all equally likely.
     """
@@ -307,7 +307,7 @@ class RolloutReplay:
             seeds: seeds of the draws.
 
         Raises:
-            UsageError: there would never be a batch.
+            UsageError: `only` is set without replay, so there would never be a batch.
         """
         if self.on:
             rollout = n_steps * num_envs

@@ -1,6 +1,6 @@
 """The last steps of every environment as a ring of arrays, and the n-step windows in it.
 
-Steps are numbered from the first one: `time * N + row`. Each part of an observation has its own storage.
+The step of a row at a time has the number `time * N + row`. Each part of an observation has its own storage.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from rlplug_core.buffers.frames import TRIAL, Stacked, frame_channels
 from rlplug_core.buffers.storage import Store, Whole, allocate, check_extras, host
 from rlplug_core.types import Array, Obs, State, Step, tree_map
 
-#: The storage classes of observations, by name.
-WAYS: dict[str, type[Whole] | type[Stacked]] = {"whole": Whole, "stacked": Stacked}
+#: The storage classes of observations, by their names in a state.
+STORAGES: dict[str, type[Whole] | type[Stacked]] = {"whole": Whole, "stacked": Stacked}
 
 
 class Ring:
-    """Stores every field as [slots, N, ...]. The observation after a step is stored separately if the episode ended."""
+    """Stores every field as [slots, N, ...]. The observation after the end of an episode is stored separately."""
 
     FIELDS = ("action", "reward", "terminated", "ended", "valid", "extras")
 
@@ -42,28 +42,28 @@ class Ring:
         self.num_envs = self.reward.shape[1]
         self.total = slots * self.num_envs
         self.all_valid = bool(self.valid.all())
-        # -1 in a shape is ambiguous for an empty part.
+        # `total` instead of -1, which is ambiguous for an array without elements.
         self.flat: dict[str, Any] = {
             name: tree_map(lambda a: a.reshape(self.total, *a.shape[2:]), fields[name])
             for name in self.FIELDS
         }
         self.store = store
-        self._newest: Obs = None
+        self._last_next_obs: Obs = None
 
     @classmethod
     def like(cls, step: Step, slots: int, store: Store) -> Ring:
         """Return an empty ring for steps like this one."""
         check_extras(step.extras, len(step.reward))
 
-        def space(like: object) -> Obs:
+        def zero_slots(like: object) -> Obs:
             return tree_map(lambda array: np.zeros((slots, *array.shape), array.dtype), like)
 
         fields = {
-            "action": space(step.action),
-            "reward": space(step.reward),
-            "terminated": space(step.terminated),
-            "ended": space(step.terminated),
-            "extras": space(step.extras),
+            "action": zero_slots(step.action),
+            "reward": zero_slots(step.reward),
+            "terminated": zero_slots(step.terminated),
+            "ended": zero_slots(step.terminated),
+            "extras": zero_slots(step.extras),
         }
         obs = tree_map(
             lambda obs, next_obs: _storage_for(obs, next_obs, slots, store), step.obs, step.next_obs
@@ -78,20 +78,20 @@ class Ring:
         return max(0, self.count - self.slots)
 
     def write(self, step: Step) -> None:
-        """Store a step in place of the oldest, followed by its next observations, which the next step overwrites."""
+        """Store a step in place of the oldest one, and its next observations in the place of the next step."""
         time = self.count
         slot = time % self.slots
         self._forget(slot)
-        if step.obs is not self._newest:
+        if step.obs is not self._last_next_obs:
             tree_map(lambda store, value: store.put(time, value), self.obs, step.obs)
         tree_map(lambda store, value: store.put(time + 1, value), self.obs, step.next_obs)
-        self._newest = step.next_obs  # an actor passes on the same array if no episode ended
+        self._last_next_obs = step.next_obs  # if no episode ended, it is `obs` of the next step
         self.action[slot] = step.action
         self.reward[slot] = step.reward
         self.terminated[slot] = step.terminated & step.valid if step.ended else False
         self.ended[slot] = (step.terminated | step.truncated) & step.valid if step.ended else False
         self.valid[slot] = step.valid
-        # counting is four times as fast as `all` and `any`
+        # `count_nonzero` is four times as fast as `all`
         self.all_valid = self.all_valid and np.count_nonzero(step.valid) == self.num_envs
         for name, array in step.extras.items():
             self.extras[name][slot] = array
@@ -102,7 +102,7 @@ class Ring:
             self.obs = tree_map(lambda store: store.simplest_form(self.count, self.store), self.obs)
 
     def end(self) -> None:
-        """Mark the newest step of every row as truncated."""
+        """Mark the last step of every row as truncated, unless its episode ended."""
         if self.count:
             time = self.count - 1
             running = ~self.ended[time % self.slots]
@@ -113,7 +113,7 @@ class Ring:
                 tree_map(lambda store: host(store.take(numbers)), self.obs),
             )
             self.ended[time % self.slots] = True
-            self._newest = None
+            self._last_next_obs = None
 
     def _finish(self, time: int, rows: Array, next_obs: object) -> None:
         for row in rows.tolist():
@@ -122,7 +122,7 @@ class Ring:
             tree_map(lambda store, value, n=number: store.finish(n, value), self.obs, successor)
 
     def _forget(self, slot: int) -> None:
-        """Forget the ends of episodes among the steps that are about to be overwritten."""
+        """Drop the separate observations of episode ends at the steps that the next write replaces."""
         for row in (
             np.flatnonzero(self.ended[slot]).tolist() if np.count_nonzero(self.ended[slot]) else ()
         ):
@@ -135,10 +135,15 @@ class Ring:
         n: int,
         gamma: float,
     ) -> tuple[Array, Array, Array]:
-        """Sum the rewards of the n steps that start at the steps `index` [B].
+        """Sum the rewards of windows of n steps.
 
         Steps of absent rows are skipped, as in rollouts (`estimators.next_valid`): they have no reward and no discount,
         and the successor of a step is the next observation of its row when the row is present again.
+
+        Args:
+            index: [B] numbers of the first steps of the windows.
+            n: largest number of steps; a window ends with its episode.
+            gamma: discount per step.
 
         Returns:
             The discounted sum of rewards, the number of the last step of each window, and gamma^k for its k rewards,
@@ -183,14 +188,14 @@ class Ring:
             running &= ~ended.take(last % self.total)
 
     def holds(self, n: int) -> bool:
-        """Return whether any window of n steps that starts with a valid step is complete."""
+        """Return whether there is a complete window of n steps with a valid first step."""
         if self.all_valid:
             return self.count >= n
         times = range(self.oldest, self.count - n + 1)
         return any(self.valid[time % self.slots].any() for time in times)
 
     def state_dict(self) -> State:
-        """Return the written part, not copied."""
+        """Return the slots in use, as views."""
         used = min(self.count, self.slots)
         return {
             "slots": self.slots,
@@ -203,23 +208,22 @@ class Ring:
         }
 
     def _store_state(self, store: Whole | Stacked) -> tuple[str, State]:
-        return next(name for name, way in WAYS.items() if type(store) is way), store.state_dict(
-            self.count
-        )
+        name = next(name for name, storage in STORAGES.items() if type(store) is storage)
+        return name, store.state_dict(self.count)
 
     @classmethod
     def load(cls, state: State, store: Store) -> Ring:
         slots = state["slots"]
 
         def resize(array: Array) -> Array:
-            whole = np.zeros((slots, *array.shape[1:]), array.dtype)
-            whole[: len(array)] = array
-            return whole
+            resized = np.zeros((slots, *array.shape[1:]), array.dtype)
+            resized[: len(array)] = array
+            return resized
 
         fields = {name: tree_map(resize, tree) for name, tree in state["fields"].items()}
         fields["valid"][len(state["fields"]["valid"]) :] = True
         obs = tree_map(
-            lambda saved: WAYS[saved[0]].load(saved[1], state["count"], store), state["obs"]
+            lambda saved: STORAGES[saved[0]].load(saved[1], state["count"], store), state["obs"]
         )
         ring = cls(slots, fields, obs, store)
         ring.count = state["count"]

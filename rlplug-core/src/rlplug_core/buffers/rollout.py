@@ -31,16 +31,16 @@ FIELDS = (
 
 
 class RolloutBuffer:
-    """Collects `steps` steps and returns them as one `Rollout`; its memory is reused for the next one.
+    """Collects `steps` steps and returns them as one `Rollout`; the next rollout uses the same memory.
 
-    The true successor of a step is the next row's observation; it is stored separately only if an episode was
-    truncated. With `agents` above 1 it is then stored for all rows of that world, because a critic may need them.
+    The true successor of a step is the observation of the next step, except if the episode was truncated: then it is
+    stored separately. With `agents` above 1 this happens for all rows of that world, because a critic may need them.
 
     Steps with tensors are stored on their device. Reading which episodes were truncated would wait for the device,
-    so `finals` [T, N, ...] stores the successors of every step, and `batches` reads them once.
+    so `finals` [T, N, ...] stores the successors of all steps, and `batches` selects those of truncated ones.
     """
 
-    #: It stores tensors on their device.
+    #: Steps may have tensors.
     takes_tensors = True
 
     def __init__(self, steps: int, agents: int = 1) -> None:
@@ -57,8 +57,7 @@ class RolloutBuffer:
             data = self.rollout = self._allocate(step)
         if t == 0:
             data.truncations.count = 0
-            memory = step.recurrent_state
-            data.recurrent_state = tree_map(copy_of, memory)
+            data.recurrent_state = tree_map(copy_of, step.recurrent_state)
         put(data.obs, t, step.obs)
         data.action[t] = step.action
         data.reward[t] = step.reward
@@ -72,14 +71,14 @@ class RolloutBuffer:
         if self.position == self.steps:
             put(data.obs, self.steps, step.next_obs)
         elif step.ended:
-            self._cut(data.truncations, t, step)
+            self._store_truncated(data.truncations, t, step)
 
     def batches(self, clock: Clock) -> Iterable[Rollout]:
         if self.position < self.steps or self.rollout is None:
             return ()
         self.position = 0
         if self.finals is not None:
-            # The successors of the steps [T, N] that truncated an episode before the last one.
+            # Not of the last steps [T - 1, N]: their successors are the last observations.
             truncated = torch.as_tensor(self.rollout.truncated[:-1].reshape(-1))
             index = truncated.nonzero().squeeze(-1)
             obs = tree_map(lambda array: array.flatten(0, 1).index_select(0, index), self.finals)
@@ -101,6 +100,7 @@ class RolloutBuffer:
         data = self.rollout
         t = self.position
         used = data.truncations.count
+        # A full rollout has one more observation than steps.
         head = lambda array: copy_of(array[: t + (t == self.steps)])  # noqa: E731
         return {
             "position": t,
@@ -141,17 +141,17 @@ class RolloutBuffer:
             truncations=Truncations(cuts["obs"], cuts["index"], len(cuts["index"])),
             recurrent_state=state["recurrent_state"],
         )
-        if self.finals is None:  # memory for as many truncations as there are environments
-            loaded = data.truncations
-            loaded.index = np.asarray(loaded.index, dtype=np.int64)
-            size = max(len(loaded.index), data.reward.shape[1])
-            self._grow(loaded, size, tree_map(lambda a: a[0], data.obs))
+        if self.finals is None:  # as in `_allocate`, memory for one truncation of each environment
+            truncations = data.truncations
+            truncations.index = np.asarray(truncations.index, dtype=np.int64)
+            size = max(len(truncations.index), data.reward.shape[1])
+            self._grow(truncations, size, tree_map(lambda a: a[0], data.obs))
 
     def _allocate(self, step: Step) -> Rollout:
         num_envs = rows_of(step.obs)
         on_device = isinstance(step.reward, Tensor)
 
-        def space(length: int, like: object, dtype: object = None) -> Obs:
+        def zero_rows(length: int, like: object, dtype: object = None) -> Obs:
             if on_device:
                 return tree_map(lambda array: array.new_zeros((length, *array.shape)), like)
             return tree_map(
@@ -160,22 +160,22 @@ class RolloutBuffer:
 
         check_extras(step.extras, num_envs)
         t = self.steps
-        self.finals = space(t, step.obs) if on_device else None
+        self.finals = zero_rows(t, step.obs) if on_device else None
         return Rollout(
-            obs=space(t + 1, step.obs),
-            action=space(t, step.action),
-            reward=space(t, step.reward, np.float32),
-            terminated=space(t, step.terminated),
-            truncated=space(t, step.truncated),
-            is_first=space(t, step.is_first),
-            weight=space(t, step.reward, np.float32),
+            obs=zero_rows(t + 1, step.obs),
+            action=zero_rows(t, step.action),
+            reward=zero_rows(t, step.reward, np.float32),
+            terminated=zero_rows(t, step.terminated),
+            truncated=zero_rows(t, step.truncated),
+            is_first=zero_rows(t, step.is_first),
+            weight=zero_rows(t, step.reward, np.float32),
             truncations=Truncations(deepcopy(step.obs), np.zeros(num_envs, np.int64), 0),
-            extras=space(t, step.extras),
+            extras=zero_rows(t, step.extras),
             recurrent_state=None,
         )
 
-    def _cut(self, truncations: Truncations, t: int, step: Step) -> None:
-        """Store the final observations of the episodes that step `t` truncated."""
+    def _store_truncated(self, truncations: Truncations, t: int, step: Step) -> None:
+        """Store the final observations of the episodes that were truncated at step `t`."""
         if self.finals is not None:
             put(self.finals, t, step.next_obs)
             return
@@ -193,10 +193,13 @@ class RolloutBuffer:
             truncations.count += 1
 
     def _grow(self, truncations: Truncations, size: int, obs: Obs) -> None:
-        """Allocate more memory, filled with observations `obs` [N, ...], because zeros may be outside their space."""
+        """Allocate memory for `size` truncations.
 
-        def extend(array: Array, unused: Array) -> Array:
-            added = np.resize(unused, (size - len(array), *array.shape[1:]))
+        Unused places hold observations `obs` [N, ...], because zeros may be outside the observation space.
+        """
+
+        def extend(array: Array, fill: Array) -> Array:
+            added = np.resize(fill, (size - len(array), *array.shape[1:]))
             return np.concatenate([array, added])
 
         truncations.obs, truncations.index = (
@@ -205,6 +208,7 @@ class RolloutBuffer:
         )
 
     def _resize(self, array: Array, obs: bool) -> Array:
+        """Return saved rows in memory for all steps of a rollout; observations (`obs`) have one row more."""
         resized = zeros((self.steps + obs, *array.shape[1:]), array)
         resized[: len(array)] = array
         return resized

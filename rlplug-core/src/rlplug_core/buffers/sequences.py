@@ -1,6 +1,7 @@
 """Prioritized replay of sequences, for memories (Kapturowski et al., 2019, R2D2) and models of several steps.
 
-Steps are stored once, as in every replay; a sequence is a number of steps and the recurrent state before the first.
+Steps are stored once, as in every replay. A sequence is consecutive steps of a row with the recurrent state before
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rlplug_core.types import Array, Obs, RecurrentState, Result, State, Step, t
 
 #: A time, or an array of times.
 T = TypeVar("T", int, Array)
-#: The exponents of the paper (table 2); the second one rises to 1 here.
+#: The exponents of the paper (table 2), except that `beta` rises to 1 here.
 USUAL = Priority(alpha=0.9, beta=linear(0.6, 1.0))
 
 
@@ -46,7 +47,7 @@ class SequenceShape:
 class SequenceReplay(PrioritizedReplay):
     """A ring of steps; sequences are sampled by their priorities, the learner's `Result.priority` [B].
 
-    A batch has B sequences as transitions [T * B]: the first step of every sequence, then every second step. T is
+    A batch has B sequences as transitions [T * B]: first step 1 of every sequence, then step 2, and so on. T is
     `burn_in + length + n_step - 1`: the last steps are only the ends of n-step windows. `weight` is 0 except for the
     steps with a loss. `recurrent_state` [B, ...] is the agent's memory before the first step, None if it has none.
     `index` [B] is the number of that step. The extras [T * B] are those of the steps, `is_first`, `valid` (whether a
@@ -111,14 +112,14 @@ class SequenceReplay(PrioritizedReplay):
 
     def _remember(self, step: Step) -> None:
         if self.memories is None:
-            kept = self._slots(rows_of(step.obs)) // self.shape.period + 1
+            slots = self._slots(rows_of(step.obs)) // self.shape.period + 1
             self.memories = tree_map(
-                lambda one: np.zeros((kept, *one.shape), one.dtype), step.recurrent_state
+                lambda part: np.zeros((slots, *part.shape), part.dtype), step.recurrent_state
             )
-        put(self.memories, self._place(self.count), step.recurrent_state)
+        put(self.memories, self._slot_of(self.count), step.recurrent_state)
 
-    def _place(self, time: T) -> T:
-        """Return the position of the recurrent state of a time."""
+    def _slot_of(self, time: T) -> T:
+        """Return the slot in `memories` of the sequence that starts at a time."""
         return time // self.shape.period % rows_of(self.memories)
 
     def _begins(self, time: int) -> bool:
@@ -137,7 +138,7 @@ class SequenceReplay(PrioritizedReplay):
         return (host(batch.index) + later).reshape(-1)
 
     def ready(self) -> bool:
-        """Return whether it holds a sequence."""
+        """Return whether a whole sequence is stored."""
         return self.data is not None and self.tree.total > 0
 
     def gather(self, index: Array, weight: Array | None = None) -> Transitions:
@@ -155,30 +156,30 @@ class SequenceReplay(PrioritizedReplay):
         num_envs = self.data.num_envs
         time = np.arange(self.span)[:, None]
         last = burn_in + self.shape.length - 1
-        # Steps without a loss get the outcome of a step with one, because their own windows may be incomplete.
-        learned = (index + num_envs * time.clip(burn_in, last)).reshape(-1)
-        outcome, ends = self.outcomes(learned)
+        # Steps without a loss get the outcome of the nearest step with one: their own windows may be incomplete.
+        loss_steps = (index + num_envs * time.clip(burn_in, last)).reshape(-1)
+        outcome, ends = self.outcomes(loss_steps)
         obs, extras = self._copy_observations((index + num_envs * time).reshape(-1))
-        counts = (time >= burn_in) & (time <= last) & extras["valid"].reshape(self.span, -1)
-        weights = counts * (np.ones(len(index), np.float32) if weight is None else weight)
+        has_loss = (time >= burn_in) & (time <= last) & extras["valid"].reshape(self.span, -1)
+        weights = has_loss * (np.ones(len(index), np.float32) if weight is None else weight)
         parts = (
             weights.reshape(-1).astype(np.float32),
             obs,
             *(outcome["rest"][name] for name in ("action", "reward", "discount")),
             outcome["next_obs"],
             index,
-            {**extras, "later": (ends - learned) // num_envs},
+            {**extras, "later": (ends - loss_steps) // num_envs},
             None if self.memories is None else self._memories_before(index),
         )
         first, *others = send(parts, self.device)
         return Transitions(first, None, *others)
 
     def _memories_before(self, index: Array) -> RecurrentState:
-        """Return the recurrent states [B, ...] before the steps with these numbers [B]."""
+        """Return the recurrent states [B, ...] before the sequences that start at the steps `index` [B]."""
         assert self.data is not None
         num_envs = self.data.num_envs
-        began = (self._place(index // num_envs), index % num_envs)
-        return tree_map(lambda one: one[began], self.memories)
+        place = (self._slot_of(index // num_envs), index % num_envs)
+        return tree_map(lambda part: part[place], self.memories)
 
     def join(self, parts: Sequence[Transitions]) -> Transitions:
         """Concatenate batches of sequences; the steps [T * B] of the result are ordered by time first."""
@@ -195,7 +196,7 @@ class SequenceReplay(PrioritizedReplay):
         self,
         numbers: Array,
     ) -> tuple[Obs, dict[str, Array]]:
-        """Copy the observations of steps, and whether each step starts an episode and has a transition."""
+        """Copy the observations and the extras of steps, with `valid` as an extra."""
         assert self.data is not None
         flat = self.data.flat
         place = numbers % self.data.total

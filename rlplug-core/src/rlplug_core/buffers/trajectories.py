@@ -23,7 +23,7 @@ class TrajectoryReplay:
     """Returns every rollout once when it is full, then a random number of stored ones.
 
     With `alpha` above 0 a rollout is sampled in proportion to (gradient norm)^alpha: the norm at its last update, or
-    for a new one the largest norm of all. Losses are not corrected for that.
+    for a new one the largest norm of all. Losses do not correct this preference.
 
     The rows of each source fill separate rollouts; the rollouts of all sources are stored together.
 
@@ -56,21 +56,21 @@ class TrajectoryReplay:
         self.start = start
         self.fresh = fresh
         self.alpha = alpha
-        self.incoming: dict[int, RolloutBuffer] = {}  # by source
+        self.incoming: dict[int, RolloutBuffer] = {}  # unfinished rollouts by source
         self.generator = seeds.generator()
         self.fields: State = {}  # every field [slots, T, N, ...]; slots double up to the capacity
-        # For each slot the parts without a fixed shape: truncations, and the recurrent state of the first row.
+        # For each slot the parts without a fixed shape: truncations, and the recurrent state before the first step.
         self.apart: list[State] = []
         self.priorities = np.zeros(capacity if alpha else 0)  # gradient norms
-        self.last_slot = 0  # of the rollout that was returned last
+        self.last_slot = 0  # slot of the last returned rollout
         self.count = 0  # number of rollouts ever stored
         self.due_replays = 0
-        self.new = False
+        self.new = False  # whether the last stored rollout is still to be returned
 
     def add(self, step: Step, source: int = 0) -> None:
-        self._of(source).add(step)
+        self._buffer_of(source).add(step)
 
-    def _of(self, source: int) -> RolloutBuffer:
+    def _buffer_of(self, source: int) -> RolloutBuffer:
         if source not in self.incoming:
             self.incoming[source] = RolloutBuffer(self.steps)
         return self.incoming[source]
@@ -99,12 +99,12 @@ class TrajectoryReplay:
             yield self._rollout(self.last_slot)
 
     def _draw(self) -> int:
-        """Return the slot of a sampled rollout."""
-        kept = len(self.apart)
+        """Sample a rollout and return its slot."""
+        used = len(self.apart)
         if not self.alpha:
-            return int(self.generator.integers(kept))
-        masses = self.priorities[:kept] ** self.alpha
-        return int(self.generator.choice(kept, p=masses / masses.sum()))
+            return int(self.generator.integers(used))
+        weights = self.priorities[:used] ** self.alpha
+        return int(self.generator.choice(used, p=weights / weights.sum()))
 
     def feedback(self, batch: Rollout, result: Result) -> None:
         """Store the gradient norm of the last rollout, if rollouts are sampled by it."""
@@ -118,7 +118,7 @@ class TrajectoryReplay:
 
     def restart_source(self, source: int) -> None:
         """Drop the steps of the unfinished rollout of a source."""
-        self._of(source).restart()
+        self._buffer_of(source).restart()
 
     def state_dict(self) -> State:
         used = len(self.apart)
@@ -138,7 +138,7 @@ class TrajectoryReplay:
 
     def load_state_dict(self, state: State) -> None:
         for source, saved in state["incoming"].items():
-            self._of(int(source)).load_state_dict(saved)
+            self._buffer_of(int(source)).load_state_dict(saved)
         self.count = state["count"]
         self.due_replays = state["owed"]
         self.new = state["new"]
@@ -154,7 +154,7 @@ class TrajectoryReplay:
         fields = {name: getattr(rollout, name) for name in self.FIELDS}
         if not self.apart:
             self.fields = tree_map(lambda array: array[None].copy(), fields)
-        elif slot == len(self.fields["weight"]):
+        elif slot == len(self.fields["weight"]):  # all slots are in use, and more are allowed
             added = min(slot, self.capacity - slot)
             self.fields = tree_map(
                 lambda a: np.concatenate([a, np.zeros((added, *a.shape[1:]), a.dtype)]), self.fields

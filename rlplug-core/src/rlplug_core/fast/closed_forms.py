@@ -1,4 +1,4 @@
-"""Losses on arrays: functions of plain code that are marked `overridable`, in closed form or by a loop."""
+"""Losses on arrays: functions of the plain code that are marked `overridable`, in closed form or as a loop."""
 
 from __future__ import annotations
 
@@ -111,9 +111,9 @@ def _quantile_huber(
     targets: Operand,
     kappa: float = 1.0,
 ) -> FastTensor:
-    given = shares if shares.__class__ is torch.Tensor else torch.from_numpy(array_of(shares))
-    tensors = torch.from_numpy(quantiles.value), given, torch.from_numpy(array_of(targets))
-    loss, derivative = (each.numpy() for each in loss_and_derivative(*tensors, kappa))
+    levels = shares if shares.__class__ is torch.Tensor else torch.from_numpy(array_of(shares))
+    tensors = torch.from_numpy(quantiles.value), levels, torch.from_numpy(array_of(targets))
+    loss, derivative = (tensor.numpy() for tensor in loss_and_derivative(*tensors, kappa))
     return quantiles.result(loss, lambda gradient, into: (gradient[:, None] * derivative,))
 
 
@@ -148,7 +148,7 @@ def _temperature_loss(
     return FastTensor(value, (), backward)
 
 
-#: How several critics are computed together, by the list that holds them.
+#: For each list of critics, the passes that compute all of them together.
 TOGETHER: WeakKeyDictionary[nn.Module, ParallelDense] = WeakKeyDictionary()
 
 
@@ -162,11 +162,13 @@ def _critic_outputs(
         raise NoFastPath("critics with features of their own")
     programs = [program_of(ActionCritic.on, member) for member in members._modules.values()]
     if torch.get_num_threads() > 1:
-        known = TOGETHER.get(members)
-        if known is None or any(a is not b for a, b in zip(known.members, programs, strict=True)):
-            known = TOGETHER[members] = ParallelDense(programs)
-        if known.is_faster(critic_input.value):
-            return known(critic_input)
+        together = TOGETHER.get(members)
+        if together is None or any(
+            a is not b for a, b in zip(together.members, programs, strict=True)
+        ):
+            together = TOGETHER[members] = ParallelDense(programs)
+        if together.is_faster(critic_input.value):
+            return together(critic_input)
     return stack([program(critic_input) for program in programs])
 
 
@@ -175,12 +177,12 @@ def _action_features(
     obs: FastTensor,
     action: FastTensor,
 ) -> FastTensor:
-    """Concatenate vectors at once; anything else goes through the modules."""
+    """Concatenate an observation and an action that are vectors in one call; otherwise call the encoder `vectors`."""
     both = {"obs": obs, "action": action}
-    known = CONCATENATING.get(id(vectors))
-    if known is None or known[0]() is not vectors:
-        known = CONCATENATING[id(vectors)] = ref(vectors), _names(vectors)
-    names = known[1]
+    entry = CONCATENATED.get(id(vectors))
+    if entry is None or entry[0]() is not vectors:
+        entry = CONCATENATED[id(vectors)] = ref(vectors), _names(vectors)
+    names = entry[1]
     obs_array = obs.value
     action_array = action.value
     if (
@@ -193,12 +195,12 @@ def _action_features(
     return concatenate([both[name] for name in names], 1)
 
 
-#: For each encoder of an observation and an action, by its `id`, the names that it concatenates.
-CONCATENATING: dict[int, tuple[ref[nn.Module], list[str]]] = {}
+#: For each encoder of an observation and an action, by its `id`, the names of the parts that it concatenates.
+CONCATENATED: dict[int, tuple[ref[nn.Module], list[str]]] = {}
 
 
 def _names(vectors: nn.Module) -> list[str]:
-    """Return the parts that an encoder concatenates; [] if it does more."""
+    """Return the names of the parts that an encoder concatenates; [] if it does more than that."""
     inner: Any = vectors.vectors if type(vectors) is MLP and not vectors.linears else vectors
     plain = type(inner) is Concat and all(type(part) is Vector for part in inner.parts)
     return list(inner.names) if plain else []
@@ -208,7 +210,7 @@ def _at_action(values: FastTensor, action: Operand) -> FastTensor:
     return values.at(array_of(action))
 
 
-#: The faster version of each function of plain code.
+#: The faster version of each function of the plain code.
 CLOSED_FORMS: dict[Function, Function] = {
     clipped_surrogate: _surrogate,
     standardize: _standardize,

@@ -105,20 +105,20 @@ def _draw(
     drawn = array_of(noise)
     low, high = head.LOG_STD
     action = np.empty(drawn.shape, known.dtype)
-    apart = np.empty(drawn.shape, known.dtype)
+    shift = np.empty(drawn.shape, known.dtype)
     log_prob = np.empty(len(drawn), known.dtype)
-    loops.squashed(known, drawn, low=low, high=high, action=action, apart=apart, log_prob=log_prob)
+    loops.squashed(known, drawn, low=low, high=high, action=action, shift=shift, log_prob=log_prob)
     log_prob -= 0.5 * drawn.shape[1] * math.log(2 * math.pi)
 
     def of_action(gradient: Array, into: Gradients) -> tuple[Array]:
         below = np.empty_like(known)
-        loops.of_squashed(np.ascontiguousarray(gradient), action, apart, below)
+        loops.of_squashed(np.ascontiguousarray(gradient), action, shift, below)
         return (below,)
 
     def of_log_prob(gradient: Array, into: Gradients) -> tuple[Array]:
         below = np.empty_like(known)
         loops.of_squashed_log_prob(
-            gradient, action, apart, outputs=known, low=low, high=high, below=below
+            gradient, action, shift, outputs=known, low=low, high=high, below=below
         )
         return (below,)
 

@@ -1,6 +1,6 @@
 """Faster versions of functions that are marked `kernel`: numba's loops and oneDNN's products.
 
-Each returns NotImplemented for arguments that it does not take; then the plain function computes them.
+Each returns NotImplemented for arguments that it does not take; then the plain function is called.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rlplug_core.types import Array
 
 
 class HostViews:
-    """Tensors as arrays on the same memory, made again only for other tensors: each look from torch takes time."""
+    """Arrays on the memory of tensors, made again only for other tensors, because `Tensor.numpy` takes time."""
 
     def __init__(self) -> None:
         self.tensors: tuple[Tensor, ...] = ()
@@ -44,24 +44,24 @@ class HostViews:
         return self.arrays
 
 
-#: The arrays of each update rule and target, by its `id`; an entry is used for equal tensors only.
+#: The arrays of each update rule and target network, by its `id`.
 VIEWS: dict[int, HostViews] = {}
 #: The largest number of entries in `VIEWS`.
-MOST = 64
+MOST_VIEWS = 64
 
 
 def arrays_of(owner: object, *tensors: Tensor) -> list[Array]:
-    """Return tensors as arrays; they are remembered for their owner."""
+    """Return tensors as arrays; they are kept for the next call with this owner."""
     views = VIEWS.get(id(owner))
     if views is None:
-        if len(VIEWS) >= MOST:
+        if len(VIEWS) >= MOST_VIEWS:
             VIEWS.clear()
         views = VIEWS[id(owner)] = HostViews()
     return views.of(*tensors)
 
 
 def on_host(tensor: Tensor, lr: float | Tensor) -> bool:
-    """Return whether loops take a tensor, and a learning rate that is a number."""
+    """Return whether loops can update a tensor: it is float32 on the CPU, and the learning rate is a number."""
     # `isinstance` takes longer, because Tensor has a metaclass.
     return lr.__class__ is not Tensor and tensor.is_cpu and tensor.dtype is torch.float32
 
@@ -80,7 +80,7 @@ def _gae(
     advantage = np.empty(value.shape, value.dtype)
     target = np.empty(value.shape, value.dtype)
     arrays = rollout.reward, rollout.terminated, rollout.truncated, value, next_value
-    loops.gae(*arrays, gamma, lam, advantage, target)  # names would take 1.5 us
+    loops.gae(*arrays, gamma, lam, advantage, target)  # by position: names would take 1.5 µs
     return advantage, target
 
 
@@ -107,8 +107,8 @@ def _loss_and_derivative(
     if loops is None:
         return NotImplemented
     arrays = [
-        each.contiguous().numpy()
-        for each in (quantiles, shares.float().expand_as(quantiles), targets.float())
+        one.contiguous().numpy()
+        for one in (quantiles, shares.float().expand_as(quantiles), targets.float())
     ]
     loss = np.empty(len(quantiles), np.float32)
     derivative = np.empty(quantiles.shape, np.float32)
@@ -117,7 +117,7 @@ def _loss_and_derivative(
 
 
 def _split_between_neighbors(mass: Tensor, position: Tensor) -> Result:
-    """Sum by index, whose order is fixed on a CPU: n operations for a row instead of n²."""
+    """Add masses at their indices, in an order that is fixed on a CPU: n operations for a row instead of n²."""
     if not mass.is_cpu or mass.requires_grad or position.requires_grad:
         return NotImplemented
     below = position.nan_to_num().floor().clamp(max=mass.shape[1] - 2)
@@ -169,7 +169,7 @@ def _lerp(
     online_weights: list[Tensor],
     tau: float,
 ) -> Result:
-    """Move by a loop: torch's first call after many of numpy's takes longer."""
+    """Use a loop, because torch's first call after many of NumPy's takes longer."""
     loops = (
         loop_module("learning")
         if tau < 1 and len(weights) == 1 and on_host(weights[0], tau)
@@ -182,8 +182,9 @@ def _lerp(
 
 
 def _sample(head: Gaussian, outputs: Array, noise: Array) -> Result:
+    # The loop takes one draw for each row, not several [n, B, d].
     loops = loops_for(outputs, "acting") if noise.ndim == 2 else None
-    if loops is None or type(head) is not Gaussian:  # several draws [n, B, d] are numpy's
+    if loops is None or type(head) is not Gaussian:
         return NotImplemented
     action: Array = loops.sample(outputs, noise)
     return action if action.shape[1:] == head.shape else action.reshape(-1, *head.shape)

@@ -40,37 +40,37 @@ if TYPE_CHECKING:
 
 #: Threads pay off from this number of multiplications in a forward pass.
 WORTH = 2**20
-#: The smallest number of rows in a block.
+#: The smallest number of rows that a thread computes.
 ROWS = 64
 
 
 @cache
 def pass_loops() -> ModuleType | None:
-    """Return the module of numba's passes on threads, or None; they are not used if oneDNN is faster."""
+    """Return the module of numba's passes on threads; None without `dense_loops`, or if oneDNN is faster."""
     if dense_loops() is None or faster():
         return None
     return import_module("rlplug_core.fast.loops.parallel")
 
 
 class Member(Protocol):
-    """A recorded network: its operations, and the addresses of its parameters at its last check."""
+    """A recorded network: its operations, and the memory addresses of its parameters at its last check."""
 
     chain: Chain
-    places: list[int]
+    addresses: list[int]
 
 
 @dataclass(frozen=True)
 class Form:
-    """The layers of networks that are all alike.
+    """The form of several networks that have the same layers.
 
     Attributes:
-        kinds: inputs, outputs and the activation of each layer.
+        kinds: the inputs, the outputs and the activation of each layer.
         parameters: for each network, the weight and the bias of each layer in turn.
-        places: places of the parameters of one network [L, 2] in an array with only these.
-        hidden, outputs, weights: numbers of one network: outputs of all layers but the last, of the last, and
-            parameters.
+        places: [L, 2] places of weights and biases in a vector of the parameters of one network.
+        hidden, outputs: the number of outputs of all layers but the last, and of the last.
+        weights: the number of parameters of one network.
         work: multiplications of all networks for one row.
-        gradient: finds the places of the parameters in a flat gradient.
+        gradient: returns the flat gradient of the networks.
     """
 
     kinds: list[tuple[int, int, int]]
@@ -94,21 +94,22 @@ class ParallelDense:
         self.members = members
         self.has_form = False
         self.form: Form | None = None
-        #: The addresses of the parameters of `networks`; None if the parameters are not adjacent.
-        self.places: list[list[int]] = []
+        #: The memory addresses of the parameters, for each network, when `networks` was made.
+        self.addresses: list[list[int]] = []
+        #: None if the parameters are not in one array.
         self.networks: Networks | None = None
 
     def is_faster(self, values: Array) -> bool:
-        """Return whether threads are faster for values [B, I] than one layer after the other."""
+        """Return whether these passes are faster for values [B, I] than one layer after the other."""
         if not self.has_form:
             self.form = _form([member.chain for member in self.members])
             self.has_form = True
         form = self.form
         if form is None or len(values) * form.work < WORTH or values.dtype != np.float32:
             return False
-        places = [member.places for member in self.members]
-        if len(self.places) == 0 or any(map(is_not, self.places, places)):
-            self.places = places
+        addresses = [member.addresses for member in self.members]
+        if len(self.addresses) == 0 or any(map(is_not, self.addresses, addresses)):
+            self.addresses = addresses
             self.networks = _networks(form)
         return self.networks is not None
 
@@ -127,40 +128,34 @@ class ParallelDense:
         blocks = max(1, min(threads // gcd(count, threads), rows // ROWS))
         hidden = np.empty((count, rows * form.hidden), np.float32)
         outputs = np.empty((count, rows, form.outputs), np.float32)
-        results = hidden, outputs
-        call_on_threads(loops.forward, threads, *(networks, array, results, blocks))
+        arguments = networks, array, (hidden, outputs), blocks
+        call_on_threads(loops.forward, threads, *arguments)
         if not torch.is_grad_enabled():
             return FastTensor(outputs)
         sources = (values,) if values.requires_grad else ()
 
         def backward(gradient: Array, into: Gradients) -> list[Array]:
             flat = form.gradient(into)
-            assert (
-                flat is not None
-            )  # gradients of optimizers and of `FastLoss.backward` are one array
+            # Optimizers and `FastLoss.backward` have their gradients in one array.
+            assert flat is not None
             trained = len(flat.array)
             block_gradients = np.empty((count * blocks, form.weights if trained else 0), np.float32)
             below = np.empty((count, *array.shape) if sources else (count, 0, 0), np.float32)
-            seen = array, hidden, outputs
-            arguments = (
-                networks,
-                seen,
-                blocks,
-                writable(gradient),
-                (block_gradients, form.places, below),
-            )
-            call_on_threads(loops.backward, threads, *arguments)
+            forward_pass = array, hidden, outputs
+            results = block_gradients, form.places, below
+            backward_arguments = networks, forward_pass, blocks, writable(gradient), results
+            call_on_threads(loops.backward, threads, *backward_arguments)
             if trained:
                 into.zero.difference_update(id(one) for each in form.parameters for one in each)
-                parts = block_gradients.reshape(count, blocks, -1), form.places
-                call_on_threads(loops.add, threads, *(networks[1], parts, *flat))
+                block_results = block_gradients.reshape(count, blocks, -1), form.places
+                call_on_threads(loops.add, threads, *(networks[1], block_results, *flat))
             return [np.add.reduce(below, 0)] if sources else []
 
         return FastTensor(outputs, sources, backward)
 
 
 def _networks(form: Form) -> Networks | None:
-    """Return the networks if no two parameters are the same, and all are in one memory: threads write all at once."""
+    """Return the networks; None unless their parameters are in one array, no two of them the same."""
     memory = common_memory([one for each in form.parameters for one in each])
     if memory is None:
         return None
@@ -168,21 +163,22 @@ def _networks(form: Form) -> Networks | None:
 
 
 def _form(chains: Sequence[Chain]) -> Form | None:
-    """Return the form of networks, or None if they differ or loops cannot compute them."""
+    """Return the form of networks; None if they differ, or if loops cannot compute them."""
     if pass_loops() is None:
         return None
-    first, *others = (layer_kinds(chain.ops) for chain in chains)
-    if not first or any(kinds != first for kinds in others):
+    kinds, *others = (layer_kinds(chain.ops) for chain in chains)
+    if not kinds or any(other != kinds for other in others):
         return None
     parameters = [chain.parameters for chain in chains]
-    sizes = [size for inputs, outputs, _ in first for size in (inputs * outputs, outputs)]
+    outputs = [out for _, out, _ in kinds]
+    sizes = [size for inputs, out, _ in kinds for size in (inputs * out, out)]
     return Form(
-        first,
+        kinds,
         parameters,
         places=np.cumsum([0, *sizes[:-1]]).reshape(-1, 2),
-        hidden=sum(sizes[1:-1:2]),
-        outputs=sizes[-1],
+        hidden=sum(outputs[:-1]),
+        outputs=outputs[-1],
         weights=sum(sizes),
-        work=len(chains) * sum(sizes[::2]),
+        work=len(chains) * sum(inputs * out for inputs, out, _ in kinds),
         gradient=PerGradient(partial(flat_gradient, parameters)),
     )

@@ -19,7 +19,7 @@ Step: TypeAlias = tuple[int, Op, bool, tuple[ParamGrads | None, ParamGrads | Non
 
 
 class Chain:
-    """Operations one after the other, itself an operation.
+    """Operations one after the other; a chain is an operation, too.
 
     Args:
         ops: first to last; a parameter may occur in several of them.
@@ -30,7 +30,7 @@ class Chain:
         self.parameters: list[nn.Parameter] = [one for op in self.ops for one in op.parameters]
 
     def refresh_views(self) -> None:
-        """Take views of the parameters at their current place in memory."""
+        """Make new views of the parameters, after they moved in memory."""
         for op in self.ops:
             op.refresh_views()
 
@@ -66,14 +66,14 @@ class Chain:
         """
         steps: list[Step] = []
         start = 0
-        below = inputs
+        wanted = inputs
         for number, op in enumerate(self.ops):
             end = start + len(op.parameters)
             param_grads = _param_grads(op, arrays[start:end])
-            if below or param_grads[0] is not None:
-                steps.append((number, op, below, param_grads))
+            if wanted or param_grads[0] is not None:
+                steps.append((number, op, wanted, param_grads))
             start = end
-            below = below or param_grads[0] is not None
+            wanted = wanted or param_grads[0] is not None
         return steps[::-1]
 
     def along(
@@ -84,11 +84,19 @@ class Chain:
         inputs: bool,
         fresh: bool,
     ) -> Array | None:
-        """Take a gradient at the outputs back through `steps`; `fresh` says whether the parameters' arrays are zero."""
+        """Propagate a gradient at the outputs back through `steps`.
+
+        Args:
+            steps: a result of the method `steps`.
+            gradient: the gradient at the outputs.
+            saved: the values that `forward` saved.
+            inputs: whether the gradient is wanted at the inputs.
+            fresh: whether the arrays of the parameters are zero.
+        """
         passed: Array | None = gradient
-        for number, op, below, param_grads in steps:
+        for number, op, wanted, param_grads in steps:
             assert passed is not None
-            passed = op.backward(passed, saved[number], below, param_grads[fresh])
+            passed = op.backward(passed, saved[number], wanted, param_grads[fresh])
         return passed if inputs else None
 
 
@@ -97,12 +105,14 @@ def _param_grads(
     arrays: Sequence[Array | None],
 ) -> tuple[ParamGrads | None, ParamGrads | None]:
     """Return the arrays of an operation, not fresh and fresh; unwanted gradients go into arrays that nobody reads."""
-    if all(one is None for one in arrays):
+    if all(array is None for array in arrays):
         return None, None
     pairs = zip(arrays, op.parameters, strict=True)
-    (dtype, *_) = (one.dtype for one in arrays if one is not None)
-    filled = [np.zeros(parameter.shape, dtype) if one is None else one for one, parameter in pairs]
-    return ParamGrads(filled, fresh=False), ParamGrads(filled, fresh=True)
+    (dtype, *_) = (array.dtype for array in arrays if array is not None)
+    all_arrays = [
+        np.zeros(parameter.shape, dtype) if array is None else array for array, parameter in pairs
+    ]
+    return ParamGrads(all_arrays, fresh=False), ParamGrads(all_arrays, fresh=True)
 
 
 def fuse(ops: Sequence[Op]) -> list[Op]:
@@ -118,7 +128,7 @@ def fuse(ops: Sequence[Op]) -> list[Op]:
 
 
 class DuelingOp:
-    """Streams of a value and of advantages to V + A - mean A (Wang et al., 2016, arXiv:1511.06581, eq. 9).
+    """Two streams, of a value and of advantages, to V + A - mean A (Wang et al., 2016, arXiv:1511.06581, eq. 9).
 
     Args:
         advantage: features to [B, actions * atoms].
@@ -132,7 +142,7 @@ class DuelingOp:
         self.parameters = [*advantage.parameters, *value.parameters]
 
     def refresh_views(self) -> None:
-        """Take views of the parameters at their current place in memory."""
+        """Make new views of the parameters, after they moved in memory."""
         self.advantage.refresh_views()
         self.value.refresh_views()
 
@@ -167,14 +177,14 @@ class DuelingOp:
 
 
 class ConcatOp:
-    """Chains on the same features, their outputs next to each other: [B, F] to [B, sum of outputs]; for acting only."""
+    """Concatenates the outputs of chains on the same features: [B, F] to [B, sum of outputs]; for acting only."""
 
     def __init__(self, chains: Sequence[Chain]) -> None:
         self.chains = chains
         self.parameters = [parameter for chain in chains for parameter in chain.parameters]
 
     def refresh_views(self) -> None:
-        """Take views of the parameters at their current place in memory."""
+        """Make new views of the parameters, after they moved in memory."""
         for chain in self.chains:
             chain.refresh_views()
 

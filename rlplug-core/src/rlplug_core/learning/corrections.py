@@ -29,7 +29,7 @@ def log_probs(
     Args:
         rollout: T steps of N environments.
         policy: the policy.
-        outputs: its forward pass, `fast_noisy` of it; a policy with a memory does not use it.
+        outputs: the policy's forward pass, made by `fast_noisy`; not used if the policy has a memory.
 
     Returns:
         Log-probabilities [T, N] in nats; 0 in rows of weight 0.
@@ -56,7 +56,7 @@ def importance_ratio(rollout: Rollout, log_prob: Array) -> Array:
 
     Args:
         rollout: T steps of N environments, with the agent's `log_prob` in its extras.
-        log_prob: [T, N] log-probabilities of its actions under pi, of `log_probs`.
+        log_prob: [T, N] log-probabilities of its actions under pi, as `log_probs` computes them.
 
     Returns:
         Ratios [T, N].
@@ -86,7 +86,7 @@ def vtrace(
         ratio: [T, N] pi(a|s) / mu(a|s), the action's probability now over its probability when it was chosen.
         gamma: discount per step.
         lam: factor of each trace coefficient (remark 2).
-        clip_rho, clip_c: largest weights of the TD errors and of the traces (rho and c with a bar).
+        clip_rho, clip_c: largest weights of the TD errors and of the traces (rho-bar and c-bar in the paper).
         center: subtract a baseline m, the mean of the advantages weighted by rho, so that they add up to 0. Losses that
             standardize advantages need it: subtracting the plain mean of rho A would bias an off-policy gradient.
 
@@ -100,17 +100,19 @@ def vtrace(
     next_value = next_valid(value, next_value, ended, valid)
     weight = xp.where(valid, ratio.clip(max=clip_rho), 0)
     trace = xp.where(valid, lam * ratio.clip(max=clip_c), 1)
-    going = ~ended
+    continues = ~ended
     discount = gamma * ~rollout.terminated
     delta = weight * xp.where(valid, rollout.reward + discount * next_value - value, 0)
     advantage = zeros(delta.shape, delta, np.float32)
     target = zeros(delta.shape, delta, np.float32)
-    beyond = zeros(delta.shape[1:], delta, np.float32)  # v - V of the next valid row
+    correction = zeros(delta.shape[1:], delta, np.float32)  # v - V of the next valid row
     for t in range(len(delta) - 1, -1, -1):
-        following = going[t] * beyond
-        advantage[t] = delta[t] + gamma * weight[t] * following
-        beyond = xp.where(valid[t], delta[t] + gamma * trace[t] * following, following)
-        target[t] = value[t] + beyond
+        next_correction = continues[t] * correction
+        advantage[t] = delta[t] + gamma * weight[t] * next_correction
+        correction = xp.where(
+            valid[t], delta[t] + gamma * trace[t] * next_correction, next_correction
+        )
+        target[t] = value[t] + correction
     if center:
         total = weight.sum().clip(min=np.finfo(np.float32).tiny)
         advantage -= weight * (advantage.sum() / total)
@@ -128,13 +130,13 @@ def retrace(
 ) -> Array:
     """Compute Retrace targets of Q(s, a) (Munos et al., 2016, arXiv:1606.02647, eq. 3 and 4).
 
-    Episode ends and rows of weight 0 as in `vtrace`; the target of such a row has no meaning.
+    Episode ends and rows of weight 0 are treated as in `vtrace`; the target of a row of weight 0 has no meaning.
 
     Args:
         rollout: T steps of N environments.
         value, next_value: [T, N] the current policy's mean of Q at each observation and at each step's true successor.
         chosen: [T, N] Q of the actions that were taken.
-        ratio: [T, N] pi(a|s) / mu(a|s); cut at 1.
+        ratio: [T, N] pi(a|s) / mu(a|s); clipped at 1.
         gamma: discount per step.
         lam: factor of each trace coefficient.
 
@@ -146,9 +148,11 @@ def retrace(
     next_value = next_valid(value, next_value, ended, valid)
     trace = lam * np.minimum(ratio, 1)
     target = np.empty(value.shape, dtype=np.float32)
-    beyond = np.zeros(value.shape[1], dtype=np.float32)  # c (target - Q) of the next valid row
+    correction = np.zeros(value.shape[1], dtype=np.float32)  # c (target - Q) of the next valid row
     for t in range(len(target) - 1, -1, -1):
-        beyond = np.where(ended[t], 0, beyond)
-        target[t] = rollout.reward[t] + gamma * ~rollout.terminated[t] * (next_value[t] + beyond)
-        beyond = np.where(valid[t], trace[t] * (target[t] - chosen[t]), beyond)
+        correction = np.where(ended[t], 0, correction)
+        target[t] = rollout.reward[t] + gamma * ~rollout.terminated[t] * (
+            next_value[t] + correction
+        )
+        correction = np.where(valid[t], trace[t] * (target[t] - chosen[t]), correction)
     return target

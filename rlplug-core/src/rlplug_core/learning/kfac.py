@@ -1,4 +1,4 @@
-"""K-FAC: the natural gradient with a Fisher matrix of Kronecker factors, as a rule of an optimizer."""
+"""K-FAC: an update rule that follows the natural gradient, with a Fisher matrix of Kronecker factors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TINY = 1e-12
 
 @dataclass(frozen=True)
 class Layer:
-    """The place of a layer's parameters in the flat ones: weight [outputs, inputs], then bias."""
+    """The place of a layer's parameters in the flat parameters: first the weight [outputs, inputs], then the bias."""
 
     weight: Tensor
     offset: int
@@ -44,12 +44,12 @@ class Layer:
 
 
 class Capture(TorchFunctionMode):
-    """Records inputs and outputs of the layers with these weights in every call."""
+    """Records inputs and outputs of layers in every call, until the context ends."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         super().__init__()
         self.numbers = {id(layer.weight): number for number, layer in enumerate(layers)}
-        self.seen: list[tuple[int, Tensor, Tensor]] = []
+        self.calls: list[tuple[int, Tensor, Tensor]] = []
 
     def __torch_function__(
         self,
@@ -60,33 +60,34 @@ class Capture(TorchFunctionMode):
     ) -> object:
         output = func(*args, **(kwargs or {}))
         if func is functional.linear and id(args[1]) in self.numbers:
-            self.seen.append((self.numbers[id(args[1])], args[0].detach(), output))
+            self.calls.append((self.numbers[id(args[1])], args[0].detach(), output))
         elif func is functional.conv2d and id(args[1]) in self.numbers:
             stride, padding, dilation = args[3:6]  # as nn.Conv2d passes them
             patches = functional.unfold(
                 args[0].detach(), args[1].shape[2:], dilation, padding, stride
             )
-            self.seen.append((self.numbers[id(args[1])], patches.transpose(1, 2), output))
+            self.calls.append((self.numbers[id(args[1])], patches.transpose(1, 2), output))
         else:
             return output
         return output.clone()  # the caller may change it in place
 
 
 class KFAC:
-    """Follows the natural gradient (Martens and Grosse, 2015, arXiv:1503.05671; convolutions: Grosse and Martens, 2016,
-    arXiv:1602.01407), as an `UpdateRule`, each module no further than a trust region allows (Wu et al., 2017,
-    arXiv:1708.05144, section 3.3).
+    """An `UpdateRule` that follows the natural gradient within a trust region for each module.
 
-    The Fisher matrix of a layer is approximated by A x G, the second moments of its inputs and of the
-    log-likelihood's gradient by its outputs; for other parameters, also those of grouped convolutions, by the
-    identity. The learner calls `capture` and `observe` to update the moments, and `refresh` from time to time to use
-    them.
+    See Martens and Grosse, 2015, arXiv:1503.05671; for convolutions Grosse and Martens, 2016, arXiv:1602.01407; for the
+    trust region Wu et al., 2017, arXiv:1708.05144, section 3.3.
+
+    The Fisher matrix of a layer is approximated by a Kronecker product: of the second moments of the layer's inputs,
+    and of those of the gradient of the log-likelihood at its outputs. For other parameters, also those of grouped
+    convolutions, it is the identity. The learner calls `capture` and `observe` to update the moments, and from time to
+    time `refresh`, so that steps use them.
 
     Args:
-        regions: the modules, in the optimizer's order, each with the largest KL divergence of a step by the quadratic
-            model, or None.
+        regions: the modules in the optimizer's order, each with the largest KL divergence of a step, None for no limit.
+            A quadratic model estimates the divergence.
         damping: added to the eigenvalues of the Fisher matrix.
-        momentum: share of the previous direction in the next.
+        momentum: share of the previous step in the next one.
         decay: share of the old moments in an update.
 
     Raises:
@@ -147,7 +148,7 @@ class KFAC:
         self.momentum = momentum
 
     def capture(self) -> Capture:
-        """Return a context for running the modules on a batch; pass its record to `observe`."""
+        """Return a context that records a forward pass of the modules, for `observe`."""
         return Capture(self.layers)
 
     def observe(
@@ -159,20 +160,20 @@ class KFAC:
         """Update the running moments with those of a batch.
 
         Args:
-            capture: of the forward pass that led to the log-likelihoods.
+            capture: the record of the forward pass that led to the log-likelihoods.
             log_likelihood: [B] of outcomes drawn from the model itself, such as the actions of the policy.
-            weight: [B], only rows above 0 count.
+            weight: [B]; only rows with a weight above 0 count.
         """
         used = (weight > 0).to(log_likelihood.dtype)
         count = used.sum().clamp(min=1)
-        outputs = [output for _, _, output in capture.seen]
+        outputs = [output for _, _, output in capture.calls]
         gradients = torch.autograd.grad(log_likelihood @ used, outputs) if outputs else ()
         self.state["observed"] += 1
         keep = (1 - 1 / self.state["observed"]).clamp(max=self.decay)
-        for (number, inputs, _), gradient in zip(capture.seen, gradients, strict=True):
+        for (number, inputs, _), gradient in zip(capture.calls, gradients, strict=True):
             layer = self.layers[number]
             places = gradient.flatten(2).transpose(1, 2) if layer.weight.ndim == 4 else gradient
-            # A row has several if a layer is used several times.
+            # A row has several places in a convolution, or if a layer is used several times.
             places = places.reshape(len(used), -1, layer.outputs)
             patches = inputs.reshape(len(used), -1, layer.inputs)
             if layer.bias:
@@ -185,7 +186,7 @@ class KFAC:
                 self.state[f"{number}/{side}"].lerp_(moment, 1 - keep)
 
     def refresh(self) -> None:
-        """Use the current moments, by their eigenvalues and eigenvectors.
+        """Compute the eigenvalues and eigenvectors of the current moments, which later steps use.
 
         Raises:
             NonFinite: a moment is not finite.
@@ -214,39 +215,39 @@ class KFAC:
         return flat[self.spans[region][0]]
 
     def widen(self, region: int, factor: Tensor) -> None:
-        """Multiply a region's radius, for example by the variance of its output.
+        """Set the factor of a region's radius, such as the variance of the region's output.
 
         Args:
             region: its number, in the order of `regions`.
-            factor: [] factor of its radius.
+            factor: [] the factor.
         """
         self.state["width"][region] = factor
 
     def rescale(self, last: nn.Module, factor: Tensor | float) -> None:
-        """Follow a change of scale: the weights of a region's last layer, and so its outputs, were multiplied.
+        """Change the state to a new scale of a region's outputs, after the weights of its last layer were multiplied.
 
-        The direction of that layer and the moments of the gradients before it become those of the new scale.
+        This changes the velocity of that layer, and the moments of the gradients at all earlier layers of the region.
 
         Args:
-            last: the layer.
-            factor: [1] or a number, the factor of the weights.
+            last: the last layer.
+            factor: [1] or a number; the weights were multiplied by it.
         """
         parameters = set(map(id, last.parameters()))
         velocity = self.state["velocity"]
-        (output,) = [layer for layer in self.layers if id(layer.weight) in parameters]
-        output.write(velocity, output.matrix(velocity) * factor)
-        (span,) = [span for span, _ in self.spans if span.start <= output.offset < span.stop]
+        (last_layer,) = [layer for layer in self.layers if id(layer.weight) in parameters]
+        last_layer.write(velocity, last_layer.matrix(velocity) * factor)
+        (span,) = [span for span, _ in self.spans if span.start <= last_layer.offset < span.stop]
         for number, layer in enumerate(self.layers):
-            if span.start <= layer.offset < span.stop and layer is not output:
+            if span.start <= layer.offset < span.stop and layer is not last_layer:
                 for name in ("outputs", "outputs/values"):
                     self.state[f"{number}/{name}"] *= factor**2
 
     def natural(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
-        """Multiply by the damped inverse Fisher matrix.
+        """Multiply a gradient by the inverse of the damped Fisher matrix.
 
         Args:
             gradient: [P], flat.
-            state: with the factors' eigenvalues and eigenvectors.
+            state: the state of the rule, with the eigenvalues and eigenvectors of the moments.
 
         Returns:
             The natural gradient [P].
@@ -258,8 +259,8 @@ class KFAC:
             values = torch.outer(
                 state[f"{number}/outputs/values"], state[f"{number}/inputs/values"]
             )
-            turned = outputs.T @ layer.matrix(gradient) @ inputs / (values + self.damping)
-            layer.write(natural, outputs @ turned @ inputs.T)
+            scaled = outputs.T @ layer.matrix(gradient) @ inputs / (values + self.damping)
+            layer.write(natural, outputs @ scaled @ inputs.T)
         return natural
 
     def step(
@@ -282,7 +283,7 @@ def _layers(
     modules: Iterable[nn.Module],
     offsets: dict[int, int],
 ) -> list[Layer]:
-    """Return the trained linear and convolutional layers of the modules, except those that `unfold` cannot do."""
+    """Return the trained linear and convolutional layers, but no convolution that `unfold` cannot compute."""
     trained = [
         module
         for module in modules

@@ -20,7 +20,7 @@ Scalar: TypeAlias = Callable[[], Tensor]
 
 @dataclass(frozen=True)
 class Move:
-    """The result of a step: the loss before it, its divergence, and how many steps of the line search failed."""
+    """The result of a step: the loss before it, its KL divergence, and how many steps of the line search failed."""
 
     loss: Tensor
     divergence: Tensor
@@ -28,16 +28,17 @@ class Move:
 
 
 class TrustRegion:
-    """Minimizes losses of `module`'s parameters; no step moves its distribution further than a radius.
+    """Minimizes losses; no step moves the distribution of `module` further than a radius.
 
-    It is the step of TRPO (Schulman et al., 2015, arXiv:1502.05477, section 6 and appendix C). The parameters, already
-    on their device, become views of one flat tensor and change in place: for learners that list only the runner `sync`.
+    This is the step of TRPO (Schulman et al., 2015, arXiv:1502.05477, section 6 and appendix C). The parameters, which
+    are already on their device, become views of one flat tensor and change in place, so a learner that uses this lists
+    only the runner `sync`.
 
     Args:
-        module: its parameters move.
-        directions: conjugate gradient steps.
-        tries: steps of the line search; each reads one number on the host.
-        shrink: the length of each step, as a share of the one before.
+        module: the module whose trained parameters change.
+        directions: steps of the conjugate gradient method.
+        tries: largest number of steps of the line search; each reads one number from the device.
+        shrink: each step of the line search has this share of the length of the one before.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class TrustRegion:
         damping: float = 0.1,
         curvature: Scalar | None = None,
     ) -> Move:
-        """Step along the natural gradient, as far as the loss falls and the divergence stays within the radius.
+        """Take the longest tried step along the natural gradient that lowers the loss and stays within the radius.
 
         Args:
             loss: the scalar to minimize, at the current parameters.
@@ -72,38 +73,43 @@ class TrustRegion:
                 matrix.
             radius: the largest divergence of the step.
             damping: added to the diagonal of the Fisher matrix.
-            curvature: a cheaper estimate of the divergence for Fisher products; the divergence itself if None.
+            curvature: a faster estimate of the divergence, for products with the Fisher matrix; None: the divergence
+                itself.
 
         Raises:
             NonFinite: the loss, its gradient or a Fisher product is not finite; no parameter has changed.
         """
-        before = loss()
-        gradient = self.gradient(before)
+        old_loss = loss()
+        gradient = self.gradient(old_loss)
         product = self.fisher(curvature or divergence, damping)
         direction = conjugate_gradient(product, -gradient, self.directions)
-        longest = (2 * radius / (direction @ product(direction)).clamp(min=TINY)).sqrt() * direction
+        length = (2 * radius / (direction @ product(direction)).clamp(min=TINY)).sqrt()
+        full_step = length * direction
         start = self.flat.clone()
-        before = before.detach()
-        if not isfinite(to_float(torch.linalg.vector_norm(longest) + before)):
+        old_loss = old_loss.detach()
+        if not isfinite(to_float(torch.linalg.vector_norm(full_step) + old_loss)):
             raise NonFinite(
-                f"the policy's trust region met the loss {to_float(before):g} or curvature that is not finite"
+                f"the policy's trust region met the loss {to_float(old_loss):g} or curvature that is not finite"
             )
         for failed in range(self.tries):
-            self.flat.copy_(start + self.shrink**failed * longest)
+            self.flat.copy_(start + self.shrink**failed * full_step)
             with torch.no_grad():
-                moved = divergence()
-                within = (loss() < before) & (moved <= radius)
-            if to_float(within):
-                return Move(before, moved, failed)
+                distance = divergence()
+                accepted = (loss() < old_loss) & (distance <= radius)
+            if to_float(accepted):
+                return Move(old_loss, distance, failed)
         self.flat.copy_(start)
-        return Move(before, torch.zeros_like(before), self.tries)
+        return Move(old_loss, torch.zeros_like(old_loss), self.tries)
 
     def fisher(
         self,
         divergence: Scalar,
         damping: float,
     ) -> Callable[[Tensor], Tensor]:
-        """Return the function v -> F v for the damped Fisher matrix F at the current parameters, by double backward."""
+        """Return the function v -> F v for the damped Fisher matrix F at the current parameters.
+
+        It is computed as the gradient of a product with the divergence's gradient.
+        """
         gradient = self.gradient(divergence(), create_graph=True)
 
         def product(vector: Tensor) -> Tensor:
@@ -143,7 +149,7 @@ def conjugate_gradient(
 ) -> Tensor:
     """Return x with product(x) close to `wanted`, after `steps` steps (Hestenes and Stiefel, 1952).
 
-    `product` multiplies by a symmetric positive definite matrix. Nothing is read on the host: once the residual is 0,
+    `product` multiplies by a symmetric positive definite matrix. No step waits for the device: once the residual is 0,
     further steps change nothing.
     """
     solution = torch.zeros_like(wanted)
@@ -152,11 +158,11 @@ def conjugate_gradient(
     square = residual @ residual
     for _ in range(steps):
         image = product(direction)
-        size = square / (direction @ image).clamp(min=TINY)
-        solution += size * direction
-        residual -= size * image
-        square, before = residual @ residual, square
-        direction = residual + square / before.clamp(min=TINY) * direction
+        length = square / (direction @ image).clamp(min=TINY)
+        solution += length * direction
+        residual -= length * image
+        square, last_square = residual @ residual, square
+        direction = residual + square / last_square.clamp(min=TINY) * direction
     return solution
 
 
@@ -165,10 +171,10 @@ def inside_trust_region(
     slope: Tensor,
     bound: float,
 ) -> Tensor:
-    """Find the nearest vectors with a bounded product with a gradient `slope`.
+    """Find the vectors nearest to `gradient` whose product with `slope` is at most `bound`.
 
-    With the gradient of a divergence in a distribution's parameters it is ACER's trust region (Wang et al., 2017,
-    arXiv:1611.01224, eq. 12).
+    If `slope` is the gradient of a divergence by the parameters of a distribution, this is ACER's trust
+    region (Wang et al., 2017, arXiv:1611.01224, eq. 12).
 
     Args:
         gradient, slope: [B, k].

@@ -1,4 +1,4 @@
-"""Options of the optimizer, and the update rule that a name and these options mean."""
+"""Options of the optimizer, and the update rule for a name and these options."""
 
 from __future__ import annotations
 
@@ -30,59 +30,61 @@ class OptimizerOptions:
     momentum: Fraction | None = None  # momentum of SGD
     nesterov: bool = False  # use Nesterov momentum
 
-    def rule(self, name: OptimizerName, **usual: object) -> UpdateRule:
-        """Return the rule `name`; `usual` has an algorithm's own values for unset options.
+    def rule(self, name: OptimizerName, **defaults: object) -> UpdateRule:
+        """Return the rule `name`; `defaults` has an algorithm's own values for options that are not set.
 
         Raises:
             BadConfig: the rule does not exist, it does not take an option, or the betas are not two numbers below 1.
         """
         _check_betas(self.betas)
-        given = {one.name: getattr(self, one.name) for one in fields(self)}
-        given = {
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        options = {
             option: value
-            for option, value in given.items()
+            for option, value in values.items()
             if value is not None and value is not False
         }
         if name in RULES:
             rule = RULES[name]
-            return rule(**_arguments(name, rule, given, usual))
-        return _torch(name, given, usual)
+            return rule(**_arguments(name, rule, options, defaults))
+        return _torch_rule(name, options, defaults)
 
 
 def _check_betas(betas: tuple[float, ...] | None) -> None:
     if betas is not None and not (len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
-        given = ", ".join(map(str, betas)) or "none"
+        listed = ", ".join(map(str, betas)) or "none"
         raise BadConfig(
-            f"option 'optimizer_kwargs.betas': expected two numbers of at least 0 and below 1, got {given}; "
+            f"option 'optimizer_kwargs.betas': expected two numbers of at least 0 and below 1, got {listed}; "
             "write them as in "
             "--set optimizer_kwargs.betas=0.9,0.999"
         )
 
 
-def _torch(
+def _torch_rule(
     name: str,
-    given: dict[str, object],
-    usual: dict[str, object],
+    options: dict[str, object],
+    defaults: dict[str, object],
 ) -> UpdateRule:
+    """Return the rule of a class of `torch.optim`."""
     base = torch.optim.Optimizer
     short = name.removeprefix("torch.optim.")
-    known = {
-        class_name: cls
-        for class_name, cls in vars(torch.optim).items()
-        if isinstance(cls, type) and issubclass(cls, base) and cls is not base
+    classes = {
+        class_name: each
+        for class_name, each in vars(torch.optim).items()
+        if isinstance(each, type) and issubclass(each, base) and each is not base
     }
-    if short not in known:
+    if short not in classes:
         if short.lower().replace("-", "") == "kfac":
             raise BadConfig(
                 f"no optimizer '{name}': K-FAC needs the inputs of each layer and gradients of log-probabilities, "
                 "which only acktr's update computes; write 'rlplug run acktr ENV'"
             )
-        usable = sorted(filter(_is_usable, known))
+        usable = sorted(filter(_is_usable, classes))
         near = did_you_mean(short, [*RULES, *usable]) or ";"
         raise BadConfig(
             f"no optimizer '{name}'{near} take {rule_names()}, or of torch.optim {', '.join(usable)}"
         )
-    return Torch(short, _arguments(name, known[short], given, _adams(known[short], usual)))
+    cls = classes[short]
+    return Torch(short, _arguments(name, cls, options, _shared_with_adam(cls, defaults)))
 
 
 def _is_usable(name: str) -> bool:
@@ -94,29 +96,33 @@ def _is_usable(name: str) -> bool:
     return True
 
 
-def _adams(cls: type[object], usual: dict[str, object]) -> dict[str, object]:
-    """Return those of an algorithm's options for Adam that mean the same to this class."""
-    theirs, adams = (inspect.signature(one).parameters for one in (cls, torch.optim.Adam))
+def _shared_with_adam(cls: type[object], defaults: dict[str, object]) -> dict[str, object]:
+    """Return an algorithm's values, which are meant for Adam, of options that this class shares with Adam.
+
+    An option is shared if both classes have the same default.
+    """
+    of_class = inspect.signature(cls).parameters
+    of_adam = inspect.signature(torch.optim.Adam).parameters
     return {
         name: value
-        for name, value in usual.items()
-        if name in theirs and theirs[name].default == adams[name].default
+        for name, value in defaults.items()
+        if name in of_class and of_class[name].default == of_adam[name].default
     }
 
 
 def _arguments(
     name: str,
     cls: type[object],
-    given: dict[str, object],
-    usual: dict[str, object],
+    options: dict[str, object],
+    defaults: dict[str, object],
 ) -> dict[str, object]:
     """Return the keyword arguments of a class; refuse an option that would have no effect."""
-    taken = set(inspect.signature(cls).parameters)
-    fitting = [one.name for one in fields(OptimizerOptions) if one.name in taken]
-    for option in given:
-        if option not in fitting:
-            ours = ", ".join(f"optimizer_kwargs.{one}" for one in fitting) or "none"
+    parameters = inspect.signature(cls).parameters
+    usable = [field.name for field in fields(OptimizerOptions) if field.name in parameters]
+    for option in options:
+        if option not in usable:
+            listed = ", ".join(f"optimizer_kwargs.{one}" for one in usable) or "none"
             raise BadConfig(
-                f"optimizer '{name}' does not use 'optimizer_kwargs.{option}'; its options are {ours}"
+                f"optimizer '{name}' does not use 'optimizer_kwargs.{option}'; its options are {listed}"
             )
-    return {**{option: value for option, value in usual.items() if option in fitting}, **given}
+    return {**{option: value for option, value in defaults.items() if option in usable}, **options}

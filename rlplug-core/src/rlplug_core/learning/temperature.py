@@ -1,4 +1,4 @@
-"""The entropy coefficient of soft actor-critic, learned or constant, and the policy's loss with it."""
+"""The entropy coefficient of soft actor-critic, learned or not, and the losses of the coefficient and the policy."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Temperature(nn.Module):
     """The entropy coefficient alpha, or temperature, of SAC (Haarnoja et al., 2018, arXiv:1812.05905, section 5).
 
     Args:
-        ent_coef: its initial value, or its constant value if it is not learned.
+        ent_coef: its initial value if it is learned; otherwise `forward` and the losses take the current value.
         autotune: whether it is learned, as its logarithm.
-        scheduled: whether it follows a schedule; a learned one cannot.
+        scheduled: whether the option `ent_coef` is a schedule.
 
     Raises:
         UsageError: it is learned and has a schedule.
@@ -37,8 +37,8 @@ class Temperature(nn.Module):
                 "ent_coef is learned, and a schedule has no effect on it; give a number, or --no-autotune"
             )
         self.autotune = autotune
-        start = math.log(ent_coef) if autotune else 0.0
-        self.log = nn.Parameter(torch.tensor([start]), requires_grad=autotune)
+        log = math.log(ent_coef) if autotune else 0.0
+        self.log = nn.Parameter(torch.tensor([log]), requires_grad=autotune)
 
     def forward(self, ent_coef: float) -> Tensor:
         """Return alpha [1] without gradient: the learned value, or the current value of the option."""
@@ -63,7 +63,7 @@ class Temperature(nn.Module):
         """Compute alpha as a metric of a loss.
 
         Args:
-            log_prob: [B] in nats, of the same kind as the metric.
+            log_prob: [B] in nats; only its type matters, a tensor or an array of the fast path.
             ent_coef: alpha, if it is not learned.
 
         Returns:
@@ -77,7 +77,7 @@ class Temperature(nn.Module):
         """Compute the loss of alpha (eq. 18, on its logarithm), which keeps the entropy at a target.
 
         Args:
-            log_prob: [B] of drawn actions, or its means over all; no gradient goes there.
+            log_prob: [B] of drawn actions, or its means over all actions; it gets no gradient.
             target_entropy: in nats; a number, or a tensor [B].
 
         Returns:
@@ -87,17 +87,17 @@ class Temperature(nn.Module):
 
 
 def expected_of(log_probs: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the means of log pi(a | s) and of Q(s, a) over the actions of a policy.
+    """Compute the means of log pi(a | s) and of Q(s, a) over all actions, weighted by the policy.
 
     Args:
-        log_probs: [B, A] of all actions in nats.
-        q: [B, A] the values of all actions.
+        log_probs: [B, A] log pi(a | s) in nats.
+        q: [B, A] Q(s, a).
 
     Returns:
         Both [B]; the first is the negative entropy.
     """
-    share = log_probs.exp()
-    return (share * log_probs).sum(-1), (share * q).sum(-1)
+    probs = log_probs.exp()
+    return (probs * log_probs).sum(-1), (probs * q).sum(-1)
 
 
 def soft_policy_loss(

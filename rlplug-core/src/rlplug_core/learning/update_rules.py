@@ -1,4 +1,4 @@
-"""Update rules: how a flat gradient changes flat parameters, by name and with options."""
+"""Update rules of optimizers: each changes flat parameters by a flat gradient."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlplug_core.errors import BadConfig
 
 
 class UpdateRule(Protocol):
-    """Changes flat parameters by a flat gradient. `state` is made once, by `start`, so that it can be shared."""
+    """Changes flat parameters by a flat gradient. `start` makes its state once, so that processes can share it."""
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         """Make the state of the rule, once.
@@ -37,14 +37,14 @@ class UpdateRule(Protocol):
 
         Args:
             parameters, gradient: [P].
-            state: as `start` made it.
+            state: the result of `start`.
             lr: the learning rate of this update.
         """
         ...
 
 
 class SGD:
-    """Gradient descent with torch's momentum: v = momentum v + g. A step is lr v; with nesterov lr (g + momentum v)."""
+    """Gradient descent with torch's momentum: v = momentum v + g. A step is lr v, lr (g + momentum v) if nesterov."""
 
     def __init__(
         self,
@@ -134,14 +134,14 @@ class RMSPropTF(RMSProp):
 
 
 class Adam:
-    """Adam (Kingma and Ba, 2015, arXiv:1412.6980), torch's fused kernel on one tensor; weight decay is in the loss.
+    """Adam (Kingma and Ba, 2015, arXiv:1412.6980) by torch's fused kernel; weight decay is added to the gradient.
 
-    The kernel is called by itself: `torch.optim.adam.adam` around it takes longer than the kernel on small networks.
-    If numba is installed, its loop does the same in half the time.
+    The kernel is called directly: `torch.optim.adam.adam` around it takes longer than the kernel on small networks.
+    If numba is installed, a loop replaces the kernel and takes half the time.
     """
 
     fused: ClassVar[Callable[..., None]] = staticmethod(torch._fused_adam_)
-    #: Whether weight decay is a part of the gradient, as in numba's loop.
+    #: Whether weight decay is added to the gradient; numba's loop does that.
     decays_gradient: ClassVar[bool] = True
 
     def __init__(
@@ -170,8 +170,10 @@ class Adam:
         state: dict[str, Tensor],
         lr: float | Tensor,
     ) -> None:
-        steps = state["steps"]  # the kernel corrects its moments by this number and does not count
-        # After calls of numpy, a call of torch takes three times as long as one of numpy.
+        steps = state[
+            "steps"
+        ]  # the kernel reads it for the bias correction, but does not increase it
+        # NumPy is called before and after. Between its calls, one of torch takes three times as long as one of NumPy.
         if steps.is_cpu:
             steps.numpy()[...] += 1
         else:
@@ -194,7 +196,7 @@ class Adam:
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019, arXiv:1711.05101): it shrinks the weights."""
+    """Adam with weight decay that shrinks the weights themselves (Loshchilov and Hutter, 2019, arXiv:1711.05101)."""
 
     fused: ClassVar[Callable[..., None]] = staticmethod(torch._fused_adamw_)
     decays_gradient: ClassVar[bool] = False
@@ -209,17 +211,17 @@ class AdamW(Adam):
 
 
 class Torch:
-    """Any class of `torch.optim` that steps on one flat tensor and keeps tensors.
+    """Any class of `torch.optim` that can step on one flat tensor and has a state of tensors only.
 
-    Its state is known after its first step: `start` takes one on a copy to learn the shapes, and the first real step is
-    that of a new optimizer, so that every value is torch's own.
+    Torch makes this state in the first step. So `start` takes a step on a copy, to learn the shapes. The first real
+    step is that of a new optimizer, which sets all values.
 
     Args:
         name: the name of the class, such as `NAdam`.
         arguments: keyword arguments of the class, without the learning rate.
 
     Raises:
-        BadConfig: it cannot step on one flat tensor, or its state has something that is not a tensor.
+        BadConfig: the class cannot step on one flat tensor, or its state has something that is not a tensor.
     """
 
     def __init__(self, name: str, arguments: dict[str, object]) -> None:
@@ -255,17 +257,18 @@ class Torch:
         optimizer.param_groups[0]["lr"] = lr
         optimizer.step()
         parameters.grad = None
-        new = optimizer.state[parameters]
+        # Torch may have replaced tensors; `state` keeps its own, because processes may share them.
+        torch_state = optimizer.state[parameters]
         for name, tensor in state.items():
-            if name != "begun" and new[name] is not tensor:
-                new[name] = tensor.copy_(new[name])
+            if name != "begun" and torch_state[name] is not tensor:
+                torch_state[name] = tensor.copy_(torch_state[name])
         state["begun"].fill_(1)
 
     def _make_optimizer(self, parameters: Tensor) -> torch.optim.Optimizer:
         return getattr(torch.optim, self.name)([parameters], lr=1.0, **self.arguments)
 
     def _state_tensors(self, parameters: Tensor) -> dict[str, Tensor]:
-        """Return the state tensors of the class, in the right shapes."""
+        """Return tensors of the shapes that the state has after a step."""
         copy = parameters.detach().clone()
         try:
             optimizer = self._make_optimizer(copy)
@@ -279,15 +282,15 @@ class Torch:
         tensors = {
             name: value for name, value in optimizer.state[copy].items() if value is not None
         }
-        if odd := [name for name, value in tensors.items() if not isinstance(value, Tensor)]:
+        if rest := [name for name, value in tensors.items() if not isinstance(value, Tensor)]:
             raise BadConfig(
-                f"torch.optim.{self.name} keeps '{odd[0]}', which is not a tensor and can be neither saved nor shared; "
-                f"use {rule_names()} or another class of torch.optim"
+                f"torch.optim.{self.name} keeps '{rest[0]}', which is not a tensor and can be neither saved nor "
+                f"shared; use {rule_names()} or another class of torch.optim"
             )
         return tensors
 
 
-#: The rules of rlplug; every other name is that of a class of torch.optim.
+#: The rules of rlplug by name; every other name is that of a class of torch.optim.
 RULES: dict[str, type[UpdateRule]] = {
     "adam": Adam,
     "adamw": AdamW,
@@ -298,12 +301,12 @@ RULES: dict[str, type[UpdateRule]] = {
 
 
 def takes_tensors(rule: UpdateRule) -> bool:
-    """Return whether a rule of this file uses only kernels that take the learning rate as a tensor [] on the device."""
+    """Return whether a rule is one of this file that takes the learning rate as a tensor [] on the device."""
     return type(rule) in (SGD, RMSProp, RMSPropTF, Adam, AdamW)
 
 
 def decays(rule: UpdateRule) -> bool:
-    """Return whether a rule of this file has weight decay; that of a foreign rule is unknown."""
+    """Return whether a rule of this file has weight decay; False for other rules, where it is unknown."""
     return isinstance(rule, SGD | Adam | Torch) and rule.weight_decay > 0
 
 

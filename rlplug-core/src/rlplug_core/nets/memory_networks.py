@@ -1,4 +1,4 @@
-"""Networks with a memory: a policy with a critic; the memory resets at the start of an episode."""
+"""Networks with a memory, which starts empty in every episode: a policy and a critic."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from rlplug_core.types import Array, Obs, Spec, tree_map
 class RecurrentPolicy(nn.Module):
     """Maps observations and a memory to the outputs of an action head; illegal actions are masked.
 
-    Observations pass the encoder of `net` and then `memory`, such as `gru` or `gru:units=128`. Rows [T * N] are ordered
-    by step, with N rows for each. `units` is the former way to set a cell's size.
+    Observations pass the encoder of `net` and then `memory`, such as `gru` or `gru:units=128`. Rows [T * N] are those
+    of the first step, then those of the second, and so on. `units` is an older option for the size of a cell.
     """
 
     #: Its layers have no noise.
@@ -63,7 +63,7 @@ class RecurrentPolicy(nn.Module):
             is_first, before, valid: as in `Memory.unroll`.
 
         Returns:
-            The recurrent state after each observation, [T * N, ...] each.
+            The recurrent state after each observation, [T * N, ...] each part.
         """
         return self.memory.unroll(self.encoder(obs), is_first, before, valid)
 
@@ -86,11 +86,11 @@ class RecurrentPolicy(nn.Module):
         return self.on(self.remember(obs, is_first, before, valid), obs)
 
     def on(self, memory: Remembered, obs: Obs) -> Tensor:
-        """Compute outputs of the action head.
+        """Compute outputs of the action head from recurrent states.
 
         Args:
-            memory: [B, ...] each, after `obs`.
-            obs: [B, ...] observations, which may carry an action mask.
+            memory: the recurrent state after `obs`, [B, ...] each part.
+            obs: [B, ...] observations, which may contain an action mask.
 
         Returns:
             Outputs [B, size].
@@ -116,9 +116,9 @@ class RecurrentPolicy(nn.Module):
 
 
 class RecurrentCritic(ValueFunction):
-    """Maps recurrent states of a policy to state values [B], with PopArt if `popart`.
+    """Maps recurrent states of a policy to state values [B], with PopArt if `popart` is on.
 
-    With `layers` it has its own hidden layers, those of `net`, and its gradient does not reach the memory.
+    With `layers` it has its own hidden layers, as many and as wide as in `net`, and does not train the memory.
     """
 
     def __init__(
@@ -139,13 +139,13 @@ class RecurrentCritic(ValueFunction):
 
 
 class RecurrentPolicyAndCritic:
-    """A policy with memory and a critic on the same memory: acting carries one memory and needs no critic.
+    """A policy with a memory, and a critic that reads the same memory, so an actor needs only the policy.
 
     Like `PolicyAndCritic` it is not a module: the learner holds `policy` and `critic` itself. With `critic_net.obs` the
-    critic reads these keys of the observation and no memory.
+    critic reads these keys of the observation instead of the memory.
 
     Raises:
-        UsageError: `critic_net` has options for a critic that reads the memory.
+        UsageError: the critic reads the memory, and `critic_net` sets options.
     """
 
     critic: RecurrentCritic | Critic
@@ -192,7 +192,7 @@ class RecurrentPolicyAndCritic:
         target: Array,
         device: torch.device,
     ) -> Sequences:
-        """Return the samples of a rollout for these networks, as whole rows.
+        """Return the samples of a rollout for these networks: one sequence of T steps for each environment.
 
         Args:
             rollout: T steps of N environments.
@@ -204,7 +204,7 @@ class RecurrentPolicyAndCritic:
     def critic_samples(self, samples: Samples) -> Samples:
         """Return samples with the critic's inputs as `obs`: the memory after each step, without a gradient.
 
-        A critic with its own observations gets these instead.
+        If the critic has its own observations, `obs` stays as it is.
         """
         critic_input = samples.obs
         if isinstance(self.critic, RecurrentCritic):
@@ -235,15 +235,15 @@ def policy_and_critic(
     apart: bool = False,
     critic_net: CriticNet | None = None,
 ) -> ActorCritic:
-    """Make a policy and a critic; both read one memory if there is one.
+    """Make a policy and a critic; if there is a memory, both read it.
 
     Args:
-        spec: of the environment.
+        spec: spec of the environment.
         net: options of the layers.
         memory: the name and options of a memory, such as `gru:units=128`; None or empty: no memory.
         popart: normalize values by running statistics.
-        noisy, sigma: kind and initial size of the noise on the policy's last layer.
-        apart: whether policy and critic have separate losses: then they share no layers, and a critic that reads a
+        noisy, sigma: kind and initial standard deviation of the noise on the policy's last layer.
+        apart: whether policy and critic have separate losses. If so, they share no layers, and a critic that reads a
             memory has its own hidden layers and does not train the memory.
         critic_net: options of the critic's network that differ from those of `net`.
 
@@ -269,9 +269,9 @@ def recurrent_values(
     networks: RecurrentPolicyAndCritic,
     device: torch.device | None = None,
 ) -> tuple[Array, Array]:
-    """Return V of every observation and of every step's true successor, both [T, N]: `Rollout.values` with a memory.
+    """Return V of every observation and of every step's true successor, both [T, N], as `Rollout.values` does.
 
-    The successor of the last step, or of a truncated one, is evaluated with the memory after that step.
+    The successor of the last step, and of a truncated one, gets a value from the memory after that step.
     """
     device = device or next(networks.policy.parameters()).device
     shape = rollout.reward.shape
@@ -279,10 +279,11 @@ def recurrent_values(
     flat = tree_map(lambda array: array.reshape(-1, *array.shape[2:]), rollout.obs)
     inputs = (flat, rollout.is_first, rollout.weight > 0, rollout.recurrent_state)
     with no_gradient(rollout.obs):
-        obs, is_first, present, before = (to_device(tree, device) for tree in inputs)
+        obs, is_first, weighted, before = (to_device(tree, device) for tree in inputs)
+        # The observations after the last step are one step more, which is valid and starts no episode.
         all_false = is_first.new_zeros(num_envs)
         first = torch.cat([is_first.flatten(), all_false])
-        valid = None if rollout.whole else torch.cat([present.flatten(), ~all_false])
+        valid = None if rollout.whole else torch.cat([weighted.flatten(), ~all_false])
         memory = networks.policy.remember(obs, first, before, valid)
         value = networks.critic(memory)
         successor = value[num_envs:].clone()
@@ -299,7 +300,14 @@ def _write_truncated(
     truncations: Truncations,
     networks: RecurrentPolicyAndCritic,
 ) -> None:
-    """Write into successor values [T * N] those of truncated steps, from the memory after these steps."""
+    """Write the values of the observations after truncated steps into `successor` [T * N].
+
+    Args:
+        successor: the values of the successors of all steps.
+        memory: the recurrent state after each observation, [(T + 1) * N, ...] each part.
+        truncations: the truncated steps and the observations after them.
+        networks: the networks.
+    """
     index = to_device(truncations.index, successor.device)
     before = tree_map(lambda part: part.index_select(0, index), memory)
     obs = to_device(truncations.obs, successor.device)

@@ -1,4 +1,4 @@
-"""The part of a configuration that describes a network."""
+"""The options of a network in a configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Net:
     """Layers and their initial weights; the observation space decides the kind of encoder, unless `factory` makes one.
 
     Raises:
-        ValueError: fields that do not go together.
+        ValueError: options that do not go together.
     """
 
     hidden: tuple[Count, ...] = (64, 64)  # units of each hidden layer
@@ -41,7 +41,7 @@ class Net:
     normalize_obs: bool = False
     # standard deviation of a Gaussian: a parameter, or an output of the network
     std: Literal["free", "state"] = "free"
-    # initial log of that parameter, in units in which bounded actions are from -1 to 1
+    # initial log of the standard deviation with std free; bounded actions are scaled to [-1, 1]
     log_std_init: float = 0.0
     squash: bool = False  # put a Gaussian's actions through a tanh; sac, tqc and crossq always do
     # encoder: a plugin such as impala-cnn, or your function, ./my_net.py:make
@@ -75,7 +75,7 @@ class Net:
             )
 
     def part(self, layers: slice) -> Net:
-        """Return the options with some of the hidden layers."""
+        """Return the options of a network that has only these of the hidden layers."""
         return replace(
             self,
             hidden=self.hidden[layers],
@@ -84,13 +84,13 @@ class Net:
         )
 
     def default_encoder(self) -> Net:
-        """Return the options without a factory and without those of convolutions."""
+        """Return the options without `factory` and without the options of convolutions."""
         return replace(
             self, factory=None, channels=(), kernels=(), strides=(), conv_layer_norm=False
         )
 
     def check_gaussian(self, free: bool) -> None:
-        """Raise UsageError if options of a Gaussian are set, but the network has none that is `free` to choose."""
+        """Raise UsageError if options of a Gaussian are set, unless the network has a Gaussian to set (`free`)."""
         changed = self._non_defaults("std", "log_std_init", "squash")
         if changed and not free:
             raise UsageError(
@@ -99,7 +99,7 @@ class Net:
             )
 
     def check_critic(self) -> None:
-        """Raise UsageError if a critic's own network has an option that only policies have."""
+        """Raise UsageError if an option of policies is set for a critic's own network."""
         changed = self._non_defaults("std", "log_std_init", "squash", "output_gain")
         if changed:
             raise UsageError(
@@ -108,7 +108,7 @@ class Net:
             )
 
     def _non_defaults(self, *names: str) -> list[str]:
-        """Return those of the options that are not at their defaults."""
+        """Return the names of options that are not at their defaults."""
         return [name for name in names if getattr(self, name) != getattr(Net, name)]
 
 
@@ -131,16 +131,16 @@ class CriticNet:
     normalize_obs: bool | None = None  # normalize its vector observations; default: as net
     # encoder, as of net; default: as net, or none with its own observations
     factory: Importable | None = None
-    # LayerNorm over the channels of its convolutions; default: as channels
+    # LayerNorm over the channels of its convolutions; default: as net, or off with own observations
     conv_layer_norm: bool | None = None
 
     def over(self, net: Net) -> Net:
-        """Return the options of the critic's network: those that are set here, and the others of `net`.
+        """Return the options of the critic's network: those that are set here, the others as in `net`.
 
         A critic with its own observations has the default encoder for them, not the one that `net` names.
 
         Raises:
-            UsageError: they do not go together, or the critic has no separate network because of `net.shared`.
+            UsageError: the options do not go together, or the critic has no separate network because of `net.shared`.
         """
         options = self.differences()
         if not options:
@@ -175,5 +175,5 @@ def at_layer(value: W | tuple[W, ...], layer: int) -> W:
 
 
 def _part(value: W | tuple[W, ...], layers: slice) -> W | tuple[W, ...]:
-    """Return the items of some hidden layers; without layers the first item, which convolutions use."""
+    """Return the items of some hidden layers; if there are none, the first item, which convolutions use."""
     return value if isinstance(value, str) else value[layers] or value[0]

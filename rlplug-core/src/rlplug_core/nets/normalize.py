@@ -25,7 +25,7 @@ from rlplug_core.errors import NonFinite
 from rlplug_core.nets.keys import select
 from rlplug_core.types import Array, Obs, Space, State
 
-#: A divisor before the first value.
+#: The smallest divisor, because the sum of weights is 0 before the first value.
 TINY = 1e-300
 
 
@@ -48,7 +48,7 @@ def mix(
     other_variance: Tensor,
     share: Tensor,
 ) -> None:
-    """Change moments in place into those of a mixture, in which the other distribution has the probability `share`.
+    """Change `mean` and `variance` in place to those of a mixture with another distribution of probability `share`.
 
     If `share` is the fraction of all rows, this merges two samples (Chan et al., 1979).
     """
@@ -92,10 +92,10 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, values: Tensor, weight: Tensor) -> None:
-        """Add the rows of `values` [B, *shape], each with its weight [B] as a count.
+        """Add the rows of `values` [B, *shape] to the moments; a row of weight [B] w counts as w rows.
 
         Raises:
-            NonFinite: a value is not finite; only on the CPU. On other devices the next update finds the result.
+            NonFinite: a value is not finite. Only the CPU is checked; on other devices the next loss is not finite.
         """
         mean, variance, size = moments(values.reshape(-1, self.mean.numel()), weight)
         if mean.is_cpu and not isfinite((mean.sum() + variance.sum()).item()):
@@ -113,19 +113,19 @@ class RunningNorm(nn.Module):
 
 
 class Running(nn.Module):
-    """The base of running statistics; an `Algorithm` passes every batch to its modules of this kind after an update."""
+    """The base class of running statistics; after an update, an `Algorithm` passes them the batch of the update."""
 
     def update_stats(self, batch: Any, clock: Clock) -> None:
-        """Update the running moments in place with the batch of an update."""
-        former = getattr(self, "absorb", None)  # the name of this method in contract 1
-        if former is None:
+        """Update the running moments in place."""
+        absorb = getattr(self, "absorb", None)  # the name of this method in contract 1
+        if absorb is None:
             raise NotImplementedError(f"{type(self).__name__} does not define update_stats")
         warnings.warn("Running.absorb is now update_stats", DeprecationWarning, stacklevel=2)
-        former(batch, clock)
+        absorb(batch, clock)
 
 
 class PartNorms(nn.Module):
-    """Norms for some parts of a dictionary; other parts are unchanged."""
+    """Scales some parts of a dictionary, each by its own norm; other parts are unchanged."""
 
     def __init__(self, parts: Mapping[str, RunningNorm | PartNorms]) -> None:
         super().__init__()
@@ -147,9 +147,9 @@ class PartNorms(nn.Module):
 
 
 class ObservationNorm(Running):
-    """Scales the observations of a space by a norm that the encoder makes for this space.
+    """Scales the observations of a space by a norm for this space.
 
-    With `keys` it scales the input of a network with these keys of a Dict.
+    With `keys` it scales the input of a network that reads only these keys of a Dict.
     """
 
     def __init__(
@@ -172,10 +172,10 @@ class ObservationNorm(Running):
         batch: Rollout | Transitions | Samples,
         clock: Clock,
     ) -> None:
-        """Update with the observations of the actions: of a rollout [T, N], or of a batch [B] and its weights.
+        """Update with `obs`, but not with `next_obs`: of a rollout [T, N], or of a batch [B].
 
-        For replayed transitions these are the network's training inputs; importance weights correct the preference
-        of a prioritized replay.
+        Rows count by their weight. In a batch of prioritized replay this is the importance weight, which corrects the
+        preference for some transitions.
         """
         if isinstance(batch, Rollout):
             views = batch.views or Views(batch)
@@ -187,11 +187,11 @@ class ObservationNorm(Running):
 
 
 class RewardScale(Running):
-    """Divides rewards by the deviation of the discounted return, so that values have a similar size everywhere.
+    """Divides rewards by the deviation of the discounted return, so that all environments have values of similar size.
 
-    The return is summed as R = r + gamma R, from 0 at the start of an episode; only its deviation is used, so rewards
-    keep their sign. A rollout is scaled by the statistics of earlier rollouts, the first one by its own. The state is
-    on the device of rollouts. The returns that a run reports come from the environment and are not scaled.
+    The return is summed as R = reward + gamma R, from 0 at the start of an episode. Only its deviation is used, so
+    rewards keep their sign. A rollout is scaled by the statistics of earlier rollouts, the first one by its own. The
+    state is on the device of the rollouts. The returns that a run reports are those of the environment, not scaled.
     """
 
     def __init__(self, gamma: Schedule | float, clip: float = 10.0) -> None:
@@ -199,21 +199,21 @@ class RewardScale(Running):
         self.gamma = throughout(gamma)
         self.clip = clip
         self.norm = RunningNorm(())
-        self.running: Array = np.zeros(0)  # R [N] of every row
-        #: Whether the deviation is known; asked without a look at the device.
+        self.running: Array = np.zeros(0)  # R [N] after the last step
+        #: Whether the deviation is known; a `bool`, so nobody waits for the device to read it.
         self.has_scale = False
 
     def forward(self, rollout: Rollout) -> Rollout:
         """Return the rollout with scaled rewards, clipped to [-clip, clip]."""
-        scale = self
+        source = self
         if not self.has_scale:
             # Unscaled rewards would teach the critic returns of another size than those of all later rollouts.
-            scale = RewardScale(self.gamma)
-            scale.update_stats(rollout, Clock(1))
-        factor: Any = scale.norm.scale
+            source = RewardScale(self.gamma)
+            source.update_stats(rollout, Clock(1))
+        factor: Any = source.norm.scale
         factor = factor if isinstance(rollout.reward, Tensor) else factor.numpy()
         reward = (rollout.reward * factor).clip(-self.clip, self.clip)
-        if rollout.views is None:  # views of the buffer's memory; they contain no reward
+        if rollout.views is None:  # made once for the buffer's memory; no reward in them
             rollout.views = Views(rollout)
         return replace(rollout, reward=reward)
 
@@ -224,7 +224,7 @@ class RewardScale(Running):
         on_device = isinstance(batch.reward, Tensor)
         xp: Any = torch if on_device else np
         stored: Any = returns if on_device else returns.numpy()
-        running: Any = stored[0]  # zeros if the number of rows has changed
+        running: Any = stored[0]  # zeros, for the first rollout or another number of rows
         if len(self.running) == len(running):
             running = torch.as_tensor(self.running).to(running) if on_device else self.running
         for t, (reward, first, weight) in enumerate(

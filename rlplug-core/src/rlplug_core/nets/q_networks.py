@@ -28,8 +28,8 @@ from rlplug_core.types import Array, Obs, Space, Spec
 class Stream(nn.Module):
     """The last hidden layer of `net` and an output layer: features [..., F] to outputs [..., size].
 
-    With `noisy` both are noisy layers: `forward` takes the noise of `draw` as a tensor, and without it they use their
-    mean weights.
+    With `noisy` both are noisy layers: `forward` takes the numbers of `draw` as one tensor. Without it, the layers use
+    their mean weights.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Stream(nn.Module):
         self.last = len(layers) - 1
 
     def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
-        parts = None if noise is None else noise.split(self.sizes)
+        noises = None if noise is None else noise.split(self.sizes)
         for number, layer in enumerate(self.linears):
-            if parts is None:
-                parameters = layer._parameters  # attributes of a module are looked up slowly
+            if noises is None:
+                parameters = layer._parameters  # faster than attributes of a module
                 features = dense.linear(features, parameters["weight"], parameters["bias"])  # type: ignore[arg-type]
             else:
-                features = layer(features, parts[number])
+                features = layer(features, noises[number])
             if number < self.last:
                 features = self.activation(self.norms[number](features) if self.norms else features)
         return features
@@ -82,14 +82,14 @@ class QNetwork(nn.Module):
     Subclasses may override both. The last hidden layer of `net` belongs to the streams.
 
     Args:
-        spec: of the environment; actions are Discrete.
+        spec: spec of the environment; actions are Discrete.
         net: options of the layers.
         dueling: compute V + A - mean A with a stream each for V and A (Wang et al., 2016, arXiv:1511.06581, eq. 9).
         noisy: make the layers of the streams `NoisyLinear`s.
         sigma: initial standard deviation of the noise; None: the paper's.
         atoms: numbers per action.
         norm: normalizes observations.
-        trunk: a module and its number of features, instead of the layers before the streams.
+        trunk: a module that replaces the layers before the streams, and its number of features.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class QNetwork(nn.Module):
             noise: [size] of noisy layers; None for their mean weights.
 
         Returns:
-            The numbers [B, A, atoms] that describe them; one atom is the action value itself.
+            The numbers [B, A, atoms] that describe them; a single atom is the action value itself.
         """
         return self.heads(self.encoder(obs), noise)
 
@@ -183,29 +183,29 @@ class QNetwork(nn.Module):
         return distribution.squeeze(-1)
 
     def heads(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
-        """Compute the outputs of the last layers, of both streams with `dueling`.
+        """Compute the outputs of the streams.
 
         Args:
-            features: [..., F] of the encoder.
+            features: [..., F] outputs of the encoder.
             noise: [size] of noisy layers; None for their mean weights.
 
         Returns:
             The numbers [..., A, atoms] that describe distributions of returns.
         """
-        parts: Sequence[Tensor | None] = [None] * 2
+        noises: Sequence[Tensor | None] = [None] * 2
         if noise is not None:
-            parts = noise.split([sum(stream.sizes) for stream in self.streams])
-        advantage: Tensor = self.advantage(features, parts[0]).unflatten(
+            noises = noise.split([sum(stream.sizes) for stream in self.streams])
+        advantage: Tensor = self.advantage(features, noises[0]).unflatten(
             -1, (self.actions, self.atoms)
         )
         if self.value is None:
             return advantage
-        value: Tensor = self.value(features, parts[1]).unsqueeze(-2)
+        value: Tensor = self.value(features, noises[1]).unsqueeze(-2)
         return dueling(value, advantage)
 
     @property
     def streams(self) -> list[Stream]:
-        """Return the stream of advantages, and with `dueling` that of the value."""
+        """Return the stream of advantages and, with `dueling`, the stream of the value."""
         return [self.advantage] if self.value is None else [self.advantage, self.value]
 
     def noise(
@@ -213,12 +213,12 @@ class QNetwork(nn.Module):
         generator: np.random.Generator,
         uses: int,
     ) -> list[Tensor] | list[None]:
-        """Draw noise for each of `uses` forward passes; None for each if no layer is noisy."""
+        """Draw noise [size] for each of `uses` forward passes; None for each if no layer is noisy."""
         if not self.noisy:
             return [None] * uses
         device = next(self.parameters()).device
-        drawn = np.stack([self.draw(generator) for _ in range(uses)])
-        return list(torch.from_numpy(drawn).to(device, non_blocking=True))
+        noise = np.stack([self.draw(generator) for _ in range(uses)])
+        return list(torch.from_numpy(noise).to(device, non_blocking=True))
 
     def host_noise(
         self,
@@ -232,7 +232,7 @@ class QNetwork(nn.Module):
         """Move noise to the network's device.
 
         Args:
-            noise: [size] as `draw` makes it, or None.
+            noise: [size], a result of `draw`, or None.
 
         Returns:
             The same as a tensor [size], or None.
@@ -259,7 +259,7 @@ class QNetworks(Ensemble):
         """
         networks: Any = self.members
         values: Tensor = torch.stack(
-            [gather_actions(one.distribution(obs), action) for one in networks]
+            [gather_actions(network.distribution(obs), action) for network in networks]
         )
         return values.squeeze(-1)
 
@@ -294,7 +294,7 @@ def gather_actions(distribution: Tensor, action: Tensor) -> Tensor:
 
 
 class ActionValues(Protocol):
-    """Networks of action values, with or without a memory, as `next_distribution` reads them."""
+    """The methods of a network of action values that `next_distribution` calls; the network may have a memory."""
 
     def after_steps(
         self,
@@ -313,12 +313,12 @@ def next_distribution(
     noise: Sequence[Tensor | None],
     double: bool,
 ) -> Tensor:
-    """Compute the target network's distributions of the best next actions.
+    """Compute the target network's distributions of returns for the best next actions.
 
     Args:
         online, target: networks of one kind.
         batch: transitions, or sequences for networks with a memory.
-        noise: of the target network, and with `double` of the online one; None if no layer is noisy.
+        noise: [size] for the target network and, with `double`, for the online network; None if no layer is noisy.
         double: whether the online network chooses the action (van Hasselt et al., 2016, arXiv:1509.06461).
 
     Returns:
@@ -332,6 +332,6 @@ def next_distribution(
 
 
 def actions_of(space: Space) -> int:
-    """Return the number of actions of a Discrete space; the callers have checked that it is one."""
+    """Return the number of actions of a space that is known to be Discrete."""
     assert isinstance(space, spaces.Discrete)
     return int(space.n)

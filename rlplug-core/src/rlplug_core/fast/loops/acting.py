@@ -12,16 +12,16 @@ from rlplug_core.types import Array
 
 @loop
 def _product(values: Array, weight: Array) -> Array:
-    """Return values [B, I] times a weight [O, I] transposed."""
+    """Return the product of values [B, I] and a transposed weight [O, I]."""
     outputs = np.empty((values.shape[0], weight.shape[0]), np.float32)
     for b in range(values.shape[0]):
         row = values[b]
         row_outputs = outputs[b]
         for o in range(row_outputs.size):
-            column = weight[o]
+            weight_row = weight[o]
             total = ZERO
             for i in range(row.size):
-                total += row[i] * column[i]
+                total += row[i] * weight_row[i]
             row_outputs[o] = total
     return outputs
 
@@ -37,9 +37,9 @@ def mlp_outputs(
 
     Args:
         values: [B, F].
-        hidden: weight [O, I] and bias [O] of each hidden layer.
-        last: those of the last layer.
-        smooth: whether the activation is tanh; else it is ReLU.
+        hidden: the weight [O, I] and the bias [O] of each hidden layer.
+        last: the weight and the bias of the last layer.
+        smooth: whether the activation is tanh; otherwise it is ReLU.
     """
     for weight, bias in hidden:
         values = _product(values, weight)
@@ -68,7 +68,7 @@ def sample(outputs: Array, noise: Array) -> Array:
 
 @loop
 def log_prob(outputs: Array, action: Array, constant: float) -> Array:
-    """Return log p [B] of actions [B, d] for means and log standard deviations [B, 2 d]; a constant is added."""
+    """Return log p [B] of actions [B, d] for means and log standard deviations [B, 2 d]; `constant` is a term of it."""
     log_probs = np.empty(action.shape[0], np.float32)
     dims = action.shape[1]
     for b in range(action.shape[0]):

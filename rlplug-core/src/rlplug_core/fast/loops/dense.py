@@ -1,7 +1,7 @@
-"""Loops of dense networks: all layers forward in one call, and backward in another. SciPy's BLAS computes products.
+"""Loops of dense networks: one call computes all layers forward, another one backward. SciPy's BLAS computes products.
 
-`layers` [L, 5] has a row for each layer: the places of its weight [O, I] and of its bias [O] in the memory of all
-parameters, the numbers of its inputs and outputs, and its activation. Arrays are contiguous and not read-only.
+`layers` [L, 5] has a row for each layer: the places of its weight [O, I] and of its bias [O] in `memory`, the array
+of all parameters, its numbers of inputs and outputs, and its activation. Arrays are contiguous and not read-only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlplug_core.fast.loops.layers import (
 )
 from rlplug_core.types import Array
 
-#: The activations of layers, by their numbers.
+#: The names of the activations; their positions are the numbers in `layers`.
 NAMES = ("", "relu", "tanh")
 RELU = 1
 TANH = 2
@@ -33,7 +33,7 @@ def forward(
     hidden: Array,
     outputs: Array,
 ) -> None:
-    """Compute outputs [B, O] for values [B, I]; `hidden` gets the outputs of all other layers, one after the other."""
+    """Compute outputs [B, O] for values [B, I]; `hidden` gets the outputs of the other layers, one after another."""
     rows = values.shape[0]
     last = layers.shape[0] - 1
     start = 0
@@ -58,28 +58,29 @@ def backward(
     places: Array,
     below: Array,
 ) -> None:
-    """Take a gradient [B, O] at the outputs back through a network.
+    """Propagate a gradient [B, O] at the outputs back through a network.
 
     Args:
         memory, layers: the network.
         values, hidden, outputs: the inputs of `forward` and its results.
         gradient: the gradient at the outputs.
-        weight_gradients: gets the gradients at the parameters, whose places in it are `places` [L, 2].
-        below: gets the gradient [B, I] at the inputs. An empty `weight_gradients` or `below` is left out.
+        weight_gradients: gets the gradients at the parameters; empty: they are not computed.
+        places: [L, 2] places of the weights and biases in `weight_gradients`.
+        below: gets the gradient [B, I] at the inputs; empty: it is not computed.
     """
     rows = values.shape[0]
     last = layers.shape[0] - 1
     widest = 0
     for n in range(last + 1):
         widest = max(widest, layers[n, 2], layers[n, 3])
-    space = np.empty((2, rows * widest), np.float32)
+    scratch = np.empty((2, rows * widest), np.float32)
     totals = np.empty(widest, np.float32)
     start = hidden.size
     for n in range(last, -1, -1):
         weight, _, width, out, activation = layers[n]
         result = outputs if n == last else _matrix(hidden, start, rows, out)
         start -= rows * width
-        inner = _matrix(space[0], 0, rows, out)
+        inner = _matrix(scratch[0], 0, rows, out)
         bias = places[n, 1]
         total = weight_gradients[bias : bias + out] if weight_gradients.size else totals[:out]
         _before_activation(gradient, result, inner, total, activation)
@@ -87,7 +88,7 @@ def backward(
             inputs = _matrix(hidden, start, rows, width) if n else values
             np.dot(inner.T, inputs, _matrix(weight_gradients, places[n, 0], out, width))
         if n:
-            gradient = _matrix(space[1], 0, rows, width)
+            gradient = _matrix(scratch[1], 0, rows, width)
             np.dot(inner, _matrix(memory, weight, out, width), gradient)
         elif below.size:
             np.dot(inner, _matrix(memory, weight, out, width), below)
@@ -95,13 +96,13 @@ def backward(
 
 @loop
 def _matrix(memory: Array, start: int, rows: int, width: int) -> Array:
-    """Return the matrix of this shape that starts at a place of the memory."""
+    """Return the matrix [rows, width] that starts at the place `start` of `memory`."""
     return memory[start : start + rows * width].reshape(rows, width)
 
 
 @loop
 def _activate(outputs: Array, bias: Array, activation: int) -> None:
-    """Add the bias [O] to outputs [B, O], and replace them by their activation."""
+    """Replace outputs [B, O] by the activation of outputs + bias [O]."""
     if activation == RELU:
         relu_forward(outputs, bias)
     elif activation == TANH:
@@ -120,7 +121,7 @@ def _before_activation(
     total: Array,
     activation: int,
 ) -> None:
-    """Write the gradients before an activation into `below` [B, O], and their sum over rows into `total` [O]."""
+    """Write gradients at the inputs of an activation into `below` [B, O], and their sums over rows into `total` [O]."""
     for i in range(total.size):
         total[i] = ZERO
     if activation == RELU:
@@ -133,7 +134,7 @@ def _before_activation(
             ones[b] = ONE
             for i in range(total.size):
                 below[b, i] = gradient[b, i]
-        if total.size == 1:  # the same bits as NumPy's product of these
+        if total.size == 1:  # the same bits as the product of NumPy
             total[0] = np.dot(ones, gradient.reshape(-1))
         else:
             np.dot(ones, gradient, total)

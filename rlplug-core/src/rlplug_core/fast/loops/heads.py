@@ -1,4 +1,7 @@
-"""Loops of action heads and losses; B rows."""
+"""Loops of action heads and losses.
+
+B: rows, A: actions, d: dimensions of an action. `gradient` is at a result, `below` gets the gradients at the inputs.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +25,29 @@ def categorical(
     chosen: Array,
     entropy: Array,
 ) -> None:
-    """Write log p and p [B, A] of logits [B, A], log p[a] of actions [B], and the entropies [B]."""
+    """Write log p and p [B, A] of logits [B, A], log p of the actions a [B], and the entropies [B]."""
     for b in range(logits.shape[0]):
         highest = logits[b, 0]
         total = ZERO
-        spread = ZERO
-        for a in range(1, logits.shape[1]):  # a row's `max` takes a third of the whole time
+        row_entropy = ZERO
+        for a in range(1, logits.shape[1]):  # the method `max` would take a third of the whole time
             highest = highest if highest > logits[b, a] else logits[b, a]
         for a in range(logits.shape[1]):
             log_probs[b, a] = logits[b, a] - highest
             shares[b, a] = math.exp(log_probs[b, a])
             total += shares[b, a]
-        size = np.float32(math.log(total))
-        part = ONE / total
+        log_total = np.float32(math.log(total))
+        inverse_total = ONE / total
         for a in range(logits.shape[1]):
-            log_probs[b, a] -= size
-            shares[b, a] *= part
-            spread -= shares[b, a] * log_probs[b, a]
-        chosen[b], entropy[b] = log_probs[b, action[b]], spread
+            log_probs[b, a] -= log_total
+            shares[b, a] *= inverse_total
+            row_entropy -= shares[b, a] * log_probs[b, a]
+        chosen[b], entropy[b] = log_probs[b, action[b]], row_entropy
 
 
 @loop
 def log_softmax(logits: Array, log_probs: Array, shares: Array) -> None:
-    """Write log p and p [R, n] of logits [R, n]; `categorical` does it with entropies in one pass, half the time."""
+    """Write log p and p [R, n] of logits [R, n]. `categorical` adds the entropies in the same pass, to save time."""
     for r in range(logits.shape[0]):
         highest = logits[r, 0]
         total = ZERO
@@ -54,11 +57,11 @@ def log_softmax(logits: Array, log_probs: Array, shares: Array) -> None:
             log_probs[r, i] = logits[r, i] - highest
             shares[r, i] = math.exp(log_probs[r, i])
             total += shares[r, i]
-        size = np.float32(math.log(total))
-        part = ONE / total
+        log_total = np.float32(math.log(total))
+        inverse_total = ONE / total
         for i in range(logits.shape[1]):
-            log_probs[r, i] -= size
-            shares[r, i] *= part
+            log_probs[r, i] -= log_total
+            shares[r, i] *= inverse_total
 
 
 @loop
@@ -68,7 +71,7 @@ def of_chosen(
     action: Array,
     below: Array,
 ) -> None:
-    """Write gradients [B, A] at the logits from those at log p[a], [B]: 1{a} - p times each."""
+    """Write gradients [B, A] at the logits from gradients [B] at log p(a): the derivative is 1{a} - p."""
     for b in range(shares.shape[0]):
         for a in range(shares.shape[1]):
             below[b, a] = -gradient[b] * shares[b, a]
@@ -83,7 +86,7 @@ def of_entropy(
     entropy: Array,
     below: Array,
 ) -> None:
-    """Write gradients [B, A] at the logits from those at the entropies, [B]: -p (log p + H) times each."""
+    """Write gradients [B, A] at the logits from gradients [B] at the entropies H: the derivative is -p (log p + H)."""
     for b in range(shares.shape[0]):
         for a in range(shares.shape[1]):
             below[b, a] = -gradient[b] * shares[b, a] * (log_probs[b, a] + entropy[b])
@@ -98,21 +101,22 @@ def gaussian(
     log_prob: Array,
     deviations: Array,
 ) -> None:
-    """Write z = (a - mean) / deviation and 1 / deviation [B, d] of means and log standard deviations [B, 2 d].
+    """Compute log p of actions a [B, d] for means and log standard deviations [B, 2 d].
 
-    `log_prob` [B] gets -z² / 2 - log deviation in sum, without its constant, `deviations` [B] the sum of the logs.
+    `scaled` [B, d] gets z = (a - mean) / deviation, `inverse` [B, d] gets 1 / deviation. `log_prob` [B] gets the sum of
+    -z² / 2 - log deviation, which is log p without its constant, and `deviations` [B] the sum of log deviation.
     """
     dims = scaled.shape[1]
     for b in range(scaled.shape[0]):
         square = ZERO
-        spread = ZERO
+        log_deviations = ZERO
         for i in range(dims):
             inverse[b, i] = math.exp(-outputs[b, dims + i])
             z = (action[b, i] - outputs[b, i]) * inverse[b, i]
             scaled[b, i] = z
             square += z * z
-            spread += outputs[b, dims + i]
-        log_prob[b], deviations[b] = np.float32(-0.5) * square - spread, spread
+            log_deviations += outputs[b, dims + i]
+        log_prob[b], deviations[b] = np.float32(-0.5) * square - log_deviations, log_deviations
 
 
 @loop
@@ -122,7 +126,7 @@ def of_action(
     inverse: Array,
     below: Array,
 ) -> None:
-    """Write gradients at means and log standard deviations: those at log p, [B], times z / deviation and z² - 1."""
+    """Write gradients [B, 2 d] from gradients [B] at log p: the derivatives are z / deviation and z² - 1."""
     dims = scaled.shape[1]
     for b in range(scaled.shape[0]):
         for i in range(dims):
@@ -137,13 +141,14 @@ def squashed(
     low: float,
     high: float,
     action: Array,
-    apart: Array,
+    shift: Array,
     log_prob: Array,
 ) -> None:
-    """Write y = tanh(x), x = mean + deviation * noise [B, d], of means and log standard deviations [B, 2 d] in bounds.
+    """Write actions y = tanh(x) [B, d] of x = mean + deviation * noise.
 
-    `apart` [B, d] gets deviation * noise inside the bounds and 0 outside, `log_prob` [B] the sums of
-    -noise² / 2 - log deviation - log(1 - y²), without their constant.
+    `outputs` [B, 2 d] are means and log standard deviations; the latter are clipped to [low, high]. `shift` [B, d]
+    gets the derivative of x by the log standard deviation: deviation * noise, or 0 if it is clipped. `log_prob` [B]
+    gets the sum of -noise² / 2 - log deviation - log(1 - y²), which is log p without its constant.
     """
     dims = noise.shape[1]
     least = np.float32(low)
@@ -151,15 +156,15 @@ def squashed(
     for b in range(noise.shape[0]):
         total = ZERO
         for i in range(dims):
-            given = outputs[b, dims + i]
-            log_std = least if given < least else given
+            raw = outputs[b, dims + i]
+            log_std = least if raw < least else raw
             log_std = most if log_std > most else log_std
-            moved = math.exp(log_std) * noise[b, i]
-            x = outputs[b, i] + moved
+            raw_shift = math.exp(log_std) * noise[b, i]
+            x = outputs[b, i] + raw_shift
             size = abs(x)
-            derivative = TWO * (LOG_2 - size - math.log1p(math.exp(-TWO * size)))
-            action[b, i], apart[b, i] = _tanh(x), moved if log_std == given else ZERO
-            total -= HALF * noise[b, i] * noise[b, i] + log_std + derivative
+            log_derivative = TWO * (LOG_2 - size - math.log1p(math.exp(-TWO * size)))  # log(1 - y²)
+            action[b, i], shift[b, i] = _tanh(x), raw_shift if log_std == raw else ZERO
+            total -= HALF * noise[b, i] * noise[b, i] + log_std + log_derivative
         log_prob[b] = total
 
 
@@ -167,39 +172,39 @@ def squashed(
 def of_squashed(
     gradient: Array,
     action: Array,
-    apart: Array,
+    shift: Array,
     below: Array,
 ) -> None:
-    """Write gradients [B, 2 d] at means and log standard deviations from those at y, [B, d]."""
+    """Write gradients [B, 2 d] at means and log standard deviations from gradients [B, d] at y."""
     dims = action.shape[1]
     for b in range(action.shape[0]):
         for i in range(dims):
             by_mean = gradient[b, i] * (ONE - action[b, i] * action[b, i])
-            below[b, i], below[b, dims + i] = by_mean, by_mean * apart[b, i]
+            below[b, i], below[b, dims + i] = by_mean, by_mean * shift[b, i]
 
 
 @loop
 def of_squashed_log_prob(
     gradient: Array,
     action: Array,
-    apart: Array,
+    shift: Array,
     outputs: Array,
     low: float,
     high: float,
     below: Array,
 ) -> None:
-    """Write gradients [B, 2 d] at means and log standard deviations from those at log p of y, [B]."""
+    """Write gradients [B, 2 d] at means and log standard deviations from gradients [B] at log p of y."""
     dims = action.shape[1]
     least = np.float32(low)
     most = np.float32(high)
     for b in range(action.shape[0]):
         for i in range(dims):
             by_mean = TWO * action[b, i]
-            given = outputs[b, dims + i]
-            inside = ONE if least <= given and given <= most else ZERO
+            raw = outputs[b, dims + i]
+            inside = ONE if least <= raw and raw <= most else ZERO
             below[b, i], below[b, dims + i] = (
                 by_mean * gradient[b],
-                (by_mean * apart[b, i] - inside) * gradient[b],
+                (by_mean * shift[b, i] - inside) * gradient[b],
             )
 
 
@@ -212,21 +217,21 @@ def clipped_product(
     smaller: Array,
     derivative: Array,
 ) -> None:
-    """Write the smaller of ratio times factor, and of the ratio within bounds times it, [B], and its derivatives."""
+    """Write min(ratio * factor, clip(ratio, low, high) * factor) [B] and its derivatives by the ratio."""
     least = np.float32(low)
     most = np.float32(high)
     for b in range(ratio.size):
-        cut = least if ratio[b] < least else ratio[b]
-        cut = (most if cut > most else cut) * factor[b]
-        full = ratio[b] * factor[b]
-        derivative[b] = factor[b] if full <= cut else ZERO
-        smaller[b] = cut if full > cut else full
+        clipped = least if ratio[b] < least else ratio[b]
+        clipped = (most if clipped > most else clipped) * factor[b]
+        plain = ratio[b] * factor[b]
+        derivative[b] = factor[b] if plain <= clipped else ZERO
+        smaller[b] = clipped if plain > clipped else plain
 
 
 @loop
 def huber(error: Array, loss: Array, derivative: Array) -> None:
-    """Write half of the squares of errors [B] within 1, the size minus a half outside, and the derivatives [B]."""
+    """Write Huber losses [B] of errors [B], error² / 2 in [-1, 1] and |error| - 1/2 outside, and their derivatives."""
     for b in range(error.size):
-        cut = -ONE if error[b] < -ONE else error[b]
-        cut = ONE if cut > ONE else cut
-        derivative[b], loss[b] = cut, cut * (error[b] - HALF * cut)
+        clipped = -ONE if error[b] < -ONE else error[b]
+        clipped = ONE if clipped > ONE else clipped
+        derivative[b], loss[b] = clipped, clipped * (error[b] - HALF * clipped)

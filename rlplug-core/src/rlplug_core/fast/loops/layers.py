@@ -1,7 +1,7 @@
 """Loops of layers, which numba compiles for this processor; each replaces several NumPy calls.
 
-Arrays are contiguous. A loop is compiled at its first call, once for a machine: numba keeps the result next to this
-file, or in the user's cache if that folder is read-only. NaN stays NaN, so that the optimizer finds it.
+Arrays are contiguous. A loop is compiled at its first call on a machine: numba keeps the result next to this file, or
+in the user's cache if that folder is read-only. NaN stays NaN, so that the optimizer finds it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from rlplug_core.types import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: Sums may be computed in another order, so that eight numbers are added at once; NaN is allowed for. Loops count rows,
-#: because LLVM does not vectorize loops that iterate over them.
+#: The compiler may change the order of sums, so that it adds eight numbers at once; it may not assume that there is no
+#: NaN. Loops have an index of rows, because LLVM does not vectorize loops that iterate over an array.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
-#: tanh(x) is x p(x²) / q(x²), as in Eigen (`Eigen/src/Core/MathFunctionsImpl.h`), with an error below 3e-7. With a
-#: larger bound on x it would exceed 1, and the gradient of a squashed action would change its sign.
-BEYOND = np.float32(7.905)
+#: tanh(x) is x p(x²) / q(x²), as in Eigen (`Eigen/src/Core/MathFunctionsImpl.h`), with an error below 3e-7, for x up to
+#: this bound. With a larger bound it would exceed 1, and the gradient of a squashed action would change its sign.
+BOUND = np.float32(7.905)
 #: From here float32 rounds tanh to 1, so that it has no gradient.
 FLAT = np.float32(9.011)
 P0, P1, P2, P3, P4, P5, P6, Q0, Q1, Q2, Q3 = (
@@ -50,7 +50,7 @@ def loop(function: F) -> F:
 
 
 def on_threads(function: F) -> F:
-    """Do the same, and let threads share the range of `numba.prange`."""
+    """Compile as `loop` does, and let threads share the range of `numba.prange`."""
     return _compile(function, parallel=True)
 
 
@@ -58,18 +58,18 @@ def _compile(function: F, **more: bool) -> F:
     options = {"fastmath": FAST, "error_model": "numpy", **more}
     try:
         result: F = numba.njit(function, cache=True, **options)
-    except RuntimeError:  # both folders are read-only: each process compiles again
+    except RuntimeError:  # no folder is writable: each process compiles again
         result = numba.njit(function, **options)
     return result
 
 
 @loop
 def _tanh(x: np.float32) -> np.float32:
-    z = BEYOND if x > BEYOND else x
-    z = -BEYOND if z < -BEYOND else z
+    z = BOUND if x > BOUND else x
+    z = -BOUND if z < -BOUND else z
     y = z * z
-    above = (((((P0 * y + P1) * y + P2) * y + P3) * y + P4) * y + P5) * y + P6
-    value = z * above / (((Q0 * y + Q1) * y + Q2) * y + Q3)
+    numerator = (((((P0 * y + P1) * y + P2) * y + P3) * y + P4) * y + P5) * y + P6
+    value = z * numerator / (((Q0 * y + Q1) * y + Q2) * y + Q3)
     value = ONE if x > FLAT else value
     return -ONE if x < -FLAT else value
 
@@ -85,7 +85,7 @@ def tanh_forward(values: Array, bias: Array) -> None:
 
 @loop
 def relu_forward(values: Array, bias: Array) -> None:
-    """Replace values [B, F] by the larger one of values + bias [F] and 0."""
+    """Replace values [B, F] by max(0, values + bias [F])."""
     for b in range(values.shape[0]):
         row = values[b]
         for i in range(bias.size):
@@ -100,7 +100,7 @@ def tanh_backward(
     below: Array,
     total: Array,
 ) -> None:
-    """Write the gradients [B, F] before tanh into `below`, and add their sum over rows to `total` [F]."""
+    """Write gradients [B, F] at the inputs of tanh into `below`, and add their sums over rows to `total` [F]."""
     for b in range(gradient.shape[0]):
         for i in range(total.size):
             inner = gradient[b, i] * (ONE - outputs[b, i] * outputs[b, i])
@@ -115,7 +115,7 @@ def relu_backward(
     below: Array,
     total: Array,
 ) -> None:
-    """Do the same for ReLU."""
+    """Write gradients [B, F] at the inputs of ReLU into `below`, and add their sums over rows to `total` [F]."""
     for b in range(gradient.shape[0]):
         for i in range(total.size):
             inner = ZERO if outputs[b, i] <= ZERO else gradient[b, i]

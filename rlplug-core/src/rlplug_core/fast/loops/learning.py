@@ -22,20 +22,24 @@ def adam(
     eps: float,
     decay: float,
 ) -> None:
-    """Take a step of Adam; `rate` is divided by the correction of the mean, `root` corrects the root of the square."""
-    one = np.float32(1 - betas[0])
-    two = np.float32(betas[1])
-    rest = np.float32(1 - betas[1])  # not 1 minus a float32, which is off by 5e-5
-    size = np.float32(rate)
-    small = np.float32(eps)
-    by = np.float32(root)
-    shrink = np.float32(decay)
+    """Take a step of Adam with weight decay `decay`, which is added to the gradient.
+
+    `rate` is the learning rate divided by the bias correction of the mean. `root` is the factor that corrects the root
+    of the square.
+    """
+    mean_share = np.float32(1 - betas[0])
+    square_decay = np.float32(betas[1])
+    square_share = np.float32(1 - betas[1])  # 1 minus a float32 would be off by 5e-5
+    step_size = np.float32(rate)
+    epsilon = np.float32(eps)
+    root_factor = np.float32(root)
+    weight_decay = np.float32(decay)
     for i in range(parameters.size):
-        g = gradient[i] + shrink * parameters[i]
-        m = mean[i] + one * (g - mean[i])
-        v = two * square[i] + rest * g * g
+        g = gradient[i] + weight_decay * parameters[i]
+        m = mean[i] + mean_share * (g - mean[i])
+        v = square_decay * square[i] + square_share * g * g
         mean[i], square[i] = m, v
-        parameters[i] -= size * m / (np.sqrt(v) * by + small)
+        parameters[i] -= step_size * m / (np.sqrt(v) * root_factor + epsilon)
 
 
 @loop
@@ -48,21 +52,21 @@ def rmsprop(
     rate: float,
 ) -> None:
     """Take a step of RMSProp, with epsilon inside the root."""
-    kept = np.float32(alpha)
-    rest = np.float32(1 - alpha)
-    small = np.float32(eps)
-    size = np.float32(rate)
+    decay = np.float32(alpha)
+    share = np.float32(1 - alpha)
+    epsilon = np.float32(eps)
+    step_size = np.float32(rate)
     for i in range(parameters.size):
         g = gradient[i]
-        v = kept * square[i] + rest * g * g
+        v = decay * square[i] + share * g * g
         square[i] = v
-        # The compiled division by a root is NaN for an infinite root; autograd's is 0, and NaN if g is infinite.
-        parameters[i] -= ZERO * g if v == INFINITY else size * g / np.sqrt(v + small)
+        # For an infinite root the compiled division gives NaN; torch's gives 0, and NaN if g is infinite.
+        parameters[i] -= ZERO * g if v == INFINITY else step_size * g / np.sqrt(v + epsilon)
 
 
 @loop
 def polyak(weights: Array, online_weights: Array, share: float) -> None:
-    """Move weights by a share of the way to those of the online network."""
+    """Move weights by a share of the way towards those of the online network."""
     part = np.float32(share)
     for i in range(weights.size):
         weights[i] += part * (online_weights[i] - weights[i])
@@ -80,16 +84,16 @@ def gae(
     advantage: Array,
     target: Array,
 ) -> None:
-    """Write advantages and value targets [T, N] of rollouts if every row counts."""
-    share = np.float32(gamma)
+    """Write advantages and value targets [T, N] of a rollout in which all rows count."""
+    discount = np.float32(gamma)
     decay = np.float32(gamma * lam)
     for n in range(reward.shape[1]):
         running = ZERO
         for t in range(reward.shape[0] - 1, -1, -1):
-            # A product and no choice, as in the plain code: 0 times NaN is NaN, which the optimizer finds.
-            ahead = share * next_value[t, n] * (ZERO if terminated[t, n] else ONE)
+            # A product, as in the plain code, not a branch: 0 times NaN is NaN, which the optimizer finds.
+            bootstrap = discount * next_value[t, n] * (ZERO if terminated[t, n] else ONE)
             running *= ZERO if terminated[t, n] or truncated[t, n] else decay
-            running += reward[t, n] + ahead - value[t, n]
+            running += reward[t, n] + bootstrap - value[t, n]
             advantage[t, n], target[t, n] = running, running + value[t, n]
 
 
@@ -100,7 +104,7 @@ def standardized(
     epsilon: float,
     outputs: Array,
 ) -> None:
-    """Write values [B] shifted and scaled to mean 0 and deviation 1 over the rows with a weight above 0."""
+    """Write values [B] shifted and scaled so that the rows with a weight above 0 have mean 0 and deviation 1."""
     count = ZERO
     total = ZERO
     square = ZERO
@@ -129,12 +133,12 @@ def quantile_huber(
 ) -> None:
     """Write the quantile regression loss [B] of quantiles [B, N] at `shares` [B, N] for targets [B, M].
 
-    `derivative` [B, N] gets its gradient in the quantiles. Every pair of a quantile and a target is computed.
+    `derivative` [B, N] gets its gradient in the quantiles. The loss is over all pairs of a quantile and a target.
     """
-    most = np.float32(kappa)
+    high = np.float32(kappa)
     rows = quantiles.shape[0]
-    least = -most
-    part = ONE / (most * np.float32(targets.shape[1]))
+    low = -high
+    factor = ONE / (high * np.float32(targets.shape[1]))
     for b in range(rows):
         total = ZERO
         row = targets[b]
@@ -146,14 +150,14 @@ def quantile_huber(
             derivatives = ZERO
             for j in range(targets.shape[1]):
                 error = row[j] - quantile
-                cut = least if error < least else error
-                cut = most if cut > most else cut
-                weighted = cut * (below if error < ZERO else above)
-                terms += weighted * (error - HALF * cut)
+                clipped = low if error < low else error
+                clipped = high if clipped > high else clipped
+                weighted = clipped * (below if error < ZERO else above)
+                terms += weighted * (error - HALF * clipped)
                 derivatives -= weighted
-            derivative[b, i] = derivatives * part
+            derivative[b, i] = derivatives * factor
             total += terms
-        loss[b] = total * part
+        loss[b] = total * factor
 
 
 @loop
@@ -164,40 +168,43 @@ def projection(
     support: Array,
     outputs: Array,
 ) -> None:
-    """Add to `outputs` [B, n], all 0, the distributions [B, n] of reward + discount * Z on Z's atoms `support` [n]."""
+    """Project the distributions [B, n] of reward + discount * Z on the atoms `support` [n] of Z.
+
+    The result is added to `outputs` [B, n], which is 0 before.
+    """
     last = support.size - 1
-    scale = np.float32(last) / (support[last] - support[0])
+    highest = np.float32(last)
+    scale = highest / (support[last] - support[0])
     for b in range(probability.shape[0]):
         for j in range(last + 1):
-            place = (reward[b] + discount[b] * support[j] - support[0]) * scale
-            if np.isnan(place):  # NaN stays NaN, and is not an index
-                outputs[b] = place
+            position = (reward[b] + discount[b] * support[j] - support[0]) * scale
+            if np.isnan(position):  # NaN stays NaN, and is not an index
+                outputs[b] = position
                 break
-            place = (
-                ZERO if place < ZERO else np.float32(last) if place > np.float32(last) else place
-            )
-            below = min(int(place), last - 1)
-            share = place - np.float32(below)
+            position = ZERO if position < ZERO else position
+            position = highest if position > highest else position
+            below = min(int(position), last - 1)
+            share = position - np.float32(below)
             mass = probability[b, j] if discount[b] != ZERO else ONE
             outputs[b, below] += mass * (ONE - share)
             outputs[b, below + 1] += mass * share
-            if discount[b] == ZERO:  # all atoms move to one place
+            if discount[b] == ZERO:  # all atoms move to one position
                 break
 
 
 @loop
 def explained_variance(advantage: Array, target: Array) -> float:
-    """Return 1 - Var(advantage) / Var(target) of vectors, or 0 if the targets are all equal."""
-    mean = 0.0
-    center = 0.0
+    """Return 1 - Var(advantage) / Var(target), or 0 if all targets are equal."""
+    advantage_mean = 0.0
+    target_mean = 0.0
     for i in range(target.size):
-        mean += advantage[i]
-        center += target[i]
-    mean /= target.size
-    center /= target.size
-    error = 0.0
-    spread = 0.0
+        advantage_mean += advantage[i]
+        target_mean += target[i]
+    advantage_mean /= target.size
+    target_mean /= target.size
+    advantage_squares = 0.0
+    target_squares = 0.0
     for i in range(target.size):
-        error += (advantage[i] - mean) ** 2
-        spread += (target[i] - center) ** 2
-    return 1 - error / spread if spread else 0.0
+        advantage_squares += (advantage[i] - advantage_mean) ** 2
+        target_squares += (target[i] - target_mean) ** 2
+    return 1 - advantage_squares / target_squares if target_squares else 0.0

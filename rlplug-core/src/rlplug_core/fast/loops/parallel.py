@@ -13,10 +13,10 @@ from rlplug_core.fast.loops import dense
 from rlplug_core.fast.loops.layers import loop, on_threads
 from rlplug_core.types import Array
 
-#: Networks: the memory with all parameters, and the layers [n, L, 5] of each as in `loops.dense`. It is not a class,
-#: because numba's cache is lost if the name of a class changes.
+#: The array of all parameters, and the table of layers of each network [n, L, 5], as in `loops.dense`. It is not a
+#: class, because numba's cache would be lost if the name of the class changed.
 Networks: TypeAlias = tuple[Array, Array]
-#: Parts of a layer's weights; threads add gradients part by part.
+#: Number of parts of a layer's weights: `add` has a task for each part.
 PARTS = 8
 
 
@@ -27,13 +27,14 @@ def forward(
     results: tuple[Array, Array],
     blocks: int,
 ) -> None:
-    """Compute all networks for values [B, I], in so many blocks of rows each.
+    """Compute the outputs of all networks.
 
     Args:
         networks: the networks.
-        values: their inputs.
-        results: gets the outputs of all layers but the last, [n, B * (O of these layers)], and of the last, [n, B, O].
-        blocks: blocks of rows of each network.
+        values: [B, I] their inputs.
+        results: gets the outputs of all layers but the last, a vector for each network and block as in `loops.dense`,
+            and the outputs [n, B, O] of the last.
+        blocks: number of blocks of rows; each block of each network is a task.
     """
     memory, layers = networks
     hidden, outputs = results
@@ -55,23 +56,24 @@ def forward(
 @on_threads
 def backward(
     networks: Networks,
-    seen: tuple[Array, Array, Array],
+    forward_pass: tuple[Array, Array, Array],
     blocks: int,
     gradient: Array,
     results: tuple[Array, Array, Array],
 ) -> None:
-    """Take gradients [n, B, O] at the outputs back through all networks.
+    """Propagate gradients [n, B, O] at the outputs back through all networks.
 
     Args:
         networks: the networks.
-        seen: the inputs of `forward`, and its results.
-        blocks: blocks of rows of each network.
+        forward_pass: the inputs of `forward`, and its results.
+        blocks: number of blocks of rows, as in `forward`.
         gradient: the gradients at the outputs.
-        results: gets, for each block, the gradients [n * blocks, P] at the parameters, whose places in it [L, 2] are
-            next, and the gradients [n, B, I] at the inputs. An empty array is left out.
+        results: three arrays. The first gets the gradients at the parameters [n * blocks, P], of each block alone; the
+            second has the places [L, 2] of weights and biases in its rows; the third gets the gradients at the inputs
+            [n, B, I]. Gradients for an empty array are not computed.
     """
     memory, layers = networks
-    values, hidden, outputs = seen
+    values, hidden, outputs = forward_pass
     block_gradients, places, below = results
     count = values.shape[0]
     units = hidden.shape[1] // count
@@ -95,19 +97,19 @@ def backward(
 @on_threads
 def add(
     layers: Array,
-    parts: tuple[Array, Array],
+    block_results: tuple[Array, Array],
     gradient: Array,
     into: Array,
 ) -> None:
-    """Add gradients of parameters to a flat gradient.
+    """Add the gradients of all blocks to a flat gradient.
 
     Args:
-        layers: [n, L, 5].
-        parts: the gradients [n, blocks, P], and the places of the parameters in them [L, 2].
+        layers: [n, L, 5] the tables of layers.
+        block_results: the gradients at the parameters [n, blocks, P], and the places [L, 2] of weights and biases in P.
         gradient: the flat gradient.
-        into: the places of the parameters in it [n, L, 2]; -1: they are not trained.
+        into: [n, L, 2] places of weights and biases in the flat gradient; -1: they are not trained.
     """
-    block_gradients, places = parts
+    block_gradients, places = block_results
     count = layers.shape[1]
     for task in numba.prange(block_gradients.shape[0] * count * PARTS):
         number = task // (count * PARTS)
@@ -131,7 +133,7 @@ def _add(
     gradient: Array,
     into: Array,
 ) -> None:
-    """Add the gradients of all blocks for a part of a layer's weights, and with the first part for its bias."""
+    """Add the gradients of all blocks for a part of a layer's weights; the first part adds those of the bias, too."""
     outs = layer[3]
     weights = layer[2] * outs
     for block in range(block_gradients.shape[0]):
