@@ -74,7 +74,7 @@ class GaussianNoise:
     """Noise that is independent at every step; its standard deviation `sigma` is a number or a function of progress.
 
     With `highest`, the deviations of the rows are evenly spaced from `sigma` to `highest`, so that some rows explore
-    more (as in Seo et al., 2025, arXiv:2505.22642, where they are drawn at random).
+    more (Seo et al., 2025, arXiv:2505.22642, draw them at random).
     """
 
     def __init__(

@@ -25,7 +25,7 @@ def begin_acting(
     num_envs: int,
     tensors: bool = False,
 ) -> tuple[Agent, RecurrentState]:
-    """Return an agent whose recurrent states are dictionaries of arrays, and its state before the first step.
+    """Return an agent with recurrent states that are dictionaries of arrays, and its state before the first step.
 
     Args:
         agent: an agent; if its states already have this form, it is returned itself.
@@ -114,7 +114,7 @@ def named_parts(tree: object) -> Mapping[str, object] | None:
 
 
 class DictStateAgent:
-    """An agent whose recurrent states are nested dictionaries of arrays; it wraps an agent with states of another form.
+    """Wraps an agent with recurrent states of any form, so that they become nested dictionaries of arrays.
 
     Args:
         agent: the wrapped agent.

@@ -174,7 +174,12 @@ class RolloutBuffer:
             recurrent_state=None,
         )
 
-    def _store_truncated(self, truncations: Truncations, t: int, step: Step) -> None:
+    def _store_truncated(
+        self,
+        truncations: Truncations,
+        t: int,
+        step: Step,
+    ) -> None:
         """Store the final observations of the episodes that were truncated at step `t`."""
         if self.finals is not None:
             put(self.finals, t, step.next_obs)

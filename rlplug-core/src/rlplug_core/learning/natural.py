@@ -35,7 +35,7 @@ class TrustRegion:
     only the runner `sync`.
 
     Args:
-        module: the module whose trained parameters change.
+        module: a module; its trained parameters change.
         directions: steps of the conjugate gradient method.
         tries: largest number of steps of the line search; each reads one number from the device.
         shrink: each step of the line search has this share of the length of the one before.
@@ -171,7 +171,7 @@ def inside_trust_region(
     slope: Tensor,
     bound: float,
 ) -> Tensor:
-    """Find the vectors nearest to `gradient` whose product with `slope` is at most `bound`.
+    """Find the vectors nearest to `gradient` with a product with `slope` of at most `bound`.
 
     If `slope` is the gradient of a divergence by the parameters of a distribution, this is ACER's trust
     region (Wang et al., 2017, arXiv:1611.01224, eq. 12).

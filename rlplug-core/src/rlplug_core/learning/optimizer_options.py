@@ -96,7 +96,10 @@ def _is_usable(name: str) -> bool:
     return True
 
 
-def _shared_with_adam(cls: type[object], defaults: dict[str, object]) -> dict[str, object]:
+def _shared_with_adam(
+    cls: type[object],
+    defaults: dict[str, object],
+) -> dict[str, object]:
     """Return an algorithm's values, which are meant for Adam, of options that this class shares with Adam.
 
     An option is shared if both classes have the same default.

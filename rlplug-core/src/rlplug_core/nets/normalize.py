@@ -200,7 +200,7 @@ class RewardScale(Running):
         self.clip = clip
         self.norm = RunningNorm(())
         self.running: Array = np.zeros(0)  # R [N] after the last step
-        #: Whether the deviation is known; a `bool`, so nobody waits for the device to read it.
+        #: Whether the deviation is known; a `bool`, so that reading it does not wait for the device.
         self.has_scale = False
 
     def forward(self, rollout: Rollout) -> Rollout:

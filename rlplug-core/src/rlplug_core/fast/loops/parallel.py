@@ -68,7 +68,7 @@ def backward(
         forward_pass: the inputs of `forward`, and its results.
         blocks: number of blocks of rows, as in `forward`.
         gradient: the gradients at the outputs.
-        results: three arrays. The first gets the gradients at the parameters [n * blocks, P], of each block alone; the
+        results: three arrays. The first gets the gradients at the parameters [n * blocks, P], a row for each block; the
             second has the places [L, 2] of weights and biases in its rows; the third gets the gradients at the inputs
             [n, B, I]. Gradients for an empty array are not computed.
     """
