@@ -30,8 +30,8 @@ class OptimizerOptions:
     momentum: Fraction | None = None  # momentum of SGD
     nesterov: bool = False  # use Nesterov momentum
 
-    def rule(self, name: OptimizerName, **defaults: object) -> UpdateRule:
-        """Return the rule `name`; `defaults` has an algorithm's own values for options that are not set.
+    def rule(self, name: OptimizerName, **usual: object) -> UpdateRule:
+        """Return the rule `name`; `usual` has an algorithm's own values for options that are not set.
 
         Raises:
             BadConfig: the rule does not exist, it does not take an option, or the betas are not two numbers below 1.
@@ -45,8 +45,8 @@ class OptimizerOptions:
         }
         if name in RULES:
             rule = RULES[name]
-            return rule(**_arguments(name, rule, options, defaults))
-        return _torch_rule(name, options, defaults)
+            return rule(**_arguments(name, rule, options, usual))
+        return _torch_rule(name, options, usual)
 
 
 def _check_betas(betas: tuple[float, ...] | None) -> None:
