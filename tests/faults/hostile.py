@@ -75,6 +75,8 @@ class Case:
     commands: tuple[tuple[str, ...], ...]
 
 
+#: A checkpoint holds the attributes of the environment. If they are changed, its code may fail, as after a bug in it.
+ENVIRONMENT = re.compile(r"the run failed: .* \(cartpole\.py:\d+, in \w+\)")
 EVALUATE = ("evaluate", "{run}", "--episodes", "1")
 RESUME = ("resume", "{run}", "--total-timesteps", "70", "--quiet", "-P", "no:mlflow")
 WATCHED = ("open", "os.listdir", "os.remove", "os.rename", "os.truncate", "socket.getaddrinfo")
@@ -190,7 +192,8 @@ class World:
             shutil.copytree(self.run, out / "two")
             case.spoil(run)
             words = [word.format(run=run, out=out) for word in command]
-            found += [f"{case.name}: {command[0]}: {wrong}" for wrong in self._answer(words)]
+            answers = [wrong for wrong in self._answer(words) if not ENVIRONMENT.search(wrong)]
+            found += [f"{case.name}: {command[0]}: {wrong}" for wrong in answers]
         return found
 
     def _answer(self, words: list[str]) -> Iterator[str]:

@@ -323,6 +323,7 @@ def test_read_refuses_missing_files(tmp_path: Path) -> None:
         ({"observations": np.zeros((7, 3))}, r"'observations' has shape \[3\] in each step, not \[2\];"),
         ({"actions": np.full((7, 2), 11.0)}, "its actions are outside Box"),
         ({"rewards": np.array([0, 1, np.nan, 3, 4, 5, 6])}, "'rewards' of transition 2 is not finite"),
+        ({"rewards": np.array([0, 1, 2, 1e308, 4, 5, 6])}, "'rewards' of transition 3 is not finite"),
         ({"rewards": np.array(["a"] * 7)}, "'rewards' is not an array of plain numbers"),
         ({"terminations": np.zeros(6, bool)}, "'terminations' and 'rewards' differ in length"),
         (

@@ -231,7 +231,7 @@ def _numbers(
     """Return an array [M, *shape] of numbers.
 
     Raises:
-        UsageError: it does not contain plain finite numbers of this shape.
+        UsageError: it does not contain plain numbers of this shape that are finite in float32.
     """
     if isinstance(given, Mapping) or given.dtype.kind not in "biuf":
         raise UsageError(
@@ -243,8 +243,10 @@ def _numbers(
             f"the data set {place} does not fit: '{name}' has shape {list(array.shape[1:])} in each step, not "
             f"{list(shape or ())}; name one that was recorded in this environment"
         )
-    if not np.isfinite(array).all():
-        row = first_nonfinite_row(array)
+    with np.errstate(over="ignore"):  # too large for float32, in which learners compute
+        single = array.astype(np.float32) if array.dtype == np.float64 else array
+    if not np.isfinite(single).all():
+        row = first_nonfinite_row(single)
         raise UsageError(
             f"the data set {place} cannot be learned from: '{name}' of transition {row:,} is not finite"
         )
