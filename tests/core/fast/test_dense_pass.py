@@ -27,8 +27,11 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let one loop compute all networks."""
     pytest.importorskip("scipy")
     monkeypatch.setattr(dense_pass, "small_in_numpy", lambda: True)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
     with loops_by("numba"):
         yield
+    torch.set_num_threads(before)
 
 
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -111,7 +114,7 @@ def test_pass_uses_parameters_after_they_moved(monkeypatch: pytest.MonkeyPatch) 
         _, into, _ = join(networks)
         calls = passes(monkeypatch)
         outputs, *_ = differentiate(program, obs, numbers(4, OUTPUTS), into)
-        np.testing.assert_allclose(outputs, networks[0](torch.from_numpy(obs)).detach().numpy(), rtol=1e-5)
+        np.testing.assert_allclose(outputs, networks[0](torch.from_numpy(obs)).detach().numpy(), rtol=1e-4, atol=1e-6)
         assert calls[:2] == ["forward", "backward"]
 
 
