@@ -88,6 +88,17 @@ def test_second_pass_adds_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(flat, 2 * own.numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_gradient_of_float64_becomes_float32() -> None:
+    networks = [network(nn.Tanh)]
+    program = record(networks[0])
+    _, into, flat = join(networks)
+    obs = numbers(9, INPUTS)
+    above = numbers(1, 9, OUTPUTS)
+    *_, own = autograd(networks, obs, above)
+    differentiate(program, obs, above[0].astype(np.float64), into)
+    np.testing.assert_allclose(flat, own.numpy(), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("trained", [0, 2])
 def test_parameters_without_gradient_get_none(trained: int) -> None:
     networks = [network(nn.ReLU)]

@@ -183,5 +183,7 @@ def flat_gradient(
 
 
 def writable(values: Array) -> Array:
-    """Return values as a contiguous array that is not read-only: loops are compiled for such arrays only."""
-    return values if values.flags.carray else np.array(values, order="C")
+    """Return contiguous float32 values that could be written to; loops are compiled for these only."""
+    if values.flags.carray and values.dtype == np.float32:
+        return values
+    return np.array(values, np.float32, order="C")
