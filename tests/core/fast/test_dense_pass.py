@@ -16,6 +16,7 @@ from rlplug_core.fast.array import FastTensor
 from rlplug_core.fast.dense_pass import DensePass
 from rlplug_core.fast.gradients import Gradients
 from rlplug_core.fast.trace import Program
+from rlplug_core.learning.optimizer import flatten
 from tests.conftest import loops_by
 from tests.core.fast.test_parallel_dense import INPUTS, OUTPUTS, autograd, join, network, numbers, record
 
@@ -127,6 +128,16 @@ def test_pass_uses_parameters_after_they_moved(monkeypatch: pytest.MonkeyPatch) 
         outputs, *_ = differentiate(program, obs, numbers(4, OUTPUTS), into)
         np.testing.assert_allclose(outputs, networks[0](torch.from_numpy(obs)).detach().numpy(), rtol=1e-4, atol=1e-6)
         assert calls[:2] == ["forward", "backward"]
+
+
+def test_network_of_float64_has_no_pass() -> None:
+    module = network(nn.Tanh)
+    join([module])
+    chain = record(module).chain
+    assert dense_pass.dense_pass(chain) is not None
+    flatten(list(module.double().parameters()))
+    chain.refresh_views()
+    assert dense_pass.dense_pass(chain) is None
 
 
 def test_separate_parameters_and_float64_have_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:

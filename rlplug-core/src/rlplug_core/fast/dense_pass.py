@@ -142,7 +142,9 @@ def _kind(op: Op, names: tuple[str, ...]) -> tuple[int, int, int] | None:
 
 
 def common_memory(parameters: list[nn.Parameter]) -> Array | None:
-    """Return the array that contains all parameters; None if there is none, or if two parameters are the same."""
+    """Return the float32 array that contains all parameters; None if there is none, or if two of them are the same."""
+    if any(each.dtype is not torch.float32 or not each.is_cpu for each in parameters):
+        return None
     memories = {one.untyped_storage().data_ptr() for one in parameters}
     contiguous = all(map(Tensor.is_contiguous, parameters))
     if len(memories) > 1 or not contiguous:
