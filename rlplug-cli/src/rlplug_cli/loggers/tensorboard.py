@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import summary_v2 as hparams
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
@@ -67,13 +66,10 @@ class Events:
     def write(self) -> None:
         for record in self.follower.new():
             if metrics := numbers(record):
-                values = [
-                    Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()
-                ]
-                summary = Summary(value=values)
-                self.writer.add_event(
-                    Event(wall_time=record.time / 1000, step=record.step, summary=summary)
-                )
+                event = Event(wall_time=record.time / 1000, step=record.step)
+                for name, value in metrics.items():
+                    event.summary.value.add(tag=name, simple_value=value)
+                self.writer.add_event(event)
         self.writer.flush()
 
     def close(self) -> None:
