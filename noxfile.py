@@ -223,7 +223,7 @@ def quick(session: nox.Session) -> None:
 @nox.session(venv_backend="none", default=False, requires=["env"])
 def nightly(session: nox.Session) -> None:
     """Run the checks that take too long for the plain nox: `slow` with the pages, `fuzz`, `attacks` (two hours)."""
-    # nox does not run what a session requires if `notify` adds it, so this session requires it.
+    # nox skips the requirements of sessions that `notify` adds, so this session requires `env` itself.
     for name in ("slow", "fuzz", "attacks"):
         session.notify(name)
 

@@ -58,7 +58,7 @@ class Chain:
         inputs: bool,
         arrays: Sequence[Array | None],
     ) -> list[Step]:
-        """Return the steps of `backward`, last operation to first, without the first operations if nobody needs them.
+        """Return the steps of `backward`, last operation to first, without first operations that have no gradient.
 
         Args:
             inputs: whether the gradient is wanted at the inputs.
@@ -104,7 +104,7 @@ def _param_grads(
     op: Op,
     arrays: Sequence[Array | None],
 ) -> tuple[ParamGrads | None, ParamGrads | None]:
-    """Return the arrays of an operation, not fresh and fresh; unwanted gradients go into arrays that nobody reads."""
+    """Return the arrays of an operation, not fresh and fresh; unwanted gradients go into arrays that are not read."""
     if all(array is None for array in arrays):
         return None, None
     pairs = zip(arrays, op.parameters, strict=True)

@@ -306,7 +306,7 @@ def takes_tensors(rule: UpdateRule) -> bool:
 
 
 def decays(rule: UpdateRule) -> bool:
-    """Return whether a rule of this file has weight decay; False for other rules, as it is unknown."""
+    """Return whether a rule of this file has weight decay; False for other rules, for which it is unknown."""
     return isinstance(rule, SGD | Adam | Torch) and rule.weight_decay > 0
 
 

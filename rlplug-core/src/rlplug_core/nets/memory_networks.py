@@ -204,7 +204,7 @@ class RecurrentPolicyAndCritic:
     def critic_samples(self, samples: Samples) -> Samples:
         """Return samples with the critic's inputs as `obs`: the memory after each step, without a gradient.
 
-        If the critic has its own observations, `obs` stays as it is.
+        If the critic has its own observations, `obs` does not change.
         """
         critic_input = samples.obs
         if isinstance(self.critic, RecurrentCritic):
