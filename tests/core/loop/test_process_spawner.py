@@ -28,6 +28,11 @@ remotes = [Remote(rank, report_parent, rank) for rank in (0, 1)]
 print([fetch(remote.connection) == os.getpid() for remote in remotes], flush=True)
 sys.stdin.read()
 """
+#: The message about a slow start waits in a thread while the processes of a run start.
+NOTICE = """
+from rlplug_core.loop.notices import say_later
+say_later("starting the environments and the processes of the run")
+"""
 
 
 def report_parent(rank: int, parent: Connection, lifeline: Connection) -> None:
@@ -40,9 +45,13 @@ def report_parent(rank: int, parent: Connection, lifeline: Connection) -> None:
     run_child(run, parent, lifeline)
 
 
-@pytest.mark.parametrize("is_fork", [True, False], ids=["the run", "a server"])
-def test_forks_only_without_threads_and_children_end_with_the_run(is_fork: bool) -> None:
-    code = SCRIPT if is_fork else f"{SECOND_THREAD}\n{SCRIPT}"
+@pytest.mark.parametrize(
+    ("thread", "is_fork"),
+    [("", True), (NOTICE, True), (SECOND_THREAD, False)],
+    ids=["the run", "the run next to a notice", "a server"],
+)
+def test_forks_only_without_threads_and_children_end_with_the_run(thread: str, is_fork: bool) -> None:
+    code = f"{thread}\n{SCRIPT}"
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", code],

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 
 from rlplug_core.accelerator import room
+from rlplug_core.loop.notices import WAITER
 from rlplug_core.loop.signals import WATCHER, block_signals
 
 if TYPE_CHECKING:
@@ -77,10 +78,10 @@ def lock() -> AbstractContextManager[object]:
 
 
 def can_fork() -> bool:
-    """Return whether a fork is safe: no GPU is in use, and the only thread besides the main one counts signals."""
+    """Return whether a fork is safe: no GPU is in use, and the only other threads count signals or wait to print."""
     if not hasattr(os, "fork") or not TASKS.is_dir() or torch.cuda.is_initialized():
         return False
-    known = [thread for thread in threading.enumerate() if thread.name == WATCHER]
+    known = [thread for thread in threading.enumerate() if thread.name in (WATCHER, WAITER)]
     return threading.current_thread() is threading.main_thread() and len(
         [*TASKS.iterdir()]
     ) == 1 + len(known)
