@@ -16,6 +16,7 @@ from rlplug_core.loop.actor import missing_env_state
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.events import Events, Progress, Trainable
+from rlplug_core.loop.garbage import freeze_objects
 from rlplug_core.loop.learner_checks import check_optimizers
 from rlplug_core.loop.memory_check import USUAL_CHECKPOINTS
 from rlplug_core.loop.plan import Plan
@@ -100,7 +101,7 @@ class Session:
         """
         self.pause.check(point, self.run.path.name)
         with self._open_journal(point.after if point else 0):
-            with self._start_run(point, limit, rescale, buffer):
+            with self._start_run(point, limit, rescale, buffer), freeze_objects():
                 self._run()
             has_checkpoint = self.status == "finished" or not restarts_envs(self.runner)
             if self.status == "finished" and self.plan.options.final_eval_episodes != 0:
