@@ -96,7 +96,19 @@ PARALLEL = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--durati
 QUICK = ("-m", "not slow", "--hypothesis-profile", "ci")
 SLOW = ("-m", "slow")
 #: Of `attacks`: the number of trials with signals and concurrent commands, and the seconds after which no trial starts.
-SIGNALS = ("300", "1200")
+SIGNAL_TRIALS = "300"
+SIGNAL_SECONDS = "1200"
+#: Commands that sessions complete with their last words.
+BUILD = ("python", "-m", "hatchling", "build")
+UNINSTALL = ("python", "-m", "pip", "uninstall", "--quiet", "--yes")
+COMPILE_WITH_ERRORS = ("python", "-W", "error", "-m", "compileall", "-q", "-f")
+#: Arguments of pip: wheels of a pair of versions replace those of the last pair, without their requirements.
+REPLACE = ("--no-deps", "--force-reinstall", "--no-compile")
+#: Asks pip if it finds a torch for this Python, without a download.
+FIND_TORCH = (
+    *("python", "-m", "pip", "install", "--dry-run", "--quiet"),
+    *("--ignore-installed", "--no-deps", "--only-binary=:all:"),
+)
 #: Python versions that `pythons` tries.
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
@@ -119,8 +131,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 #: With pyenv, `python3.12` works only if PYENV_VERSION contains a 3.12: set the newest of each minor version.
 if any(word.startswith("pythons") for word in sys.argv):
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = [sorted(path.name for path in pyenv.glob(f"{minor}.*")) for minor in PYTHONS]
-    newest = [names[-1] for names in found if names]
+    versions = [sorted(path.name for path in pyenv.glob(f"{minor}.*")) for minor in PYTHONS]
+    newest = [names[-1] for names in versions if names]
     os.environ.setdefault("PYENV_VERSION", ":".join(newest) or "system")
 
 #: Seconds that each session needed for its pip command, and for its checks.
@@ -134,21 +146,22 @@ def build(session: nox.Session) -> None:
     install(session, "hatchling>=1.26")
     shutil.rmtree(WHEELS, ignore_errors=True)
     with record_time(session, check_seconds):
-        command = ("python", "-m", "hatchling", "build", "--target", "wheel", "--directory")
-        for package in (*PACKAGES, *EXAMPLES):
-            folder, wheels = (
-                (f"examples/{package}", WHEELS / "examples")
-                if package in EXAMPLES
-                else (package, WHEELS)
-            )
-            with session.chdir(folder):
-                session.run(*command, str(wheels))
+        for package in PACKAGES:
+            build_wheel(session, ROOT / package, WHEELS)
+        for package in EXAMPLES:
+            build_wheel(session, ROOT / "examples" / package, WHEELS / "examples")
+
+
+def build_wheel(session: nox.Session, source: Path, wheels: Path) -> None:
+    """Build the wheel of the distribution in the folder `source` into the folder `wheels`."""
+    with session.chdir(source):
+        session.run(*BUILD, "--target", "wheel", "--directory", str(wheels))
 
 
 @nox.session(reuse_venv=True, default=False, requires=["build"])
 def env(session: nox.Session) -> None:
     """Fill the environment of tests, types and pages. It is kept; only the four wheels are replaced."""
-    session.run("python", "-m", "pip", "uninstall", "--quiet", "--yes", *PACKAGES, silent=True)
+    session.run(*UNINSTALL, *PACKAGES, silent=True)
     install(session, *TOOLS, *PYTEST, wheels=EVERYTHING)
 
 
@@ -256,7 +269,7 @@ def attacks(session: nox.Session) -> None:
     run_tests(session, "tests/faults/test_hostile_files.py")
     if not session.posargs:
         with record_time(session, check_seconds):
-            in_env(session, "tests.faults.moments", *SIGNALS)
+            in_env(session, "tests.faults.moments", SIGNAL_TRIALS, SIGNAL_SECONDS)
 
 
 @nox.session(python=PYTHONS, reuse_venv=True, default=False, requires=["build"])
@@ -270,7 +283,7 @@ def pythons(session: nox.Session) -> None:
             "lib/*/site-packages/rlplug_*/__init__.py"
         )
         folders = [str(path.parent) for path in packages]
-        session.run("python", "-W", "error", "-m", "compileall", "-q", "-f", *folders)
+        session.run(*COMPILE_WITH_ERRORS, *folders)
         session.run("rlplug", "--help", silent=True)
         session.run("rlplug", "list", silent=True)
         session.skip(f"{reason}; the sources compile there, and 'rlplug list' and '--help' work")
@@ -290,8 +303,9 @@ def scaffold(session: nox.Session) -> None:
     with record_time(session, check_seconds):
         # The first plugin installs torch; pytest would print a traceback after ten minutes.
         limit = ("-o", "faulthandler_timeout=0")
-        words = ("tests/ecosystem/test_own_nox.py", *limit, *session.posargs)
-        in_env(session, "pytest", *words, RLPLUG_SCAFFOLD=nox_python, RLPLUG_WHEELS=str(WHEELS))
+        arguments = ("tests/ecosystem/test_own_nox.py", *limit, *session.posargs)
+        variables = {"RLPLUG_SCAFFOLD": nox_python, "RLPLUG_WHEELS": str(WHEELS)}
+        in_env(session, "pytest", *arguments, **variables)
 
 
 @nox.session(reuse_venv=True, default=False, requires=["build"])
@@ -306,7 +320,7 @@ def compat(session: nox.Session) -> None:
     for release in sorted(RELEASED.iterdir()):
         for old, pattern in OLD.items():
             wheels = pair(release, pattern)
-            session.install("--no-deps", "--force-reinstall", "--no-compile", *wheels)
+            session.install(*REPLACE, *wheels)
             variables = {"RLPLUG_RELEASE": release.name, "RLPLUG_OLD": old}
             with record_time(session, check_seconds):
                 session.run(
@@ -314,21 +328,20 @@ def compat(session: nox.Session) -> None:
                 )
     session.install("--no-deps", "--no-compile", *wheel_files(EXAMPLES))
     names = [name for name in (*PACKAGES, *EXAMPLES) if name not in HOOKS_ONLY]
-    session.run("rlplug", "index", *names, "--check", "--registry", str(REGISTRY))
-    session.run("python", ".ci/checked.py", str(CHECKED), str(REGISTRY))
+    registry = ("--registry", str(REGISTRY))
     pages = ("--page", str(PAGE), "--badges", str(BADGES))
-    session.run("rlplug", "search", "--registry", str(REGISTRY), *pages, silent=True)
+    session.run("rlplug", "index", *names, "--check", *registry)
+    session.run("python", ".ci/checked.py", str(CHECKED), str(REGISTRY))
+    session.run("rlplug", "search", *registry, *pages, silent=True)
 
 
-def pair(release: Path, old: str) -> list[str]:
+def pair(release: Path, pattern: str) -> list[str]:
     """Return the released wheels of a pattern, and those of this checkout for all other packages."""
     names = sorted(path.name for path in release.glob("*.whl"))
-    olds = [name for name in names if re.match(old, name)]
-    packages = {name.partition("-")[0] for name in names} - {
-        name.partition("-")[0] for name in olds
-    }
+    olds = [name for name in names if re.match(pattern, name)]
+    packages = {name.partition("-")[0] for name in names if name not in olds}
     new = [path for name in packages for path in WHEELS.rglob(f"{name}-*.whl")]
-    return [str(release / name) for name in olds] + [str(path) for path in new]
+    return [*(str(release / name) for name in olds), *map(str, new)]
 
 
 @nox.session(reuse_venv=True, default=False, requires=["build"])
@@ -393,12 +406,8 @@ def families(session: nox.Session) -> None:
     )
     with record_time(session, check_seconds):
         session.run("pytest", *(f"tests/{file}" for file in files), *PARALLEL, *session.posargs)
-        session.run(
-            "pytest",
-            "tests/cli/test_docs.py",
-            "-k",
-            "pybullet or dm-control or robotics or highway",
-        )
+        pages = ("-k", "pybullet or dm-control or robotics or highway")
+        session.run("pytest", "tests/cli/test_docs.py", *pages)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
@@ -444,7 +453,7 @@ def release(session: nox.Session) -> None:
     with record_time(session, check_seconds):
         for package in ("rlplug", "rlplug-zoo", *PACKAGES, *example):
             with session.chdir(tree / package):
-                session.run("python", "-m", "hatchling", "build", "--directory", str(DIST))
+                session.run(*BUILD, "--directory", str(DIST))
         session.run("twine", "check", "--strict", *map(str, DIST.iterdir()))
         session.install("--constraint", "constraints.txt", *map(str, DIST.glob("*.tar.gz")))
         session.run("pytest", "tests/release", env={"RLPLUG_DIST": str(DIST)})
@@ -463,9 +472,9 @@ def copy_sources(folder: Path) -> Path:
     return tree
 
 
-def in_env(session: nox.Session, module: str, *words: str, **variables: str) -> None:
+def in_env(session: nox.Session, module: str, *arguments: str, **variables: str) -> None:
     """Run a module, such as pytest, with the Python of the environment `env`."""
-    session.run(python_of_env(), "-m", module, *words, env=variables, external=True)
+    session.run(python_of_env(), "-m", module, *arguments, env=variables, external=True)
 
 
 def python_of_env() -> str:
@@ -476,23 +485,23 @@ def python_of_env() -> str:
 @contextmanager
 def compile_tests() -> Iterator[None]:
     """Collect the tests during the block; this compiles their imports once instead of once per test process."""
-    words = ("-m", "pytest", "--collect-only", *FOLDERS, *INSTALLED)
-    with subprocess.Popen([python_of_env(), *words], cwd=ROOT, stdout=subprocess.DEVNULL):
+    collect = (python_of_env(), "-m", "pytest", "--collect-only")
+    with subprocess.Popen([*collect, *FOLDERS, *INSTALLED], cwd=ROOT, stdout=subprocess.DEVNULL):
         yield
 
 
-def run_tests(session: nox.Session, *words: str, **variables: str) -> None:
+def run_tests(session: nox.Session, *arguments: str, **variables: str) -> None:
     """Run pytest in the environment `env`; arguments after `--` are added."""
     variables["RLPLUG_WHEELS"] = str(WHEELS)
     with record_time(session, check_seconds):
-        in_env(session, "pytest", *words, *PARALLEL, *session.posargs, **variables)
+        in_env(session, "pytest", *arguments, *PARALLEL, *session.posargs, **variables)
 
 
 def install(session: nox.Session, *requirements: str, wheels: tuple[str, ...] = ()) -> None:
     """Install requirements and wheels of this checkout with one pip command.
 
     Names of wheels may have extras in brackets. Python compiles each module at its first import, which takes half the
-    time of compile_tests all modules here.
+    time of compiling all modules here.
     """
     files = wheel_files(wheels)
     with record_time(session, install_seconds):
@@ -523,16 +532,12 @@ def fill_quick(session: nox.Session) -> None:
 def without_torch(session: nox.Session) -> str:
     """Return a reason if pip finds no torch for CPUs for this Python, otherwise "".
 
-    On Linux the version of such a torch ends in "+cpu". Any other torch includes CUDA, several gigabytes, and is not
-    downloaded.
+    On Linux the version of such a torch ends in "+cpu". Any other torch includes CUDA, which has several gigabytes.
     """
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     torch = re.findall(r"^torch==\S+", pins, re.M)[0] + "+cpu" * (sys.platform == "linux")
-    command = "python -m pip install --dry-run --quiet --ignore-installed --no-deps"
-    said = session.run(
-        *command.split(), "--only-binary=:all:", torch, silent=True, success_codes=[0, 1]
-    )
-    return f"pip finds no {torch} for Python {session.python}" if "ERROR" in said else ""
+    output = session.run(*FIND_TORCH, torch, silent=True, success_codes=[0, 1])
+    return f"pip finds no {torch} for Python {session.python}" if "ERROR" in output else ""
 
 
 @contextmanager

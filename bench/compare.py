@@ -43,60 +43,64 @@ def write_runs(out: Path) -> None:
     for number in range(RUNS):
         run = out / f"run-{number}"
         run.mkdir()
-        options = {
-            "seed": number // 2,
-            "learning_rate": 1e-3 * (1 + number % 2),
-            "total_timesteps": 1000 * POINTS,
-        }
-        config = {
-            "name": run.name,
-            "uid": run.name,
-            "group": str(number % 2),
-            "algorithm": "ppo",
-            "env": "CartPole-v1",
-            "options": options,
-            "origins": {"learning_rate": "option"},
-            "created": number,
-        }
-        (run / "config.json").write_text(json.dumps(config))
+        (run / "config.json").write_text(json.dumps(run_config(run.name, number)))
         returns = 500 * (1 - np.exp(-np.arange(POINTS) / 400)) + generator.normal(0, 30, POINTS)
-        with open(run / "journal.jsonl", "w", encoding="utf-8") as file:
-            seq = count(1)
-            for point, value in enumerate(returns.tolist()):
-                step = 1000 * (point + 1)
-                names = ("return_std", "return_min", "return_max", "length_mean")
-                evaluation = {
-                    "eval/return_mean": value,
-                    **{f"eval/{name}": value for name in names},
-                    "best": False,
-                }
-                losses = {f"loss/{name}": value / 7 for name in ("policy", "value", "entropy")}
-                metrics = {
-                    **losses,
-                    "rollout/return_mean": value,
-                    "perf/wall_s": point / 3,
-                    "perf/updates": point,
-                }
-                for kind, data in (("metrics", metrics), ("evaluation", evaluation)):
-                    line = {
-                        "seq": next(seq),
-                        "time": step,
-                        "kind": kind,
-                        "step": step,
-                        "data": data,
-                    }
-                    file.write(json.dumps(line, separators=(",", ":")) + "\n")
-            end = {
-                "seq": next(seq),
-                "time": step,
-                "kind": "end",
-                "step": step,
-                "data": {"status": "finished"},
-            }
-            file.write(json.dumps(end, separators=(",", ":")) + "\n")
+        write_journal(run / "journal.jsonl", returns.tolist())
 
 
-def seconds(words: list[str], turns: int) -> tuple[float, float]:
+def run_config(name: str, number: int) -> dict[str, object]:
+    """Return the `config.json` of a run; even and odd numbers differ in the learning rate."""
+    options = {
+        "seed": number // 2,
+        "learning_rate": 1e-3 * (1 + number % 2),
+        "total_timesteps": 1000 * POINTS,
+    }
+    return {
+        "name": name,
+        "uid": name,
+        "group": str(number % 2),
+        "algorithm": "ppo",
+        "env": "CartPole-v1",
+        "options": options,
+        "origins": {"learning_rate": "option"},
+        "created": number,
+    }
+
+
+def write_journal(path: Path, returns: list[float]) -> None:
+    """Write two records for each mean return, 1,000 env steps apart, and the record of the end."""
+    with open(path, "w", encoding="utf-8") as file:
+        numbers = count(1)
+
+        def write(kind: str, step: int, data: dict[str, object]) -> None:
+            record = {"seq": next(numbers), "time": step, "kind": kind, "step": step, "data": data}
+            file.write(json.dumps(record, separators=(",", ":")) + "\n")
+
+        for point, value in enumerate(returns):
+            step = 1000 * (point + 1)
+            write("metrics", step, metrics_at(point, value))
+            write("evaluation", step, evaluation_of(value))
+        write("end", 1000 * len(returns), {"status": "finished"})
+
+
+def metrics_at(point: int, value: float) -> dict[str, object]:
+    """Return the data of a log record."""
+    losses = {f"loss/{name}": value / 7 for name in ("policy", "value", "entropy")}
+    return {
+        **losses,
+        "rollout/return_mean": value,
+        "perf/wall_s": point / 3,
+        "perf/updates": point,
+    }
+
+
+def evaluation_of(value: float) -> dict[str, object]:
+    """Return the data of an evaluation with the mean return `value`."""
+    names = ("return_mean", "return_std", "return_min", "return_max", "length_mean")
+    return {**{f"eval/{name}": value for name in names}, "best": False}
+
+
+def seconds(arguments: list[str], turns: int) -> tuple[float, float]:
     """Return the medians of wall time and processor time of a command, with the start of the interpreter."""
     walls = []
     used = []
@@ -104,7 +108,7 @@ def seconds(words: list[str], turns: int) -> tuple[float, float]:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         started = time.perf_counter()
         subprocess.run(
-            [sys.executable, "-m", "rlplug_cli", *words], check=True, capture_output=True
+            [sys.executable, "-m", "rlplug_cli", *arguments], check=True, capture_output=True
         )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         walls.append(time.perf_counter() - started)
@@ -113,10 +117,11 @@ def seconds(words: list[str], turns: int) -> tuple[float, float]:
 
 
 def speed(turns: int) -> list[tuple[str, ...]]:
-    lines = []
+    """Return the rows of the table of commands: the command, its times in seconds, and whether it meets the bar."""
+    rows = []
     with tempfile.TemporaryDirectory() as temporary:
         write_runs(Path(temporary))
-        for label, words in (
+        for label, arguments in (
             ("`rlplug compare SWEEP`", []),
             ("`… --center mean`", ["--center", "mean"]),
             ("`… --target 400`, with seconds to the target", ["--target", "400"]),
@@ -125,22 +130,22 @@ def speed(turns: int) -> list[tuple[str, ...]]:
                 [f"--image={temporary}/c.png", f"--html={temporary}/p.html"],
             ),
         ):
-            wall, used = seconds(["compare", temporary, *words], turns)
-            bar = f"≤ {BAR:g} {'✓' if wall <= BAR else '✗'}" if not words else ""
-            lines.append((label, f"{wall:.2f}", f"{used:.2f}", bar))
-    return lines
+            wall, used = seconds(["compare", temporary, *arguments], turns)
+            bar = f"≤ {BAR:g} {'✓' if wall <= BAR else '✗'}" if not arguments else ""
+            rows.append((label, f"{wall:.2f}", f"{used:.2f}", bar))
+    return rows
 
 
 def coverage(scores: str, how: Aggregate, seeds: int, envs: int) -> float:
     """Return how often the 95 % interval contains the aggregate of infinitely many seeds."""
     generator = np.random.default_rng(1)
     truth = _truth(scores, how)
-    held = 0
+    hits = 0
     for _ in range(SIMULATIONS):
         tasks = [SCORES[scores](generator, seeds) for _ in range(envs)]
-        found = estimate(tasks, how, draws([seeds] * envs, REDRAWS, generator))
-        held += found.low <= truth <= found.high
-    return held / SIMULATIONS
+        interval = estimate(tasks, how, draws([seeds] * envs, REDRAWS, generator))
+        hits += interval.low <= truth <= interval.high
+    return hits / SIMULATIONS
 
 
 def _truth(scores: str, how: Aggregate) -> float:

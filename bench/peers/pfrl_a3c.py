@@ -53,12 +53,13 @@ class Stopwatch:
         self.start = start
         self.stop = stop
         self.times = multiprocessing.Array("d", 2)
-        self.own = multiprocessing.Value("l", 0)
+        #: The steps of the worker that took the step `start`.
+        self.worker_steps = multiprocessing.Value("l", 0)
 
     def __call__(self, env: OldGym, agent: A3C, step: int) -> None:
         if step == self.start:
             self.times[0] = time.perf_counter()
-            self.own.value = agent.t
+            self.worker_steps.value = agent.t
         elif step == self.stop:
             self.times[1] = time.perf_counter()
 
@@ -102,12 +103,24 @@ def main() -> None:
         torch.set_flush_denormal(True)
         torch.distributions.Distribution.set_default_validate_args(False)
     pfrl.utils.set_random_seed(setting["seed"])
+    agent = make_agent(setting)
+    watch = Stopwatch(setting["warmup"], setting["warmup"] + setting["steps"])
+    train(agent, setting, watch)
+    assert 0 < watch.worker_steps.value < setting["warmup"], (
+        "only one worker took part in the warm-up"
+    )
+    measure.report(
+        "a3c",
+        "pfrl",
+        setting["steps"],
+        seconds=watch.times[1] - watch.times[0],
+        mean_return=mean_return(agent, make_env(setting, 99)),
+        packages=["pfrl", "gymnasium", "torch", "numpy"],
+    )
 
-    def make_env(process: int, test: bool) -> OldGym:
-        return OldGym(
-            gym.make(setting["env"], disable_env_checker=True), 1000 * setting["seed"] + process
-        )
 
+def make_agent(setting: dict[str, Any]) -> A3C:
+    """Return an agent with rlplug's network and options; with `tuned`, the layers are shared as in PFRL's example."""
     model = network(setting["hidden"], 4, 2, trunk=setting["tuned"])
     optimizer = SharedRMSpropEpsInsideSqrt(
         model.parameters(),
@@ -115,7 +128,7 @@ def main() -> None:
         eps=setting["rms_epsilon"],
         alpha=setting["rms_decay"],
     )
-    agent = A3C(
+    return A3C(
         model,
         optimizer,
         t_max=setting["n_steps"],
@@ -125,32 +138,28 @@ def main() -> None:
         normalize_grad_by_t_max=True,  # the mean over the rollout, as in rlplug
         max_grad_norm=setting["max_grad_norm"],
     )
-    total = setting["warmup"] + setting["steps"]
-    watch = Stopwatch(setting["warmup"], total)
+
+
+def make_env(setting: dict[str, Any], process: int) -> OldGym:
+    """Return the environment of a worker process, with its own seed."""
+    env = gym.make(setting["env"], disable_env_checker=True)
+    return OldGym(env, 1000 * setting["seed"] + process)
+
+
+def train(agent: A3C, setting: dict[str, Any], watch: Stopwatch) -> None:
+    """Train in worker processes until the stop of the watch."""
+    workers = setting["workers"]
     with tempfile.TemporaryDirectory() as directory:
         train_agent_async(
             directory,
-            setting["workers"],
-            make_env,
-            steps=total,
+            workers,
+            lambda process, test: make_env(setting, process),
+            steps=watch.stop,
             eval_interval=None,
             agent=agent,
-            random_seeds=[
-                setting["workers"] * setting["seed"] + i for i in range(setting["workers"])
-            ],
+            random_seeds=[workers * setting["seed"] + worker for worker in range(workers)],
             global_step_hooks=[watch],
         )
-    assert 0 < watch.own.value < setting["warmup"], "only one worker took part in the warm-up"
-    after = mean_return(agent, make_env(99, True))
-    seconds = watch.times[1] - watch.times[0]
-    measure.report(
-        "a3c",
-        "pfrl",
-        setting["steps"],
-        seconds,
-        mean_return=after,
-        packages=["pfrl", "gymnasium", "torch", "numpy"],
-    )
 
 
 if __name__ == "__main__":

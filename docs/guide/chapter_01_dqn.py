@@ -14,7 +14,7 @@
 #
 #     L = huber( r + γ max_a' Q_target(s', a') - Q(s, a) )
 #
-# Three things make this stable. rlplug has a part for each:
+# Three things make this work. rlplug has a part for each:
 #
 # - **A replay buffer.** Consecutive steps are similar. A `ReplayBuffer` stores many steps and returns random ones.
 # - **A target network.** With the same network on both sides, each update would move its own target. So the right side

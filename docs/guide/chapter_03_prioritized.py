@@ -6,9 +6,9 @@
 #
 #     P(i) = p_i^α / Σ_k p_k^α        with p_i = |δ_i| + ε, δ_i the error of transition i
 #
-# α sets the strength: with α = 0 all transitions are equally likely. But another distribution of transitions has
-# another expectation. Transitions that are sampled too often must count less, so each loss gets an *importance weight*,
-# divided by the largest weight of its batch:
+# α sets the strength: with α = 0 all transitions are equally likely. But the mean loss of such a sample is biased
+# towards transitions with large errors. They must count less, so each loss gets an *importance weight*, divided by the
+# largest weight of its batch:
 #
 #     w_i = (N P(i))^-β / max_j w_j
 #

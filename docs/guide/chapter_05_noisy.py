@@ -87,10 +87,10 @@ def by_hand() -> None:
     layer = NoisyLinear(2, 1, "factorized")
     x = torch.tensor([3.0, -1.0])
     noise = torch.from_numpy(layer.draw(np.random.default_rng(0)))
-    into = noise[:2]
-    out = noise[2:]  # f is applied already
-    weight = layer.weight + layer.weight_sigma * torch.outer(out, into)
-    bias = layer.bias + layer.bias_sigma * out
+    input_noise = noise[:2]
+    output_noise = noise[2:]  # f is applied already
+    weight = layer.weight + layer.weight_sigma * torch.outer(output_noise, input_noise)
+    bias = layer.bias + layer.bias_sigma * output_noise
     y = weight @ x + bias
     print(f"with noise {y.item():.3f}, without {layer(x).item():.3f}")
     assert torch.allclose(layer(x, noise), y)

@@ -56,7 +56,7 @@ def target_updates(n: int, gamma: float = 0.9) -> int:
         new = value.clone()
         for state in range(5):
             window = range(state, min(state + n, 5))
-            new[state] = sum(gamma**k * reward[at] for k, at in enumerate(window))
+            new[state] = sum(gamma**k * reward[later] for k, later in enumerate(window))
             new[state] += gamma ** len(window) * value[window[-1] + 1]
         value = new
         count += 1

@@ -7,9 +7,8 @@
 # futures.
 #
 # C51 (Bellemare et al., 2017, arXiv:1707.06887) learns probabilities p₁ … p₅₁ of 51 equally spaced returns z₁ … z₅₁,
-# the
-# *atoms*. The target distribution is the distribution of the next state, scaled by γ and shifted by r. Its atoms fall
-# between the old ones, so Φ splits each probability between the two neighbors. The loss is a cross-entropy:
+# the *atoms*. The target distribution is the distribution of the next state, scaled by γ and shifted by r. Its atoms
+# fall between the old ones, so Φ splits each probability between the two neighbors. The loss is a cross-entropy:
 #
 #     L = - Σᵢ (Φ (r + γ Z_target(s', a')))ᵢ log pᵢ(s, a)
 
@@ -90,8 +89,8 @@ class C51(Distributional):
 # ## Check by hand
 #
 # A slow version of Φ: each atom moves to r + γ z, and its probability goes to the two atoms around this return, mostly
-# to the nearer one. The total probability stays 1. If no return is outside the range of the atoms, the mean becomes r +
-# γ times the old mean.
+# to the nearer one. The total probability stays 1. If no return is outside the range of the atoms, the new mean is r
+# plus γ times the old mean.
 
 
 # %%

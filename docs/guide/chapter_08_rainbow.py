@@ -28,9 +28,8 @@ class Rainbow(C51):
 
     def error(self, target: Tensor, log_probability: Tensor) -> Tensor:
         loss = -(target * log_probability).sum(1)
-        return (loss + target.xlogy(target).sum(1)).clamp(
-            min=0
-        )  # rounding may give a negative number
+        divergence = loss + target.xlogy(target).sum(1)
+        return divergence.clamp(min=0)  # rounding may give a negative number
 
 
 # %% [markdown]
@@ -57,7 +56,7 @@ def by_hand() -> None:
 #
 # This learner equals `rlplug run rainbow CartPole-v1 --random-steps 0`, bit for bit. `rainbow` is only a preset: `c51`
 # with all variants on, in `rlplug_algos/presets/rainbow.toml`. The preset also fills the replay buffer with random
-# actions. The problem decides which of the six ideas helps. Turn one off and compare:
+# actions. Which of the six ideas helps depends on the problem. Turn one off and compare:
 # `rlplug run rainbow CartPole-v1 --no-double`.
 
 # %%

@@ -12,8 +12,7 @@
 #
 #     L = Σᵢ meanⱼ |τᵢ - 1[uᵢⱼ < 0]| huber(uᵢⱼ) / κ      with uᵢⱼ = r + γ Z_target(s', a'; τⱼ') - Z(s, a; τᵢ)
 #
-# The resolution of the distribution no longer depends on the size of a layer, and every batch trains other points of
-# the curve.
+# The number of quantiles no longer depends on the size of a layer, and every batch trains other points of the curve.
 
 # %%
 from __future__ import annotations

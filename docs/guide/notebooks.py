@@ -36,30 +36,30 @@ Image(filename="{name}.webp", format="webp")"""
 
 def notebook(chapter: Path) -> str:
     """Return the text of a chapter's notebook; the same script gives the same text."""
-    found: Any = jupytext.reads(chapter.read_text(encoding="utf-8"), fmt="py:percent")
-    *cells, closing = found.cells
-    learner = re.search(r'lesson\("\w+:(\w+)"\)', closing.source)
+    document: Any = jupytext.reads(chapter.read_text(encoding="utf-8"), fmt="py:percent")
+    *cells, last_cell = document.cells
+    learner = re.search(r'lesson\("\w+:(\w+)"\)', last_cell.source)
     (by_hand,) = (cell for cell in cells if "def by_hand(" in cell.source)
     assert learner, f"{chapter.name} does not end with a call of lesson()"
     by_hand.source += "\n\n\nby_hand()"
-    found.cells = [
+    document.cells = [
         *cells,
         new_markdown_cell(CURVE),
         new_code_cell(TRAIN.format(learner=learner[1])),
         new_markdown_cell("This video shows the trained agent:"),
         new_code_cell(FILM.format(name=chapter.stem)),
     ]
-    for number, cell in enumerate(found.cells):
+    for number, cell in enumerate(document.cells):
         cell.id = f"cell-{number}"
         cell.metadata.clear()
-    found.metadata.clear()
-    found.metadata["kernelspec"] = {
+    document.metadata.clear()
+    document.metadata["kernelspec"] = {
         "name": "python3",
         "display_name": "Python 3",
         "language": "python",
     }
-    nbformat.validate(found)
-    return str(nbformat.writes(found)) + "\n"
+    nbformat.validate(document)
+    return str(nbformat.writes(document)) + "\n"
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.testing import env_checks
 from rlplug_core.types import Act, Step, Timestep
 from rlplug_envs.agents import Agents
-from rlplug_envs.families.pettingzoo import _roms
+from rlplug_envs.families.pettingzoo import _rom_argument
 from rlplug_envs.games import Parallel, Turns
 from rlplug_envs.rows import row_seed
 from rlplug_envs.wrappers.opponents import RandomOpponents
@@ -603,8 +603,10 @@ def test_transition_has_the_signal_of_its_agent(world: str) -> None:
 def test_atari_worlds_get_the_roms_of_ale_py(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("pettingzoo.atari.pong_v3")
     if find_spec("ale_py"):
-        assert (Path(str(_roms("pettingzoo/atari.pong", module)["auto_rom_install_path"])) / "pong.bin").is_file()
-    assert _roms("pettingzoo/butterfly.pong", ModuleType("pettingzoo.butterfly.pong_v3")) == {}
+        assert (
+            Path(str(_rom_argument("pettingzoo/atari.pong", module)["auto_rom_install_path"])) / "pong.bin"
+        ).is_file()
+    assert _rom_argument("pettingzoo/butterfly.pong", ModuleType("pettingzoo.butterfly.pong_v3")) == {}
     monkeypatch.setattr("rlplug_envs.families.pettingzoo.find_spec", lambda name: None)
     with pytest.raises(MissingPackage, match="needs the ROMs in the package ale-py; install it: python -m pip install"):
-        _roms("pettingzoo/atari.pong", module)
+        _rom_argument("pettingzoo/atari.pong", module)

@@ -374,7 +374,7 @@ def test_errors_of_a_part_use_the_row_of_the_whole_vector() -> None:
     ],
 )
 def test_empty_spaces_raise(obs: Any, action: Any, values: str) -> None:
-    with pytest.raises(BadEnv, match=f"^Empty-v0: {values} hold no number; give at least one$"):
+    with pytest.raises(BadEnv, match=f"^Empty-v0: {values} contain no number; give at least one$"):
         View(obs, action, {}, "Empty-v0")
 
 

@@ -13,7 +13,8 @@ from gymnasium import spaces
 from rlplug_core.errors import BadEnv
 from rlplug_core.types import Array
 from rlplug_envs.families.classic import Gymnasium
-from rlplug_envs.shown import Shown, numbers, success
+from rlplug_envs.shown import Shown
+from rlplug_envs.step_info import episode_numbers, success
 from rlplug_envs.vector import SerialEnvs
 
 
@@ -59,7 +60,7 @@ def test_minatar_renders_frames() -> None:
 
 def test_numbers_of_info_are_finite_floats() -> None:
     info = {"reward": 1.5, "steps": np.int64(3), "huge": 10**400, "none": np.nan, "text": "a", 5: 5.0}
-    assert numbers(info) == {"reward": 1.5, "steps": 3.0}
+    assert episode_numbers(info) == {"reward": 1.5, "steps": 3.0}
 
 
 @pytest.mark.parametrize(

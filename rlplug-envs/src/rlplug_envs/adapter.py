@@ -17,17 +17,17 @@ from rlplug_envs.families.limits import entry_limit
 from rlplug_envs.observation_dtypes import SQUARES
 from rlplug_envs.observation_writer import ObservationWriter, check_own_arrays
 from rlplug_envs.rows import (
+    action_error,
     are_usual,
     capture_rows,
     check_last,
     check_masked_reset,
     check_state,
-    refusal,
+    double_buffer,
     row_seed,
-    two_sets,
 )
-from rlplug_envs.shown import numbers, of_rows, success, value_of_rows
 from rlplug_envs.spaces import View, masked, merge
+from rlplug_envs.step_info import episode_numbers, infos_of_rows, success, values_of_rows
 from rlplug_envs.watch import (
     Watch,
     check_info,
@@ -57,7 +57,7 @@ class Adapter:
     Args:
         make: makes the vector environment.
         id: the name in messages and in `spec.id`.
-        inexact: why its state cannot be captured, "" if it can; None: test it with `capture.self_test`.
+        inexact: why its state cannot be captured, "" if it can, None to test it with `capture.self_test`.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Adapter:
             )
         if inexact is None:
             inexact = self_test(lambda: Adapter(make, id, inexact=""))
-        self._finish = self._finish_of_mode(id)
+        self._finish = self._select_finish(id)
         info = self.first_info()
         check_info(id, info, "reset")
         self._view = View(
@@ -89,7 +89,7 @@ class Adapter:
         self._verified = False
         self._limit: float = inf
         self._allocate(rows)
-        self._begin(np.zeros(rows, np.int64), np.zeros(rows), self._false)
+        self._start_episodes(np.zeros(rows, np.int64), np.zeros(rows), self._false)
 
     def _allocate(self, rows: int) -> None:
         """Make the arrays of rows, before the first reset."""
@@ -98,13 +98,13 @@ class Adapter:
         self._action_shape: tuple[int, ...] | None = None
         self._false = np.zeros(rows, np.bool_)
         self._true = np.ones(rows, np.bool_)
-        self._now, self._next = two_sets(self.spec, self._false, self._true)
+        self._now, self._next = double_buffer(self.spec, self._false, self._true)
 
     def first_info(self) -> dict[str, Any]:
         """Return the `info` of a reset, which shows whether the environment has action masks."""
         return self.venv.reset(seed=0)[1]
 
-    def _finish_of_mode(self, id: str) -> Callable[..., Timestep]:
+    def _select_finish(self, id: str) -> Callable[..., Timestep]:
         mode = self.venv.metadata.get("autoreset_mode")
         if mode is AutoresetMode.NEXT_STEP:
             return self._next_step
@@ -113,13 +113,13 @@ class Adapter:
                 check_own_arrays(self.venv.unwrapped.envs[0], id)
             return self._same_step
         if mode is AutoresetMode.DISABLED:
-            return self._reset_by_hand
+            return self._reset_ended
         raise BadEnv(
             f"{id}: the vector environment does not say when it resets an environment after an episode; set "
             "metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP or DISABLED in its class"
         )
 
-    def _begin(self, lengths: Array, totals: Array, resetting: Array) -> None:
+    def _start_episodes(self, lengths: Array, totals: Array, resetting: Array) -> None:
         """Set the lengths and returns of running episodes, and the rows that a NEXT_STEP environment resets next."""
         self._time = 0
         self._starts = -lengths
@@ -131,7 +131,7 @@ class Adapter:
     def reset(self, seed: int) -> Timestep:
         """Reset every environment, with a seed for each if the vector environment takes several seeds."""
         num_envs = self.spec.num_envs
-        self._begin(np.zeros(num_envs, np.int64), np.zeros(num_envs), self._false)
+        self._start_episodes(np.zeros(num_envs, np.int64), np.zeros(num_envs), self._false)
         self._action_shape = self._view.action_shape(num_envs)
         self._now, self._next = self._next, self._now
         _, obs, reward, watch = self._now
@@ -148,7 +148,7 @@ class Adapter:
     def step(self, action: Array) -> Timestep:
         """Step every environment with its action [N, ...]."""
         if action.shape != self._action_shape:
-            raise refusal(self.spec.id, action, self._action_shape)
+            raise action_error(self.spec.id, action, self._action_shape)
         self._now, self._next = self._next, self._now
         quiet, obs, reward, watch = self._now
         env_action = self._view.translate(action)
@@ -208,9 +208,9 @@ class Adapter:
 
         For an episode that ended it is the `info` of its last step, also if the row has been reset since.
         """
-        values = value_of_rows(self._info, key, self._true)
+        values = values_of_rows(self._info, key, self._true)
         if "final_info" in self._info:
-            last = value_of_rows(self._info["final_info"], key, self._true)
+            last = values_of_rows(self._info["final_info"], key, self._true)
             reset = self._info.get("_final_info", self._true)
             values = [
                 final if was_reset else value
@@ -283,7 +283,7 @@ class Adapter:
             obs, final, reward, terminated=terminated, ended=done, is_first=done, valid=self._true
         )
 
-    def _reset_by_hand(
+    def _reset_ended(
         self,
         obs: Obs,
         reward: Array,
@@ -349,11 +349,11 @@ class Adapter:
     def _episodes(self, rows: Array) -> list[Episode]:
         """Return the episodes of the rows that end now."""
         count = self.spec.num_envs
-        infos = of_rows(self._info, rows, count)
+        infos = infos_of_rows(self._info, rows, count)
         if "final_info" in self._info:
             # In SAME_STEP mode a row has been reset, and its last `info` is in "final_info".
             was_reset = self._info.get("_final_info", self._true)[rows].tolist()
-            last = of_rows(self._info["final_info"], rows, count)
+            last = infos_of_rows(self._info["final_info"], rows, count)
             infos = [
                 old if reset else new
                 for old, new, reset in zip(last, infos, was_reset, strict=True)
@@ -362,7 +362,7 @@ class Adapter:
         lengths = (self._time - self._starts[rows]).tolist()
         columns = zip(rows.tolist(), totals, lengths, infos, strict=True)
         return [
-            Episode(row, total, length, success(info), numbers(info))
+            Episode(row, total, length, success(info), episode_numbers(info))
             for row, total, length, info in columns
         ]
 
@@ -387,7 +387,7 @@ class Adapter:
         check_state(state, len(state.get("lengths", ())), self.spec)
         self.reset(0)  # environments create some of their attributes at the first reset
         restore(self.venv, state["venv"])
-        self._begin(
+        self._start_episodes(
             np.array(state["lengths"]), np.array(state["totals"]), np.array(state["resetting"])
         )
 

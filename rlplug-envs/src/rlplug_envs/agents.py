@@ -18,11 +18,19 @@ from rlplug_core.protocols import Show
 from rlplug_core.types import MASK, Array, Episode, Obs, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture.decoder import restore
 from rlplug_envs.capture.self_test import self_test
-from rlplug_envs.games import Game, Info, Parallel, Seen, World, kinds_of, spaces_of
+from rlplug_envs.games import Game, Info, News, Parallel, World, kinds_of, spaces_of
 from rlplug_envs.observation_dtypes import LARGEST, LEAST, bad_float_message
-from rlplug_envs.rows import capture_rows, check_last, check_state, frame_rate, refusal, row_seed
-from rlplug_envs.shown import numbers, picture, success
+from rlplug_envs.rows import (
+    action_error,
+    capture_rows,
+    check_last,
+    check_state,
+    frame_rate,
+    row_seed,
+)
+from rlplug_envs.shown import picture
 from rlplug_envs.spaces import View, allocate, masked, put
+from rlplug_envs.step_info import episode_numbers, success
 from rlplug_envs.watch import NUMBERS, check_counted, check_info, check_reward, close_env
 
 Make: TypeAlias = Callable[[], Game]
@@ -37,9 +45,9 @@ class Agents:
 
     Args:
         make: builds one world; called once per world.
-        num_envs: how many worlds.
+        num_envs: the number of worlds.
         id: the name in messages and in `spec.id`.
-        inexact: why its state cannot be captured, "" if it can; None: test it with `capture.self_test`.
+        inexact: why its state cannot be captured, "" if it can, None to test it with `capture.self_test`.
 
     Raises:
         BadEnv: the agents' spaces differ, and their masks are in `info`.
@@ -59,8 +67,8 @@ class Agents:
         names = self._games[0].agents
         self.agents = names * num_envs
         self._kinds = kinds_of(self._games[0])
-        self._masks = _masks(self._games[0])
-        self.action_space, view = _view(self._games[0], self._kinds, self._masks, id)
+        self._masked_infos = _infos_with_masks(self._games[0])
+        self.action_space, view = _make_view(self._games[0], self._kinds, self._masked_infos, id)
         self._view = view
         rows = len(self.agents)
         kinds = tuple(self._kinds[agent] for agent in self.agents) if self._kinds else ()
@@ -73,7 +81,6 @@ class Agents:
         self._rows = [{name: row for row, name in enumerate(names, start)} for start in starts]
         self._allocate(rows)
         self._show: Show | None = None
-        self._ready = False
 
     def _allocate(self, rows: int) -> None:
         """Make the arrays of rows, before the first reset."""
@@ -84,13 +91,15 @@ class Agents:
         self._lengths = np.zeros(rows, np.int64)
         #: The info of each row's last transition.
         self._infos: list[Info] = [{}] * rows
+        #: None before the first reset, so that `step` refuses every action.
+        self._action_shape: tuple[int, ...] | None = None
 
     def reset(self, seed: int) -> Timestep:
         """Start every world from its own seed, derived from `seed`. No row holds a transition yet."""
-        self._ready = True
+        self._action_shape = self._view.action_shape(len(self.agents))
         self._obs = self._blank_obs()
         for number, game in enumerate(self._games):
-            self._open(number, game.reset(row_seed(seed, number)))
+            self._start_world(number, game.reset(row_seed(seed, number)))
         no_rows = np.zeros(len(self.agents), np.bool_)
         reward = np.zeros(len(self.agents), np.float32)
         obs = self._obs
@@ -99,9 +108,8 @@ class Agents:
 
     def step(self, action: Array) -> Timestep:
         """Step every world with the actions [N, ...] of the agents in turn; reset worlds without agents."""
-        expected = self._view.action_shape(len(self.agents)) if self._ready else None
-        if action.shape != expected:
-            raise refusal(self.spec.id, action, expected)
+        if action.shape != self._action_shape:
+            raise action_error(self.spec.id, action, self._action_shape)
         choices = self._view.translate(action)
         self._obs = tree_map(np.copy, self._obs)
         episodes = list[Episode]()
@@ -110,7 +118,7 @@ class Agents:
             self._step_world(number, choices, timestep, episodes)
         finished = [number for number, game in enumerate(self._games) if not game.turn]
         if finished:
-            self._finish(timestep, finished, episodes)
+            self._reset_worlds(timestep, finished, episodes)
         timestep.is_first = self._first.copy()
         timestep.turn = self._acting_agents()
         timestep.count = int(timestep.valid.sum())
@@ -165,7 +173,7 @@ class Agents:
         self,
         timestep: Timestep,
         row: int,
-        news: Seen,
+        news: News,
         episodes: list[Episode],
     ) -> None:
         """Store the news of an agent, and its episode if it ended."""
@@ -189,21 +197,26 @@ class Agents:
             self._lengths[row] += 1
             self._infos[row] = news.info
         if ends and not self._over[row]:
-            episodes.append(self._episode(row, news.info))
+            episodes.append(self._end_episode(row, news.info))
 
-    def _describe_step(self, row: int, news: Seen) -> str:
+    def _describe_step(self, row: int, news: News) -> str:
         """Return the agent and the step of the news, for a message."""
         step = self._lengths[row] + (not news.opens)
         return f"{self.spec.id}, agent {self.agents[row]}, step {step} of its episode"
 
-    def _episode(self, row: int, info: Mapping[str, object]) -> Episode:
+    def _end_episode(self, row: int, info: Mapping[str, object]) -> Episode:
+        """Return the episode of a row, and mark it as over."""
         self._over[row] = True
-        total = float(self._totals[row])
-        length = int(self._lengths[row])
-        agent = self.agents[row]
-        return Episode(row, total, length, success=success(info), info=numbers(info), agent=agent)
+        return Episode(
+            row,
+            float(self._totals[row]),
+            int(self._lengths[row]),
+            success=success(info),
+            info=episode_numbers(info),
+            agent=self.agents[row],
+        )
 
-    def _finish(
+    def _reset_worlds(
         self,
         timestep: Timestep,
         finished: list[int],
@@ -213,15 +226,17 @@ class Agents:
         timestep.final_obs = tree_map(np.copy, self._obs)
         for number in finished:
             episodes += [
-                self._episode(row, {}) for row in self._rows[number].values() if not self._over[row]
+                self._end_episode(row, {})
+                for row in self._rows[number].values()
+                if not self._over[row]
             ]
         check_last(timestep.final_obs, self.spec.id)
         # Copies, because a reset may change the dictionaries of the world.
         self._infos = [dict(info) for info in self._infos]
         for number in finished:
-            self._open(number, self._games[number].reset(None))
+            self._start_world(number, self._games[number].reset(None))
 
-    def _open(self, number: int, first_news: dict[str, Seen]) -> None:
+    def _start_world(self, number: int, first_news: dict[str, News]) -> None:
         """Start the episodes of a world with the first observations of its agents."""
         rows = list(self._rows[number].values())
         self._first[rows] = True
@@ -234,7 +249,7 @@ class Agents:
             self._write(row, news, False)
         self._show_frame(number, True)
 
-    def _write(self, row: int, news: Seen, ended: bool) -> None:
+    def _write(self, row: int, news: News, ended: bool) -> None:
         agent = self.agents[row]
         check_info(self._describe_step(row, news), news.info, "reset" if news.opens else "step")
         agent_obs = self._part_of_agent(self._obs, agent)
@@ -244,15 +259,16 @@ class Agents:
             raise BadEnv(f"{self._describe_step(row, news)}: {problem}")
         check_counted(lambda _: self._describe_step(row, news), self._space(agent), written)
         if self._view.masked:
-            agent_obs[MASK][row] = self._view.mask(news.info, ended or agent not in self._masks)
+            maskless = ended or agent not in self._masked_infos
+            agent_obs[MASK][row] = self._view.mask(news.info, maskless)
         if isinstance(agent_obs, dict) and MASK in agent_obs:
             if not agent_obs[MASK][row].any():
-                # The agent has nothing left to do, and its action will not be used.
+                # The agent has no action left, and its next one will not be used.
                 agent_obs[MASK][row] = 1
         elif MASK in news.info:
             raise BadEnv(
                 f"{self.spec.id}: the info of {agent} has an '{MASK}', but after the first reset no info had one; "
-                "give it in the info of every agent's reset, or put it next to the observation"
+                "give it in the info of every agent's reset, or put it into the observation"
             )
 
     def _part_of_agent(self, tree: Any, agent: str) -> Any:
@@ -358,33 +374,32 @@ class Agents:
             close_env(game.env.close, self.spec.id)
 
 
-def _masks(game: Game) -> dict[str, Info]:
-    """Return infos with masks, by agent, of agents whose observations have none; absent agents may take any action."""
-    infos = game.infos().items()
+def _infos_with_masks(game: Game) -> dict[str, Info]:
+    """Return the first infos that have masks, by agent, of agents without a mask in their observations."""
     return {
         agent: info
-        for agent, info in infos
+        for agent, info in game.infos().items()
         if MASK in info and not masked(game.env.observation_space(agent))
     }
 
 
-def _view(
+def _make_view(
     game: Game,
     kinds: Mapping[str, str],
-    masks: Mapping[str, Info],
+    masked_infos: Mapping[str, Info],
     id: str,
 ) -> tuple[Space, View]:
-    """Return the action space, of all kinds side by side, and how agents see the world.
+    """Return the action space, with a part for each kind of agent, and how agents see the world.
 
     Raises:
         BadEnv: their spaces differ, and their masks are in `info`.
     """
     if not kinds:
         obs, action = spaces_of(game, game.agents[0])
-        return action, View(obs, action, next(iter(masks.values()), {}), id)
-    if masks:
+        return action, View(obs, action, next(iter(masked_infos.values()), {}), id)
+    if masked_infos:
         raise BadEnv(
-            f"{id}: its agents' spaces differ, so put '{MASK}' beside the observation, and not into info"
+            f"{id}: its agents' spaces differ, so put '{MASK}' into the observation instead of info"
         )
     pairs = {kind: spaces_of(game, kind) for kind in dict.fromkeys(kinds.values())}
     actions = spaces.Dict([(kind, action) for kind, (_, action) in pairs.items()])

@@ -19,10 +19,10 @@ Info: TypeAlias = Mapping[str, object]
 
 
 @dataclass(slots=True)
-class Seen:
-    """News for one agent: an observation, and the reward since its last action.
+class News:
+    """An observation for one agent, and the reward since its last action.
 
-    `opens` says that it has not acted yet in this episode, so that no transition ends here.
+    `opens` says that the agent has not acted yet in this episode, so that no transition ends here.
     """
 
     obs: object
@@ -33,8 +33,8 @@ class Seen:
     opens: bool
 
     @classmethod
-    def opening(cls, obs: object, info: Info) -> Seen:
-        """Return the first news of an agent's episode."""
+    def opening(cls, obs: object, info: Info) -> News:
+        """Return the news that start an agent's episode."""
         return cls(obs, 0.0, terminated=False, truncated=False, info=info, opens=True)
 
 
@@ -57,9 +57,9 @@ class Game(Protocol):
         """Reset, and return the infos by agent, also of agents that wait."""
         ...
 
-    def reset(self, seed: int | None) -> dict[str, Seen]: ...
+    def reset(self, seed: int | None) -> dict[str, News]: ...
 
-    def step(self, actions: Mapping[str, object]) -> dict[str, Seen]:
+    def step(self, actions: Mapping[str, object]) -> dict[str, News]:
         """Take the actions of the agents in turn; return news by agent."""
         ...
 
@@ -76,32 +76,32 @@ class Parallel:
         return tuple(self.env.possible_agents)
 
     def infos(self) -> dict[str, Info]:
-        return {agent: seen.info for agent, seen in self.reset(0).items()}
+        return {agent: news.info for agent, news in self.reset(0).items()}
 
-    def reset(self, seed: int | None) -> dict[str, Seen]:
+    def reset(self, seed: int | None) -> dict[str, News]:
         obs, infos = self.env.reset(seed=seed)
         self.turn = list(self.env.agents)
-        return {agent: Seen.opening(obs[agent], infos.get(agent, {})) for agent in self.turn}
+        return {agent: News.opening(obs[agent], infos.get(agent, {})) for agent in self.turn}
 
-    def step(self, actions: Mapping[str, object]) -> dict[str, Seen]:
+    def step(self, actions: Mapping[str, object]) -> dict[str, News]:
         obs, rewards, terminated, truncated, infos = self.env.step(dict(actions))
         acting = self.turn
         remaining = set(self.env.agents)
         news = {}
         for agent in acting:
-            ends = bool(terminated[agent])
-            truncates = not ends and (bool(truncated[agent]) or agent not in remaining)
-            news[agent] = Seen(
+            has_terminated = bool(terminated[agent])
+            is_cut = bool(truncated[agent]) or agent not in remaining
+            news[agent] = News(
                 obs[agent],
                 rewards[agent],
-                terminated=ends,
-                truncated=truncates,
+                terminated=has_terminated,
+                truncated=is_cut and not has_terminated,
                 info=infos.get(agent, {}),
                 opens=False,
             )
         for agent in self.env.agents:
             if agent not in news:  # a new agent in the world
-                news[agent] = Seen.opening(obs[agent], infos.get(agent, {}))
+                news[agent] = News.opening(obs[agent], infos.get(agent, {}))
         self.turn = [
             agent
             for agent in self.env.agents
@@ -126,33 +126,31 @@ class Turns:
         self.reset(0)
         return dict(self.env.infos)
 
-    def reset(self, seed: int | None) -> dict[str, Seen]:
+    def reset(self, seed: int | None) -> dict[str, News]:
         self.env.reset(seed=seed)
         self.acted = {}
         return self._collect_news()
 
-    def step(self, actions: Mapping[str, object]) -> dict[str, Seen]:
+    def step(self, actions: Mapping[str, object]) -> dict[str, News]:
         (agent,) = self.turn
         self.acted[agent] = True
         self.env.step(actions[agent])
         return self._collect_news()
 
-    def _collect_news(self) -> dict[str, Seen]:
+    def _collect_news(self) -> dict[str, News]:
         """Collect the news of agents that have ended, and of the agent in turn."""
         news = {}
         self.turn = []
         while self.env.agents and not self.turn:
             agent = self.env.agent_selection
             obs, reward, terminated, truncated, info = self.env.last()
-            truncates = bool(truncated) and not terminated
-            opens = agent not in self.acted
-            news[agent] = Seen(
+            news[agent] = News(
                 obs,
                 reward,
                 terminated=bool(terminated),
-                truncated=truncates,
+                truncated=bool(truncated) and not terminated,
                 info=info,
-                opens=opens,
+                opens=agent not in self.acted,
             )
             if terminated or truncated:
                 self.env.step(None)

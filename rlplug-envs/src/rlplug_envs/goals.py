@@ -1,4 +1,4 @@
-"""Rewards of other goals than the desired one, for hindsight replay."""
+"""Computes rewards of other goals than the desired one, for hindsight replay."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SupportsGoals(Protocol):
 
 @runtime_checkable
 class SupportsGoalEnds(Protocol):
-    """One that can also say whether reaching a goal ends the task."""
+    """An environment that can also say whether reaching a goal ends the task."""
 
     def compute_terminated(
         self,
@@ -58,13 +58,13 @@ class SupportsGoalEnds(Protocol):
     ) -> object: ...
 
 
-class Each:
+class GoalFunction:
     """A function of an achieved and a desired goal, for batches [B, ...].
 
     Args:
-        function: of two goals or two batches in the environment's own form, and an info.
-        dtype: of its results.
-        achieved, desired: zeros of the types and shapes that the environment's own goals have.
+        function: takes two goals, or two batches of them, in the environment's own form, and an info.
+        dtype: the type of its results.
+        achieved, desired: zeros of the types and shapes of the environment's own goals.
     """
 
     def __init__(
@@ -152,15 +152,15 @@ def _with_own_goals(spec: Spec, env: GymEnv) -> Spec:
     ):
         return spec
     zeros = [
-        _zeros(space[name], inner.observation_space, name)
+        _zero_goal(space[name], inner.observation_space, name)
         for name in ("achieved_goal", "desired_goal")
     ]
     method = "compute_reward"
     try:
-        reward = Each(inner.compute_reward, np.float32, *zeros)
+        reward = GoalFunction(inner.compute_reward, np.float32, *zeros)
         method = "compute_terminated"
         ends = (
-            Each(inner.compute_terminated, np.bool_, *zeros)
+            GoalFunction(inner.compute_terminated, np.bool_, *zeros)
             if isinstance(inner, SupportsGoalEnds)
             else None
         )
@@ -170,8 +170,8 @@ def _with_own_goals(spec: Spec, env: GymEnv) -> Spec:
     return replace(spec, goals=Goals(reward, ends))
 
 
-def _zeros(shown_space: Space, env_space: Space, name: str) -> Array:
-    """Return a goal as the environment itself has it, below wrappers that may show it in another type or shape."""
+def _zero_goal(shown_space: Space, env_space: Space, name: str) -> Array:
+    """Return a goal of zeros as the environment has it, below wrappers that may show it in another type or shape."""
     inner = (
         env_space.spaces[name]
         if isinstance(env_space, spaces.Dict) and name in env_space.spaces

@@ -1,5 +1,4 @@
-"""Writes observations into arrays of their space's type, and refuses numbers that would change there: numpy wraps and
-truncates silently.
+"""Checks observations before they are written into arrays of their space's type: numpy wraps and truncates silently.
 
 Callers compare classes, shapes and types first, and call `fit` only if one differs.
 """
@@ -52,13 +51,13 @@ def fit(
     dtype: Dtype,
     name: str = "",
 ) -> Array:
-    """Return a value as an array of this shape, which keeps its numbers when it is written into one of `dtype`.
+    """Return a value as an array of this shape whose numbers an array of `dtype` can hold.
 
     Floats may be rounded. An array of floats never counts as an array of integers, even if all its values are
     whole; single numbers and lists have no type, so each of their numbers is checked.
 
     Raises:
-        DtypeMismatch: it would not keep its numbers; the message calls it the observation `name`.
+        DtypeMismatch: another shape, or numbers that `dtype` does not hold; the message has the `name`.
     """
     if (
         value.__class__ is np.ndarray
@@ -67,7 +66,7 @@ def fit(
         and value.shape == shape
         and np.vdot(value, value) <= SQUARES
     ):
-        return value  # the most frequent case
+        return value  # the most frequent case first
     array = value if value.__class__ is np.ndarray else _as_array(value, name)
     if array.shape != shape:
         raise DtypeMismatch(
@@ -114,7 +113,7 @@ def _holds_all(source: Dtype, target: Dtype) -> bool:
 
 def _check_whole(array: Array, name: str) -> None:
     if (is_fractional := array != np.trunc(array)).any():
-        index, text = _first(array, is_fractional)
+        index, text = _find_first(array, is_fractional)
         raise DtypeMismatch(
             f"the observation{name} {text}, and its observation space has whole numbers; give one",
             index,
@@ -129,7 +128,7 @@ def _check_range(array: Array, dtype: Dtype, name: str) -> None:
     if not array.size or (low <= array.min().item() and array.max().item() <= high):
         return
     # As Python's numbers: numpy compares int64 with uint64 as floats.
-    index, text = _first(
+    index, text = _find_first(
         array, np.array([not low <= number <= high for number in array.reshape(-1).tolist()])
     )
     raise DtypeMismatch(
@@ -142,7 +141,7 @@ def _check_range(array: Array, dtype: Dtype, name: str) -> None:
 def _check_size(array: Array, name: str) -> None:
     """Raise DtypeMismatch for a float that float32 does not hold."""
     if (is_too_large := ~(np.abs(array) <= np.float64(LARGEST))).any():
-        index, text = _first(array, is_too_large)
+        index, text = _find_first(array, is_too_large)
         if not np.isfinite(array[index]):
             raise DtypeMismatch(f"an observation{name} {bad_number_message(array[index])}", index)
         raise DtypeMismatch(
@@ -150,7 +149,7 @@ def _check_size(array: Array, name: str) -> None:
         )
 
 
-def _first(array: Array, selected: Array) -> tuple[tuple[int, ...], str]:
+def _find_first(array: Array, selected: Array) -> tuple[tuple[int, ...], str]:
     """Return the index of the first selected number, and a message about it."""
     index = tuple(np.argwhere(selected.reshape(array.shape))[0].tolist())
     return index, f"{'holds' if index else 'is'} {array[index]}"

@@ -1,4 +1,4 @@
-"""Sums of the environments' own rewards since their episodes started, below wrappers that may change rewards."""
+"""Sums the environments' own rewards since their episodes started, below wrappers that may change rewards."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Wrap: TypeAlias = Callable[[GymEnv], GymEnv]
 
 
 class RawReturn(GymWrapper):
-    """Sums rewards; the caller sets `total` to 0 when an episode starts, since wrappers may play before that.
+    """Sums rewards; the caller sets `total` to 0 when an episode starts, because wrappers may step before that.
 
     Attributes:
-        total: the sum of rewards since then.
+        total: the sum of rewards since the start of the episode.
         is_sum: whether all rewards were numbers; if not, the rewards of the wrapper above count.
     """
 
@@ -63,10 +63,15 @@ def with_raw_return(env: GymEnv) -> GymEnv:
 
 
 def wrap_single(wrap: Wrap, spec: Spec, limit: float) -> Wrap:
-    """Return a function that puts an environment inside `wrap`, with the time limit of its own steps; inf is none.
+    """Return a function that puts an environment inside `wrap`.
+
+    Args:
+        wrap: puts an environment inside a wrapper.
+        spec: the spec of the environments.
+        limit: the time limit, in the environment's own steps; inf for none.
 
     Raises:
-        UsageError: it would take actions that a mask forbids.
+        UsageError: the wrapper would take actions that a mask forbids.
     """
     if isinstance(wrap, Single) and masked(spec.obs) and (repeating_name := repeating(wrap.load())):
         raise UsageError(

@@ -21,19 +21,8 @@ from rlplug_envs.watch import Watch
 
 
 def row_seed(seed: int, row: int) -> int:
-    """Return the seed of one environment: independent of the others', and of how many there are."""
+    """Return the seed of one environment; it does not depend on the number of environments."""
     return Seeds(seed).child("row", row).integer()
-
-
-def discrete_lister(space: Space) -> Callable[[Array], list[Any]] | None:
-    """Return a function that makes a list of `Discrete` actions [N], `np.int64` as sampled; None for other spaces.
-
-    Gymnasium's check of an `int` costs CartPole a fifth of a step. Spaces of narrower integers refuse `np.int64`, and
-    get an `int`.
-    """
-    if not isinstance(space, spaces.Discrete):
-        return None
-    return list if space.dtype == np.int64 else np.ndarray.tolist
 
 
 def action_converter(
@@ -41,9 +30,12 @@ def action_converter(
     to_env: Callable[[Array], Any] | None,
 ) -> Callable[[Array], Any]:
     """Return a function from canonical actions [N, ...] to a sequence of actions for single environments."""
-    listed = discrete_lister(space)
-    if listed is not None:
-        return listed if to_env is None else lambda action: listed(to_env(action))
+    if isinstance(space, spaces.Discrete):
+        # `np.int64`, because Gymnasium's check of an `int` costs CartPole a fifth of a step. Spaces of narrower
+        # integers refuse `np.int64`, and get an `int`.
+        is_wide = space.dtype == np.int64
+        to_list: Callable[[Array], list[Any]] = list if is_wide else np.ndarray.tolist
+        return to_list if to_env is None else lambda action: to_list(to_env(action))
     if isinstance(space, spaces.Dict | spaces.Tuple):
         assert to_env is not None  # canonical actions concatenate their parts
         return lambda action: [row_of(to_env(action), row) for row in range(len(action))]
@@ -59,7 +51,7 @@ def frame_rate(metadata: Mapping[str, object] | None) -> float:
     return float(fps) if isinstance(fps, int | float | np.number) and 0 < fps < inf else 30.0
 
 
-def two_sets(
+def double_buffer(
     spec: Spec,
     never: Array,
     always: Array,
@@ -76,20 +68,17 @@ def two_sets(
 
 
 def check_last(final_obs: Obs, id: str) -> None:
-    """Raise BadEnv if last observations of episodes are NaN or infinite.
-
-    A watch only checks the arrays of observations, and these are separate from them.
-    """
+    """Raise BadEnv if last observations of episodes are NaN or infinite; a watch does not check their arrays."""
     if problem := bad_float_message(final_obs):
         raise BadEnv(f"{id}: {problem}")
 
 
-def refusal(
+def action_error(
     id: str,
     action: Array,
     expected: tuple[int, ...] | None,
 ) -> BadEnv:
-    """Return why these actions cannot be taken; `expected` is None before the first reset."""
+    """Return the error for actions of a wrong shape; `expected` is None before the first reset."""
     if expected is None:
         return BadEnv(f"{id}: step was called before reset")
     return BadEnv(f"{id}: the actions have shape {action.shape}, expected {expected}")

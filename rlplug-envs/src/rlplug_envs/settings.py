@@ -55,7 +55,7 @@ class Settings:
         }
 
     def load_state_dict(self, state: State, envs: Sequence[GymEnv]) -> None:
-        """Set every environment's saved attributes; one without any keeps those of its constructor."""
+        """Set the saved attributes of every environment; without any, it keeps those of its constructor."""
         if "settings" not in state:
             return
         self.wanted = dict(state["settings"]["wanted"])
@@ -68,7 +68,7 @@ def _set(env: GymEnv, settings: Mapping[str, object]) -> None:
     for name, value in settings.items():
         try:
             env.set_wrapper_attr(name, value)
-        except Exception as error:  # a foreign property may refuse with anything
+        except Exception as error:  # a foreign property may raise anything
             raise BadEnv(
                 f"{type(env.unwrapped).__name__} refuses to set '{name}' to {value!r}: {error}"
             ) from error

@@ -21,7 +21,7 @@ from rlplug_core.types import MASK, Array, Obs, Space
 from rlplug_envs.observation_dtypes import ERRORS, INTEGERS, find_mismatch, fit, part
 
 INT64 = np.dtype(np.int64)
-#: The most integers that a place of a Box of actions may have.
+#: The most integers that a dimension of a Box of actions may have.
 MOST_CHOICES = 1_000
 
 
@@ -55,7 +55,7 @@ class View:
         for noun, space in (("observations", self.obs), ("actions", self.action)):
             if not spaces.utils.flatdim(space):
                 raise BadEnv(
-                    f"{id}: {noun} of its space {plain(str(space), 60)} hold no number; give at least one"
+                    f"{id}: {noun} of its space {plain(str(space), 60)} contain no number; give at least one"
                 )
         nested = isinstance(self.obs, spaces.Dict)
         self.masked = MASK in info and not masked(self.obs)
@@ -110,7 +110,7 @@ class View:
         if MASK in info and (shape := self._mask_shape(info, self._batched)) != self._shape:
             raise BadEnv(
                 f"{self.id}: info['{MASK}'] has shape {shape}, and in the first reset it had {self._shape}; give an "
-                "entry for each choice in every step, 0 where it is forbidden"
+                "entry for each choice in every step, 0 if it is forbidden"
             )
         return self._to_booleans(info[MASK]) if MASK in info else True
 
@@ -142,7 +142,7 @@ def masked(space: Space) -> bool:
 
 
 def canonical_obs(space: Space, id: str) -> Space:
-    """Return the observation space as agents see it; raises BadEnv for a space that holds no arrays of fixed shape."""
+    """Return the observation space as agents see it; raise BadEnv unless its parts are arrays of fixed shape."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return spaces.Dict(
             {
@@ -219,21 +219,21 @@ def canonical_integers(
     space: spaces.Box,
     id: str,
 ) -> tuple[Space, Callable[[Array], object]]:
-    """Return the number of choices of each place of a Box of integers, and a function from choices to its actions.
+    """Return the number of choices of each dimension of a Box of integers, and a function from choices to its actions.
 
     Raises:
-        BadEnv: a place has more choices than a network can tell apart.
+        BadEnv: a dimension has more choices than a network can have outputs.
     """
     choices = space.high.astype(np.float64) - space.low.astype(np.float64) + 1
     if choices.max(initial=0) > MOST_CHOICES:
         raise BadEnv(
-            f"{id}: a place of its action space {plain(str(space), 60)} has more than {MOST_CHOICES:,} integers; wrap "
-            "the environment so that it has fewer, or takes a Box of floats"
+            f"{id}: a dimension of its action space {plain(str(space), 60)} has more than {MOST_CHOICES:,} integers; "
+            "wrap the environment so that it has fewer, or takes a Box of floats"
         )
 
     def to_env(action: Array) -> Array:
-        places = action.reshape(len(action), *space.shape).astype(np.int64)
-        return (places + space.low).astype(space.dtype)
+        choices = action.reshape(len(action), *space.shape).astype(np.int64)
+        return (choices + space.low).astype(space.dtype)
 
     return spaces.MultiDiscrete(choices.astype(np.int64).reshape(-1)), to_env
 

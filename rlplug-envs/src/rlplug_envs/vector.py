@@ -1,7 +1,7 @@
 """`SerialEnvs`: plain Gymnasium environments, stepped one after the other, as one vector.
 
-The step path allocates nothing while no episode ends: two sets of arrays alternate, each with a ready-made `Timestep`.
-A row is reset in the step that ends its episode (SAME_STEP), so every row of every step is a valid transition.
+A step allocates nothing while no episode ends: two sets of arrays alternate, each with a ready-made `Timestep`. A row
+is reset in the step that ends its episode (SAME_STEP), so every row of every step is a valid transition.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from rlplug_envs.observation_dtypes import INTEGERS, LARGEST, LEAST, fit
 from rlplug_envs.raw_return import Wrap, find_raw_return, wrap_single
 from rlplug_envs.rows import (
     action_converter,
+    action_error,
     capture_rows,
     check_state,
+    double_buffer,
     frame_rate,
-    refusal,
     row_seed,
-    two_sets,
 )
 from rlplug_envs.settings import Settings
-from rlplug_envs.shown import Shown, numbers, success
+from rlplug_envs.shown import Shown
 from rlplug_envs.spaces import INT64, View, masked, put
+from rlplug_envs.step_info import episode_numbers, success
 from rlplug_envs.watch import (
     FLAGS,
     NUMBERS,
@@ -45,7 +46,7 @@ from rlplug_envs.watch import (
     check_reward,
     check_signature,
     close_env,
-    explain,
+    explain_step_error,
 )
 
 Make: TypeAlias = Callable[[], GymEnv]
@@ -65,11 +66,11 @@ class SerialEnvs:
 
     Args:
         make: builds one environment; called `num_envs` times.
-        num_envs: how many.
+        num_envs: the number of environments.
         id: the name in messages and in `spec.id`.
         limit: truncate episodes after this many steps; 0 leaves that to the environment. It costs nothing here;
             Gymnasium's TimeLimit wrapper is one more call per environment and step.
-        inexact: why its state cannot be captured, "" if it can; None: test it with `capture.self_test`.
+        inexact: why its state cannot be captured, "" if it can, None to test it with `capture.self_test`.
     """
 
     def __init__(
@@ -97,14 +98,14 @@ class SerialEnvs:
         spec = Spec(view.obs, view.action, num_envs, id, inexact=inexact, limit=known_limit)
         self.spec = with_goals(spec, env)
         self.action_space = env.action_space
-        self._own_returns = [raw for raw in map(find_raw_return, self.envs) if raw]  # all or none
+        self._raw_returns = [raw for raw in map(find_raw_return, self.envs) if raw]  # all or none
         self._steps = [env.step for env in self.envs]
-        self._choose = action_converter(env.action_space, view.to_env)
+        self._convert_actions = action_converter(env.action_space, view.to_env)
         self._read_formats(view)
         self._allocate(num_envs)
         self._limit = limit or inf
         self._first_row = 0
-        self._begin([0] * num_envs, [0.0] * num_envs)
+        self._start_episodes([0] * num_envs, [0.0] * num_envs)
 
     def _read_formats(self, view: View) -> None:
         """Store the formats of observations that `step` reads."""
@@ -125,10 +126,10 @@ class SerialEnvs:
         self._action_shape: tuple[int, ...] | None = None
         self._false = np.zeros(num_envs, np.bool_)
         self._true = np.ones(num_envs, np.bool_)
-        self._now, self._next = two_sets(self.spec, self._false, self._true)
+        self._now, self._next = double_buffer(self.spec, self._false, self._true)
 
-    def _begin(self, lengths: list[int], totals: list[float]) -> None:
-        """Set the running episodes: a length is the time since a row started."""
+    def _start_episodes(self, lengths: list[int], totals: list[float]) -> None:
+        """Set the lengths and returns of the running episodes."""
         self._time = 0
         self._starts = [-length for length in lengths]
         self._deadline = min(self._starts) + self._limit
@@ -138,7 +139,7 @@ class SerialEnvs:
         """Start every environment from its own seed, derived from `seed`. No row holds a transition yet."""
         num_envs = self.spec.num_envs
         never = self._false
-        self._begin([0] * num_envs, [0.0] * num_envs)
+        self._start_episodes([0] * num_envs, [0.0] * num_envs)
         self._action_shape = self._view.action_shape(num_envs)
         self._now, self._next = self._next, self._now
         _, obs, reward, watch = self._now
@@ -152,17 +153,17 @@ class SerialEnvs:
     def step(self, action: Array) -> Timestep:
         """Step every environment with its action [N, ...]; reset it in the same call if its episode ends."""
         if action.shape != self._action_shape:
-            raise refusal(self.spec.id, action, self._action_shape)
+            raise action_error(self.spec.id, action, self._action_shape)
         self._now, self._next = self._next, self._now
         quiet, obs, reward, watch = self._now
         ended = self._step_rows(action, obs, reward)
         self._time += 1
-        for measure, part, largest in watch.parts:  # `watch.has_suspects()`, without two calls
+        for measure, part, largest in watch.parts:  # `watch.has_suspects()` inline saves two calls
             if not measure(part) <= largest:
                 self._check_obs(watch)
         if not ended and self._time < self._deadline:
             return quiet
-        return self._end(obs, reward, ended, watch)
+        return self._end_timestep(obs, reward, ended, watch)
 
     def _step_rows(
         self,
@@ -171,7 +172,7 @@ class SerialEnvs:
         rewards: Array,
     ) -> dict[int, bool]:
         """Step every environment and write its results; return whether it terminated for each row that ended."""
-        choices = self._choose(action)
+        actions = self._convert_actions(action)
         flat = self._flat
         shape = self._shape
         dtype = self._dtype
@@ -183,7 +184,7 @@ class SerialEnvs:
         result: Any = ()
         try:
             for row, step in enumerate(self._steps):
-                result = step(choices[row])
+                result = step(actions[row])
                 value, reward, terminated, truncated, info = result
                 if reward.__class__ not in NUMBERS or not LEAST <= reward <= LARGEST:
                     reward = check_reward(self._describe_step(row), reward, terminated, truncated)
@@ -205,7 +206,7 @@ class SerialEnvs:
                         check_result(self._describe_step(row), reward, terminated, truncated)
                     ended[row] = bool(terminated)
         except (ValueError, TypeError, OverflowError) as error:
-            explain(self._describe_step(row), obs, error, result)
+            explain_step_error(self._describe_step(row), obs, error, result)
             raise
         return ended
 
@@ -231,7 +232,7 @@ class SerialEnvs:
     def _describe_row(self, row: int, step: int) -> str:
         return f"{self.spec.id}, environment {self._first_row + row}, step {step} of its episode"
 
-    def _end(
+    def _end_timestep(
         self,
         obs: Obs,
         reward: Array,
@@ -269,10 +270,10 @@ class SerialEnvs:
         totals = self.running_returns().tolist()
         episodes = []
         for row in rows:
-            # A copy: the reset may change the environment's own.
+            # A copy, because the reset may change the environment's dictionary.
             info = self._infos[row] = dict(self._infos[row])
             length = time - self._starts[row]
-            episodes.append(Episode(row, totals[row], length, success(info), numbers(info)))
+            episodes.append(Episode(row, totals[row], length, success(info), episode_numbers(info)))
             self._totals[row] = 0.0
             self._starts[row] = time
             self._settings.apply(row, self.envs[row])
@@ -285,8 +286,8 @@ class SerialEnvs:
         value, info = check_reset(self._describe_reset(row), result)
         if self._maskless:
             check_late_mask(self._describe_reset(row), info)
-        if self._own_returns:
-            self._own_returns[row].total = 0.0
+        if self._raw_returns:
+            self._raw_returns[row].total = 0.0
         put(self._view.body(obs), row, value, self._describe_reset)
         if self._view.masked:
             obs[MASK][row] = self._view.mask(info, False)
@@ -304,7 +305,7 @@ class SerialEnvs:
             obs[MASK][row] = self._view.mask(info, ended)
 
     def limit(self, steps: int) -> None:
-        """Truncate episodes after `steps` steps, or earlier if they already are; called before the first reset."""
+        """Truncate episodes after `steps` steps, if no shorter limit is set; called before the first reset."""
         self._limit = min(self._limit, steps)
         self._deadline = min(self._starts) + self._limit
 
@@ -356,7 +357,7 @@ class SerialEnvs:
 
     def running_returns(self) -> Array:
         """Return the sum of rewards of each running episode [N], below the wrappers that `--wrap` put inside."""
-        raw_returns = self._own_returns
+        raw_returns = self._raw_returns
         if raw_returns and all(raw_return.is_sum for raw_return in raw_returns):
             return np.array([raw_return.total for raw_return in raw_returns])
         return np.array(self._totals)
@@ -380,16 +381,17 @@ class SerialEnvs:
     def load_state_dict(self, state: State) -> None:
         """Continue from a saved state; works on a fresh environment, and the next call is `step`.
 
-        Raises BadEnv for a state that was not captured ("inexact"): such an environment can only be reset.
+        Raises:
+            BadEnv: the state was not captured ("inexact"); such an environment can only be reset.
         """
         check_state(state, len(state.get("lengths", ())), self.spec)
         # Attributes that environments create in their first reset must exist before they are restored.
         self.reset(0)
         self._settings.load_state_dict(state, self.envs)
         restore(self.envs, state["envs"])
-        self._begin(list(state["lengths"]), list(state["totals"]))
-        if self._own_returns:
-            for raw_return, total in zip(self._own_returns, state["totals"], strict=True):
+        self._start_episodes(list(state["lengths"]), list(state["totals"]))
+        if self._raw_returns:
+            for raw_return, total in zip(self._raw_returns, state["totals"], strict=True):
                 raw_return.total = total
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ Watched: TypeAlias = tuple[Callable[[Array], Any], Array, float]
 class Watch:
     """The parts of one set of observations [N, ...] that can be wrong, with a limit for each.
 
-    A sum of squares tells in one product whether a part of floats may hold a NaN or an infinity, or is far outside
+    For a part of floats, a sum of squares shows in one product whether it may hold NaN or infinity, or is far outside
     finite bounds. For Discrete, MultiDiscrete and MultiBinary parts, the numbers outside their space are counted.
     """
 
@@ -136,7 +136,7 @@ FLAGS = frozenset({bool, np.bool_})
 
 
 def warn_of_learning(env: GymEnv, id: str) -> None:
-    """Warn if a wrapper inside a user's environment learns; once, and not in each worker."""
+    """Warn once, and not in workers, if a wrapper inside a user's environment learns."""
     while isinstance(env, gymnasium.Wrapper):
         if learns(type(env)) and parent_process() is None and f"{id} learns" not in _warned:
             _warned.add(f"{id} learns")
@@ -165,8 +165,8 @@ def check_counted(
 ) -> None:
     """Raise BadEnv for Discrete and similar observations [N, ...] outside their space.
 
-    `describe_step` names a row and its step in a message. A network would read a number below the range as another
-    state, and one above it as no state.
+    `describe_step` names a row and its step in a message. Without this check a network would read a number below the
+    range as another state, and a number above it as no state.
     """
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
@@ -197,7 +197,11 @@ def check_signature(id: str, env: GymEnv) -> None:
     base_env: object = env.unwrapped
     try:
         parameters = inspect.signature(type(base_env).reset).parameters  # type: ignore[attr-defined]
-    except (AttributeError, TypeError, ValueError):  # its signature is unknown, as of code in C
+    except (
+        AttributeError,
+        TypeError,
+        ValueError,
+    ):  # its signature is unknown, for example of code in C
         return
     kinds = {parameter.kind for parameter in parameters.values()}
     if "seed" not in parameters and inspect.Parameter.VAR_KEYWORD not in kinds:
@@ -223,7 +227,7 @@ def check_late_mask(where: str, info: Mapping[str, object]) -> None:
         )
 
 
-#: The remedies for a reward that is several numbers, as of several objectives or agents.
+#: The remedies for a reward of several numbers, for several objectives or agents.
 SEVERAL_REWARDS = (
     ": for several objectives add them in a wrapper, --wrap ./file.py:Name, "
     "and for several agents give a ParallelEnv of PettingZoo"
@@ -248,7 +252,7 @@ def check_result(
             raise BadEnv(f"{where}: {name} is {plain(repr(flag), 60)}; give True or False")
 
 
-def refuse_reward(where: str, reward: Any) -> BadEnv:
+def bad_reward_error(where: str, reward: Any) -> BadEnv:
     """Return the error for a reward that is not a number from -LARGEST to LARGEST."""
     if isinstance(reward, int) or np.isfinite(reward):
         description = (
@@ -273,7 +277,7 @@ def check_reward(
     check_result(where, reward, terminated, truncated)
     number = reward if isinstance(reward, int) else np.asarray(reward).item()
     if not LEAST <= number <= LARGEST:
-        raise refuse_reward(where, number)
+        raise bad_reward_error(where, number)
     return number
 
 
@@ -282,7 +286,7 @@ def check_rewards(describe_step: Callable[[int], str], reward: Array) -> None:
     # Python's numbers, because integers may be larger than any of numpy's.
     for row, number in enumerate(reward.tolist()):
         if not LEAST <= number <= LARGEST:
-            raise refuse_reward(describe_step(row), number)
+            raise bad_reward_error(describe_step(row), number)
 
 
 def check_results(id: str, lengths: Array, *results: Any) -> None:
@@ -298,7 +302,7 @@ def check_results(id: str, lengths: Array, *results: Any) -> None:
 
 
 def _size(space: spaces.Box) -> Array:
-    """Return the extent of a space's values; infinite if a bound is."""
+    """Return the largest absolute bound of each value, at least 1; infinite if a bound is."""
     return np.maximum(np.maximum(np.abs(space.low), np.abs(space.high)), 1.0).astype(np.float64)
 
 
@@ -328,8 +332,8 @@ def _raise_limit(part_with_limit: Watched) -> Watched:
     return (measure, part, LARGEST) if measure(part) <= LARGEST else (count_unusable, part, 0)
 
 
-def explain(where: str, obs: Obs, error: Exception, result: Any) -> None:
-    """Raise BadEnv if an error in `step` is due to the result of the environment.
+def explain_step_error(where: str, obs: Obs, error: Exception, result: Any) -> None:
+    """Raise BadEnv if the environment's result caused an error in `step`; otherwise return.
 
     Args:
         where: name of the environment, and its step.

@@ -1,7 +1,7 @@
 """Imports MLflow like `mlflow-skinny`: without its packages for tables of data.
 
 A process that only sends needs neither pandas nor pyarrow, which take 74 MiB and more than a second of a core
-(`docs/decisions/0056-what-a-run-takes-in-memory.md`).
+(`docs/decisions/0056-memory-of-a-run.md`).
 """
 
 from __future__ import annotations

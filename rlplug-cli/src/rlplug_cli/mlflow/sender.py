@@ -2,7 +2,7 @@
 
 The first line of its stdin is the path of the run, as JSON; it may come seconds after the start. It is a process
 because a thread that imports MLflow would hold the interpreter's lock and slow training down
-(`docs/decisions/0011-the-sender-is-a-process.md`). It ends when its stdin is closed: when the run ends or is killed.
+(`docs/decisions/0011-mlflow-sender-process.md`). It ends when its stdin is closed: when the run ends or is killed.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -37,6 +37,13 @@ from rlplug_envs.raw_return import RawReturn
 Record: TypeAlias = dict[str, "Captured"]
 #: Packages that do not belong to one environment.
 GENERAL = frozenset({"", "builtins", "gymnasium", "numpy", "rlplug_core", "rlplug_envs"})
+#: The type of a simulator's object and its name in messages, by the kind of its record.
+SIMULATOR_TYPES = {
+    "simulation": (mujoco.DATA, "MuJoCo simulation"),
+    "model": (mujoco.MODEL, "MuJoCo model"),
+    "rectangle": (RECTANGLE, "rectangle"),
+    "arcade": (ale.INTERFACE, "Atari game"),
+}
 
 
 def restore(root: object, state: object) -> None:
@@ -48,18 +55,12 @@ def restore(root: object, state: object) -> None:
     Decoder().decode(cast("Captured", state), root, ())
 
 
-class Rectangle(Protocol):
-    """The method of pygame's rectangles that is needed here."""
-
-    def update(self, *sides: int) -> None: ...
-
-
 class Decoder:
-    """Builds values again; environments, objects and spaces are filled in place, so it needs their `current` values."""
+    """Builds values from states; environments, objects and spaces change in place, so it needs their current values."""
 
     def __init__(self) -> None:
         self.values: dict[Path, object] = {}  # decoded values that may occur again, by path
-        #: Arrays and strings that others may be equal to.
+        #: Stored arrays and strings, for later ones with equal content.
         self.contents: dict[Path, Array | str] = {}
         self.filled: set[int] = set()  # ids of objects in `values`
         self.packages: set[str] = set()  # packages with classes of filled objects
@@ -86,7 +87,7 @@ class Decoder:
         current: object,
         path: Path,
     ) -> list[object]:
-        """Return the values of a list of states, or of one that was packed."""
+        """Return the values of a list of states, or of a packed list."""
         if isinstance(states, dict):
             return self._unpack(states, path)
         assert isinstance(states, list)
@@ -110,7 +111,7 @@ class Decoder:
         return json.loads(content) if isinstance(content, str) else content.tolist()
 
     def _read_content(self, state: Captured, path: Path) -> Array | str:
-        """Return a stored array, and remember it for equal ones; or the one that it is equal to."""
+        """Return a stored array, and remember it for equal ones; for an equal one, return the array stored earlier."""
         if isinstance(state, dict):
             return self._equal_content(state)
         self.contents[path] = array = np.asarray(state)
@@ -146,7 +147,7 @@ class Decoder:
         current: object,
         path: Path,
     ) -> object:
-        """Decode a marked dictionary; in the order of the encoder."""
+        """Decode a marked dictionary; the order of kinds is that of the encoder."""
         kind = state[KIND]
         if kind == "int":
             return int(str(state["value"]), 16)
@@ -207,21 +208,22 @@ class Decoder:
     ) -> object:
         """Decode a random generator of NumPy or Python."""
         if kind == "generator":
-            return build_generator(self._inner(state, path), path)
+            return build_generator(self._generator_state(state, path), path)
         if kind == "legacy":
             legacy = np.random.RandomState()
-            legacy.set_state(self._inner(state, path))
+            legacy.set_state(self._generator_state(state, path))
             return legacy
         if kind == "random":
-            plain = random.Random()
-            plain.setstate(cast("tuple[object, ...]", self.decode(state["state"], None, path)))
-            return plain
+            python_generator = random.Random()
+            generator_state = self.decode(state["state"], None, path)
+            python_generator.setstate(cast("tuple[object, ...]", generator_state))
+            return python_generator
         raise Uncapturable(
             f"{describe_path(path)} was saved as '{kind}', which this version does not know"
         )
 
-    def _inner(self, state: Record, path: Path) -> dict[str, object]:
-        """Return the decoded state of a generator."""
+    def _generator_state(self, state: Record, path: Path) -> dict[str, object]:
+        """Return the decoded state of a generator of NumPy."""
         return cast("dict[str, object]", self.decode(state["state"], None, path))
 
     def _decode_array(self, state: Captured, path: Path) -> Array:
@@ -264,7 +266,7 @@ class Decoder:
         return current
 
     def _build_object(self, name: str, current: object, path: Path) -> object:
-        """Return an empty object of a class of the environment's package, such as a thing at random places.
+        """Return an empty object of a class of the environment's package, for objects that a new environment lacks.
 
         No code of the class runs: it is plain Python, imported already, and other objects of its package were filled.
         """
@@ -297,60 +299,31 @@ class Decoder:
             self.decode(part, inner, (*path, str(number)))
         return current
 
-    def _fill_simulation(
+    def _fill_simulator(
         self,
         state: Record,
-        current: object,
+        current: Any,
         path: Path,
     ) -> object:
-        self._check_type(current, mujoco.DATA, "MuJoCo simulation", path)
-        mujoco.restore_data(current, state)
-        self.values[path] = current
-        return current
-
-    def _fill_model(
-        self,
-        state: Record,
-        current: object,
-        path: Path,
-    ) -> object:
-        self._check_type(current, mujoco.MODEL, "MuJoCo model", path)
-        if mujoco.fingerprint(current) != state["digest"]:
+        """Put an object of a simulator package, or a pygame rectangle, into its captured state."""
+        kind = str(state[KIND])
+        name, noun = SIMULATOR_TYPES[kind]
+        if type_name(type(current)) != name:
+            raise Uncapturable(
+                f"{describe_path(path)} was a {noun}, here it is a {type_name(type(current))}"
+            )
+        if kind == "simulation":
+            mujoco.restore_data(current, state)
+        elif kind == "rectangle":
+            current.update(*cast("list[int]", state["sides"]))
+        elif kind == "arcade":
+            ale.restore_game(current, cast("Array", state["state"]))
+        elif mujoco.fingerprint(current) != state["digest"]:
             raise Uncapturable(
                 f"{describe_path(path)} is not the MuJoCo model that was captured; it changes during use"
             )
         self.values[path] = current
         return current
-
-    def _fill_rectangle(
-        self,
-        state: Record,
-        current: object,
-        path: Path,
-    ) -> object:
-        self._check_type(current, RECTANGLE, "rectangle", path)
-        cast("Rectangle", current).update(*cast("list[int]", state["sides"]))
-        self.values[path] = current
-        return current
-
-    def _fill_game(self, state: Record, current: object, path: Path) -> object:
-        self._check_type(current, ale.INTERFACE, "Atari game", path)
-        ale.restore_game(current, cast("Array", state["state"]))
-        self.values[path] = current
-        return current
-
-    def _check_type(
-        self,
-        current: object,
-        name: str,
-        noun: str,
-        path: Path,
-    ) -> None:
-        """Raise Uncapturable unless the current value has the type of the saved one."""
-        if type_name(type(current)) != name:
-            raise Uncapturable(
-                f"{describe_path(path)} was a {noun}, here it is a {type_name(type(current))}"
-            )
 
     def _fill_closure(
         self,
@@ -385,10 +358,7 @@ class Decoder:
 FILLERS = {
     "object": Decoder._fill_object,
     "space": Decoder._fill_space,
-    "simulation": Decoder._fill_simulation,
-    "model": Decoder._fill_model,
-    "rectangle": Decoder._fill_rectangle,
     "closure": Decoder._fill_closure,
-    "arcade": Decoder._fill_game,
     "dict": Decoder._fill_dict,
+    **dict.fromkeys(SIMULATOR_TYPES, Decoder._fill_simulator),
 }

@@ -83,7 +83,7 @@ class Encoder:
     def __init__(self, max_values: int) -> None:
         self.max_values = max_values
         self.values = 0
-        #: By id; the objects are kept too, so that no other object gets the id.
+        #: Path and object by id; the object is kept, so that no other one gets the same id.
         self.seen: dict[int, tuple[Path, object]] = {}
         self.blocks = Blocks()
         self.contents = Contents()
@@ -309,6 +309,6 @@ def encode_simulator(value: object, path: Path) -> Captured:
         return {KIND: "simulation", **mujoco.capture_data(value)}
     if name == mujoco.MODEL:
         return {KIND: "model", "digest": mujoco.fingerprint(value)}
-    if reason := ale.hidden(value):
+    if reason := ale.hidden_state(value):
         raise Uncapturable(f"{describe_path(path)} {reason}")
     return {KIND: "arcade", "state": ale.capture_game(value)}

@@ -30,7 +30,7 @@ MAX_DEPTH = 100
 #: Values that are captured in about half a second. Environments in many rows may have some for each row.
 MAX_VALUES = 100_000
 VALUES_PER_ROW = 1_000
-#: An array or an object costs as much time as this many more numbers.
+#: An array or an object takes as much additional time as this many numbers.
 OBJECT_COST = 4
 #: The most bytes of arrays and text; equal data of several rows counts once.
 MAX_BYTES = 1 << 29
@@ -50,7 +50,7 @@ IMMATERIAL = frozenset(
 #: Gymnasium's toy text environments keep a table of all transitions, computed from their arguments.
 TABLES = IMMATERIAL | {"P"}
 BIT_GENERATORS = frozenset({"MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"})
-#: Code, not state: the restored environment keeps its own.
+#: Types of code: it is not state, and the restored environment keeps its own.
 CODE = (
     type,
     types.ModuleType,
@@ -60,7 +60,7 @@ CODE = (
     EnvSpec,
     logging.Logger,
 )
-#: More code, of optional packages.
+#: Types of optional packages that are not state either.
 OPTIONAL_CODE = frozenset(
     {
         mujoco.RENDERER,

@@ -24,7 +24,7 @@ STICKY = "repeat_action_probability"
 FRAMES = "max_num_frames_per_episode"
 
 
-def hidden(ale: Any) -> str:
+def hidden_state(ale: Any) -> str:
     """Return which part of the emulator's state it does not export; "" if there is none."""
     if not ale.getFloat(STICKY):
         return ""

@@ -20,7 +20,7 @@ from rlplug_envs.adapter import Adapter, GymVector, MakeVector
 from rlplug_envs.agents import Agents
 from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.families import minigrid, mujoco, pybullet
-from rlplug_envs.families.registry import INSTALL, find, is_gone, with_options
+from rlplug_envs.families.registry import INSTALL, find, has_moved, with_options
 from rlplug_envs.games import World, game_of
 from rlplug_envs.needs_wrapper import build_or_defer
 from rlplug_envs.raw_return import Wrap, wrap_single
@@ -28,8 +28,8 @@ from rlplug_envs.tensors.adapter import TensorAdapter, is_tensor_env
 from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.watch import warn_of_learning
 
-#: Number of environments above which the environment's own vector is 1.5 times as fast as `SerialEnvs`
-#: (`bench/notes/measured-once.md`). Below it `SerialEnvs` is better: every row of every step is a transition, and each
+#: Number of environments from which on the environment's own vector is 1.5 times as fast as `SerialEnvs`
+#: (`bench/notes/measured-once.md`). For fewer `SerialEnvs` is better: every row of every step is a transition, and each
 #: row has its own seed.
 NATIVE_FROM = {"CartPole-v0": 12, "CartPole-v1": 12}
 #: Why a run in an environment that is an object cannot resume exactly.
@@ -52,12 +52,14 @@ class Gymnasium:
         return Gymnasium(arguments)
 
     def ids(self) -> Iterable[str]:
-        return sorted(id for id, spec in gymnasium.registry.items() if not is_gone(spec))
+        return sorted(id for id, spec in gymnasium.registry.items() if not has_moved(spec))
 
     def make(self, id: str, num_envs: int) -> Env:
         """Return `num_envs` environments, as one native vector if that is measured to be faster.
 
-        Raises UnknownEnv with the nearest names, MissingPackage with the line that installs the missing package.
+        Raises:
+            UnknownEnv: the registry has no such id; the message suggests similar names.
+            MissingPackage: a package is not installed; the message has the command that installs it.
         """
         spec = find(id)
         native = spec.entry_point is None or (
@@ -69,10 +71,10 @@ class Gymnasium:
             if native:
                 adapter = Native if spec.id in NATIVE_FROM else Adapter
                 reason = inexactness(spec.id, native, arguments)
-                return adapter(lambda: _vector(spec, num_envs), spec.id, reason)
-            return _serial(spec, num_envs, arguments)
+                return adapter(lambda: _make_vector(spec, num_envs), spec.id, reason)
+            return _make_serial(spec, num_envs, arguments)
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-            raise _missing(spec, error) from error
+            raise _missing_package(spec, error) from error
 
     def adopt(self, make: Callable[[], GymEnv], num_envs: int, id: str) -> Env:
         """Return `num_envs` environments of a class that is not in a registry."""
@@ -115,7 +117,9 @@ class Gymnasium:
     def make_shown(self, id: str, render_mode: str) -> Env:
         """Return one environment to watch, made with Gymnasium's `render_mode`.
 
-        Raises UnknownEnv and MissingPackage as `make`, also for what draws; UsageError if nothing draws.
+        Raises:
+            UnknownEnv, MissingPackage: as in `make`, also for packages that draw.
+            UsageError: the environment cannot be drawn.
         """
         spec = find(id)
         if spec.entry_point is None:
@@ -124,31 +128,35 @@ class Gymnasium:
             )
         try:
             spec = with_options(spec, mujoco.with_camera(str(spec.entry_point), self.arguments))
-            return _render_env(spec, render_mode)
+            return _make_drawn(spec, render_mode)
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-            raise _missing(spec, error) from error
+            raise _missing_package(spec, error) from error
 
 
-def _serial(spec: EnvSpec, num_envs: int, arguments: str) -> Env:
+def _make_serial(spec: EnvSpec, num_envs: int, arguments: str) -> Env:
     """Return single environments side by side; `arguments` are their keyword arguments as JSON."""
     limit = _limit(spec)
     return build_or_defer(
-        lambda: _single(spec),
+        lambda: _make_single(spec),
         lambda make: SerialEnvs(make, num_envs, spec.id),
         lambda: SerialEnvs(
-            lambda: _single(spec), num_envs, spec.id, limit, inexactness(spec.id, False, arguments)
+            lambda: _make_single(spec),
+            num_envs,
+            spec.id,
+            limit,
+            inexactness(spec.id, False, arguments),
         ),
         limit,
     )
 
 
-def _render_env(spec: EnvSpec, render_mode: str) -> Env:
+def _make_drawn(spec: EnvSpec, render_mode: str) -> Env:
     """Return one environment that is drawn."""
     limit = _limit(spec)
     return build_or_defer(
-        lambda: _single(spec, render_mode),
+        lambda: _make_single(spec, render_mode),
         lambda make: SerialEnvs(make, 1, spec.id, 0, SHOWN),
-        lambda: SerialEnvs(lambda: _single(spec, render_mode), 1, spec.id, limit, SHOWN),
+        lambda: SerialEnvs(lambda: _make_single(spec, render_mode), 1, spec.id, limit, SHOWN),
         limit,
     )
 
@@ -193,7 +201,7 @@ class Native(Adapter):
         id, spec, limit = self.spec.id, find(self.spec.id), int(venv.max_episode_steps)
         self.close()
         rows = SerialEnvs(
-            lambda: _single(spec), self.spec.num_envs, id, limit, inexactness(id, False)
+            lambda: _make_single(spec), self.spec.num_envs, id, limit, inexactness(id, False)
         )
         return rows.inside(wrap)
 
@@ -208,26 +216,26 @@ def inexactness(id: str, native: bool, arguments: str = "{}") -> str:
     if str(spec.entry_point).startswith(pybullet.MODULE):
         return f"{id}: {pybullet.INEXACT}"
     if native:
-        return self_test(lambda: Adapter(lambda: _vector(spec, 2), id, ""))
+        return self_test(lambda: Adapter(lambda: _make_vector(spec, 2), id, ""))
     limit = _limit(spec)
-    return self_test(lambda: SerialEnvs(lambda: _single(spec), 1, id, min(limit, 20), ""))
+    return self_test(lambda: SerialEnvs(lambda: _make_single(spec), 1, id, min(limit, 20), ""))
 
 
 def _limit(spec: EnvSpec) -> int:
-    """Return the time limit that `SerialEnvs` can keep: wrappers above Gymnasium's own TimeLimit may depend on it."""
+    """Return the time limit that `SerialEnvs` applies; 0 if wrappers above Gymnasium's TimeLimit may depend on it."""
     return 0 if spec.additional_wrappers else spec.max_episode_steps or 0
 
 
-def _single(spec: EnvSpec, render_mode: str | None = None) -> GymEnv:
+def _make_single(spec: EnvSpec, render_mode: str | None = None) -> GymEnv:
     """Return one environment without the checker, and without wrappers that `SerialEnvs` replaces."""
-    env = _plain(spec, render_mode)
+    env = _make_plain(spec, render_mode)
     entry_point = str(spec.entry_point)
     if entry_point.startswith(minigrid.MODULE):
         return minigrid.without_mission(env)
     return pybullet.Quiet(env) if entry_point.startswith(pybullet.MODULE) else env
 
 
-def _plain(spec: EnvSpec, render_mode: str | None) -> GymEnv:
+def _make_plain(spec: EnvSpec, render_mode: str | None) -> GymEnv:
     """Return one environment as its package makes it; `render_mode` is not passed on if it is None."""
     render_arguments: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with (
@@ -244,11 +252,11 @@ def _plain(spec: EnvSpec, render_mode: str | None) -> GymEnv:
         )
 
 
-def _vector(spec: EnvSpec, num_envs: int) -> GymVector:
+def _make_vector(spec: EnvSpec, num_envs: int) -> GymVector:
     return gymnasium.make_vec(spec, num_envs=num_envs, vectorization_mode="vector_entry_point")
 
 
-def _missing(spec: EnvSpec, error: Exception) -> MissingPackage:
+def _missing_package(spec: EnvSpec, error: Exception) -> MissingPackage:
     entry_point = str(spec.entry_point or spec.vector_entry_point)
     is_missing = isinstance(error, ModuleNotFoundError)
     if not is_missing and (reason := explain_import(error, entry_point.partition(":")[0])):

@@ -19,7 +19,7 @@ LIMIT = 10_000
 
 
 def register() -> None:
-    """Register its environments under the names that it gave them; a second time changes nothing."""
+    """Register its environments under their original names; a second call changes nothing."""
     for id in IDS.keys() - gymnasium.registry.keys():
         gymnasium.register(
             id, f"{__name__}:Crafter", max_episode_steps=LIMIT, kwargs={"reward": IDS[id]}
@@ -61,7 +61,7 @@ class Crafter(gymnasium.Env[Array, Any]):
         options: dict[str, Any] | None = None,
     ) -> tuple[Array, dict[str, object]]:
         super().reset(seed=seed)
-        if seed is not None:  # a world draws its episodes from a seed that it keeps
+        if seed is not None:  # a world gets its seed only from its constructor
             self.world = import_module(MODULE).Env(seed=seed, **self.options)
         return self.world.reset(), {}
 

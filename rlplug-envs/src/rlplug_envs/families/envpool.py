@@ -16,8 +16,8 @@ from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError, d
 from rlplug_core.processor import cores
 from rlplug_core.protocols import Env
 from rlplug_envs.adapter import Adapter
-from rlplug_envs.families.envpool_arrays import Stepped, remove_copies, stepper
-from rlplug_envs.families.listed import Listed
+from rlplug_envs.families.envpool_arrays import StepResult, remove_copies, stepper
+from rlplug_envs.families.listed import ListedProvider
 from rlplug_envs.rows import row_seed
 
 NAMESPACE = "envpool:"
@@ -43,7 +43,7 @@ REPLACEMENTS = {
 }
 
 
-class EnvPool(Listed):
+class EnvPool(ListedProvider):
     """Makes EnvPool's environments; `arguments` are settings of EnvPool: `num_threads`, `max_episode_steps`, …"""
 
     listed = "envpool"
@@ -97,7 +97,7 @@ class Pool(VectorEnv[Any, Any, Any]):
         self._arguments = {**arguments, "num_envs": num_envs}
         self.threads = self._arguments.setdefault("num_threads", min(num_envs, cores()))
         self._pool: Any = None
-        self._step: Callable[[Any], Stepped] | None = None
+        self._step: Callable[[Any], StepResult] | None = None
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         with _package(self.id, self._user_arguments) as package:
             spec = package.make_spec(self._name, **self._arguments)
@@ -132,7 +132,7 @@ class Pool(VectorEnv[Any, Any, Any]):
         self._step = stepper(self._pool)
         return obs, remove_copies(info)
 
-    def step(self, actions: Any) -> Stepped:
+    def step(self, actions: Any) -> StepResult:
         assert self._step is not None
         return self._step(actions)
 

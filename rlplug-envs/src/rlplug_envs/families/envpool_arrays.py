@@ -15,7 +15,7 @@ import numpy as np
 from rlplug_core.types import Array
 
 #: Observations, rewards, terminations, truncations and `info` of all rows.
-Stepped: TypeAlias = tuple[Any, Array, Array, Array, dict[str, Any]]
+StepResult: TypeAlias = tuple[Any, Array, Array, Array, dict[str, Any]]
 #: Numbers in `info` that do not describe an episode: copies of the results of `step`, and the number of the row.
 COPIES = ("elapsed_step", "env_id", "players", "reward", "terminated")
 
@@ -44,7 +44,7 @@ class Arrays:
             (name, index) for name, index in info_columns if name.partition(".")[0] not in COPIES
         ]
 
-    def step(self, actions: Array) -> Stepped:
+    def step(self, actions: Array) -> StepResult:
         """Step every environment with its action [N, ...]."""
         self._send([self._rows, self._rows, actions.astype(self._dtype, order="C", copy=False)])
         received = self._recv()
@@ -60,12 +60,12 @@ class Arrays:
         )
 
 
-def stepper(pool: Any) -> Callable[[Any], Stepped]:
+def stepper(pool: Any) -> Callable[[Any], StepResult]:
     """Return the `step` of a pool, without copies in `info`; EnvPool's own if there are several parts."""
     if _fits(pool):
         return Arrays(pool).step
 
-    def step(actions: Any) -> Stepped:
+    def step(actions: Any) -> StepResult:
         *results, info = pool.step(actions)
         return *results, remove_copies(info)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from importlib import import_module
 from numbers import Integral
-from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeAlias
 
@@ -17,12 +15,13 @@ from gymnasium.spaces import Box, Dict, Discrete
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean
 from rlplug_core.protocols import Env
 from rlplug_core.types import Array, Space
+from rlplug_envs.families.listed import listed_ids
 from rlplug_envs.families.tensor import DeviceProvider
 from rlplug_envs.tensors.adapter import TensorAdapter
 from rlplug_envs.tensors.jax_rows import NEVER, Functions, JaxRows, JaxTree
 
 #: Observation, state, reward, whether the episode has terminated, and whether it was truncated.
-Moved: TypeAlias = tuple[JaxTree, JaxTree, JaxTree, JaxTree, JaxTree]
+JaxStep: TypeAlias = tuple[JaxTree, JaxTree, JaxTree, JaxTree, JaxTree]
 
 
 class JaxWorlds(DeviceProvider):
@@ -34,9 +33,7 @@ class JaxWorlds(DeviceProvider):
     module: ClassVar[str] = ""
 
     def ids(self) -> Iterable[str]:
-        """Return the ids that are listed; the package may have more."""
-        families = tomllib.loads(Path(__file__).with_name(f"{self.name}.toml").read_text("utf-8"))
-        return [str(id) for id in families[self.name]["ids"]]
+        return listed_ids(self.name)
 
     def make(self, id: str, num_envs: int) -> Env:
         """Make `num_envs` rows.
@@ -88,7 +85,7 @@ class Gymnax(JaxWorlds):
             obs, state = env.reset_env(key, params)
             return obs, state
 
-        def move(key: JaxTree, state: JaxTree, action: JaxTree) -> Moved:
+        def move(key: JaxTree, state: JaxTree, action: JaxTree) -> JaxStep:
             obs, state, reward, done, _ = env.step_env(key, state, action, params)
             return obs, state, reward, done, False
 
@@ -139,7 +136,7 @@ def _brax_functions(env: Any, limit: int) -> Functions:
         state = env.reset(key)
         return state.obs, state
 
-    def move(key: JaxTree, state: JaxTree, action: JaxTree) -> Moved:
+    def move(key: JaxTree, state: JaxTree, action: JaxTree) -> JaxStep:
         state = env.step(state, action)
         return state.obs, state, state.reward, state.done, False
 

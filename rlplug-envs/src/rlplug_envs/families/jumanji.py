@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 from rlplug_core.errors import UsageError
 from rlplug_core.types import MASK, Space
-from rlplug_envs.families.jax_worlds import JaxWorlds, Moved
+from rlplug_envs.families.jax_worlds import JaxStep, JaxWorlds
 from rlplug_envs.tensors.jax_rows import Functions, JaxTree
 
 #: A specification of Jumanji: its shape, type and bounds, or those of its parts.
@@ -46,7 +46,7 @@ class Jumanji(JaxWorlds):
             state, timestep = env.reset(key)
             return as_dicts(timestep.observation), state
 
-        def move(key: JaxTree, state: JaxTree, action: JaxTree) -> Moved:
+        def move(key: JaxTree, state: JaxTree, action: JaxTree) -> JaxStep:
             state, timestep = env.step(state, to_env(action))
             last = timestep.last()
             truncated = last & (timestep.discount > 0)

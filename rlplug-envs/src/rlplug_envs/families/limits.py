@@ -6,6 +6,7 @@ from math import ceil, inf
 from typing import Any
 
 from rlplug_core.types import GymEnv
+from rlplug_envs.families import ale
 
 #: The most steps of a highway that count as a limit.
 MOST_STEPS = 1_000_000
@@ -26,18 +27,11 @@ def limit_of(env: GymEnv) -> int:
     return min(filter(None, (entry_limit(env), *package_limits)), default=0)
 
 
-def ale(env: GymEnv) -> int:
-    """Return the limit of an Atari game."""
-    from rlplug_envs.families.ale import limit
-
-    return limit(env)
-
-
-def highway(env: GymEnv) -> int:
+def highway_limit(env: GymEnv) -> int:
     """Return the steps until a world's time is over; 0 for those without a time, and for other packages' classes.
 
-    A world without a default `duration` ignores one. Time is summed as the world sums it: ten times 0.1 is less
-    than 1, so it takes one more step.
+    A world without a default `duration` ignores this option. Time is summed as the world sums it: ten times 0.1 is
+    less than 1, so it takes one more step.
     """
     world: Any = env.unwrapped
     is_highway = type(world).__module__.startswith("highway_env")
@@ -53,7 +47,7 @@ def highway(env: GymEnv) -> int:
     return steps if steps <= MOST_STEPS else 0
 
 
-def minigrid(env: GymEnv) -> int:
+def minigrid_limit(env: GymEnv) -> int:
     """Return the steps after which a world truncates itself; 0 for levels of BabyAI with a limit for each mission."""
     from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
@@ -62,7 +56,7 @@ def minigrid(env: GymEnv) -> int:
     return 0 if has_varying_limit else int(world.max_steps)
 
 
-def control_suite(env: GymEnv) -> int:
+def control_suite_limit(env: GymEnv) -> int:
     """Return the steps of a task of DeepMind's control suite; 0 for composer tasks, which count seconds."""
     shim: Any = env.unwrapped
     if type(shim).__module__ != "shimmy.dm_control_compatibility":  # others need no dm_control
@@ -75,8 +69,8 @@ def control_suite(env: GymEnv) -> int:
 
 #: The limits that packages keep themselves, by the package of an environment's class or of one of its bases.
 PACKAGE_LIMITS = {
-    "ale_py": ale,
-    "highway_env": highway,
-    "minigrid": minigrid,
-    "shimmy": control_suite,
+    "ale_py": ale.limit,
+    "highway_env": highway_limit,
+    "minigrid": minigrid_limit,
+    "shimmy": control_suite_limit,
 }

@@ -1,4 +1,4 @@
-"""The base of providers with a file of families next to them."""
+"""Lists ids of environments from files, and the base of providers with such a file."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 
-class Listed:
-    """A provider's arguments, and its ids, those in the file `families/<listed>.toml`."""
+def listed_ids(file: str) -> list[str]:
+    """Return the ids in `families/<file>.toml`, sorted; a package may have more."""
+    families = tomllib.loads(Path(__file__).with_name(f"{file}.toml").read_text("utf-8"))
+    return sorted(id for family in families.values() for id in family["ids"])
+
+
+class ListedProvider:
+    """A provider with arguments; `rlplug list envs` shows the ids in the file `families/<listed>.toml`."""
 
     listed: ClassVar[str]
 
@@ -21,6 +27,4 @@ class Listed:
         return type(self)(arguments)
 
     def ids(self) -> Iterable[str]:
-        """Return the ids that are listed; there may be more."""
-        families = tomllib.loads(Path(__file__).with_name(f"{self.listed}.toml").read_text("utf-8"))
-        return sorted(id for family in families.values() for id in family["ids"])
+        return listed_ids(self.listed)

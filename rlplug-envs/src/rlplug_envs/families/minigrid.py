@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from rlplug_core.types import GymEnv
 
-#: The module of their environments, and the requirement that installs it.
+#: The module of their environments, and the entry of observations with the text.
 MODULE = "minigrid"
 MISSION = "mission"
 

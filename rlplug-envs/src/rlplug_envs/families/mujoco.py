@@ -1,4 +1,4 @@
-"""Capture and restore MuJoCo's simulations, which pickle silently rebuilds differently; and suppress its warnings.
+"""Capture and restore MuJoCo's simulations, because pickle rebuilds them differently; and suppress its warnings.
 
 A step depends on MuJoCo's integration state (positions, velocities, warm start of the solver, time, controls). Rewards
 of Ant and Humanoid also read older quantities, derived in the step before, so all arrays are captured.

@@ -1,8 +1,7 @@
 """The provider of worlds with many agents: `pettingzoo/mpe2.simple_spread_v3`, `pettingzoo/classic.connect_four`.
 
-After the slash comes the module that makes the environment, as PettingZoo's do: it has a function `parallel_env`, or
-`env` if agents act in turn. PettingZoo's own are named without the package. Without a version, an id means
-the newest one.
+After the slash comes a module with a function `parallel_env`, or `env` if agents act in turn, as PettingZoo's modules
+have. The names of PettingZoo's own modules omit the package. Without a version, an id means the newest one.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from rlplug_core.plugins.user_envs import check_arguments
 from rlplug_core.protocols import Env
 from rlplug_envs.agents import Agents
 from rlplug_envs.capture.self_test import self_test
-from rlplug_envs.families.listed import Listed
+from rlplug_envs.families.listed import ListedProvider
 from rlplug_envs.games import Game, Parallel, Turns, World
 
 NAMESPACE = "pettingzoo/"
@@ -37,7 +36,7 @@ INSTALL = "python -m pip install 'rlplug-envs[multiagent]'"
 INSTALLED_PACKAGES = ("pettingzoo", "mpe2", "pygame")
 
 
-class PettingZoo(Listed):
+class PettingZoo(ListedProvider):
     """Makes worlds with many agents; `arguments` are keyword arguments of the function that makes one."""
 
     listed = "pettingzoo"
@@ -70,7 +69,7 @@ def inexactness(id: str, arguments: str) -> str:
 
 def maker(id: str, arguments: Mapping[str, object]) -> Callable[[], Game]:
     """Return a function that makes one world."""
-    module = find(id)
+    module = find_module(id)
     parallel = getattr(module, "parallel_env", None)
     create = parallel or getattr(module, "env", None)
     if create is None:
@@ -78,11 +77,11 @@ def maker(id: str, arguments: Mapping[str, object]) -> Callable[[], Game]:
             f"'{id}': the module {module.__name__} has neither 'parallel_env' nor 'env'"
         )
     check_arguments(create, id, arguments)
-    arguments = {**_roms(id, module), **arguments}
+    arguments = {**_rom_argument(id, module), **arguments}
     return partial(_make_world, create, Parallel if parallel else Turns, id, dict(arguments))
 
 
-def _roms(id: str, module: ModuleType) -> dict[str, object]:
+def _rom_argument(id: str, module: ModuleType) -> dict[str, object]:
     """Return the argument that gives worlds of PettingZoo's Atari the ROMs in the package ale-py.
 
     Raises:
@@ -108,14 +107,14 @@ def _make_world(
     try:
         return kind(create(**arguments))
     except ModuleNotFoundError as error:
-        raise _missing(id, error) from error
+        raise _missing_package(id, error) from error
     except TypeError as error:
         if not arguments:
             raise
         raise UsageError(f"'{id}' cannot be made with {', '.join(arguments)}: {error}") from error
 
 
-def find(id: str) -> ModuleType:
+def find_module(id: str) -> ModuleType:
     """Return the module of an id; the newest version if the id has none.
 
     Raises:
@@ -137,7 +136,7 @@ def find(id: str) -> ModuleType:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 return import_quietly(f"{package_name}.{versions[-1] if versions else name}")
     except ImportError as error:
-        raise _missing(id, error) from error
+        raise _missing_package(id, error) from error
     available = _versions(known, re.sub(r"_v\d+$", "", name))
     hint = f"; there is '{available[-1]}'" if available else did_you_mean(name, known)
     raise UnknownEnv(f"no environment '{id}': {package_name} has no '{name}'{hint}")
@@ -158,10 +157,10 @@ def _user_module(id: str, name: str) -> ModuleType:
     try:
         return import_quietly(name)
     except ImportError as error:
-        raise _missing(id, error) from error
+        raise _missing_package(id, error) from error
 
 
-def _missing(id: str, error: ImportError) -> MissingPackage:
+def _missing_package(id: str, error: ImportError) -> MissingPackage:
     if not isinstance(error, ModuleNotFoundError):
         package_name = id.removeprefix(NAMESPACE).rpartition(".")[0]
         reason = explain_import(error, package_name)

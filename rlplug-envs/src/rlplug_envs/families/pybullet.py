@@ -1,4 +1,4 @@
-"""PyBullet's environments: kept from writing to the terminal."""
+"""Keeps PyBullet's environments from writing to the terminal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 from rlplug_core.types import GymWrapper
 
-#: Where their environments are defined.
+#: The module that defines the environments.
 MODULE = "pybullet_envs_gymnasium"
-#: Why they cannot resume: their attributes are only the numbers of simulations.
+#: Why they cannot resume: their attributes are only handles of simulations.
 INEXACT = "PyBullet does not expose the state of its simulation"
 
 

@@ -25,7 +25,7 @@ from rlplug_envs.families import crafter, mujoco, pybullet
 
 #: The end of older ids of Atari games, after the name of the game.
 _OLDER = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?$")
-#: What to install, by the module that defines an environment or the namespace of its id.
+#: The requirement to install, by the module that defines an environment or the namespace of its id.
 INSTALL = {
     "gymnasium.envs.box2d": "'rlplug-envs[box2d]'",
     mujoco.MODULE: "'rlplug-envs[mujoco]'",
@@ -39,7 +39,7 @@ INSTALL = {
 }
 #: The argument of `gymnasium.make` that is a time limit.
 LIMIT = "max_episode_steps"
-#: Packages that register environments without one namespace of their own, and the group for others.
+#: Packages that register environments in several namespaces or none, and the entry point group of others.
 REGISTRARS = ("gymnasium_robotics", "highway_env", "shimmy")
 GROUP = "gymnasium.envs"
 #: Packages that register their environments only once they are imported: by a pattern of ids.
@@ -76,8 +76,8 @@ def find(id: str) -> EnvSpec:
     if name not in gymnasium.registry:
         _import_package_of(name)
     spec = gymnasium.registry.get(name)
-    if spec is None or is_gone(spec):
-        raise UnknownEnv(_unknown(name, module))
+    if spec is None or has_moved(spec):
+        raise UnknownEnv(_unknown_message(name, module))
     return spec
 
 
@@ -158,7 +158,7 @@ def _limit_option(steps: object, id: str) -> int | None:
 
 def _register(module: str) -> None:
     """Import a module that registers environments; MinAtar registers its own only when asked, and once."""
-    with pybullet.silence_stdout():  # one of them prints when it was built
+    with pybullet.silence_stdout():  # PyBullet prints its build time
         imported = import_module(module)
     if module == crafter.MODULE:
         crafter.register()
@@ -166,12 +166,12 @@ def _register(module: str) -> None:
         imported.register_envs()
 
 
-def _unknown(id: str, module: str) -> str:
-    """Return a message about an id that is not in the registry: other versions, then near names, then the namespace.
+def _unknown_message(id: str, module: str) -> str:
+    """Return the message about an unknown id: it suggests other versions, else similar names, else names the namespace.
 
     `module` is the module in the id that should register it, or "".
     """
-    known = {name for name, spec in gymnasium.registry.items() if not is_gone(spec)}
+    known = {name for name, spec in gymnasium.registry.items() if not has_moved(spec)}
     try:
         namespace, name, _ = parse_env_id(id)
     except gymnasium.error.Error:
@@ -182,12 +182,9 @@ def _unknown(id: str, module: str) -> str:
         if (gymnasium.registry[known_id].namespace, gymnasium.registry[known_id].name)
         == (namespace, name)
     )
-    suggestion = (
-        f"; there is {' and '.join(repr(known_id) for known_id in versions)}"
-        if versions
-        else _atari(name)
-    )
-    if suggestion:
+    if versions:
+        return f"unknown environment '{id}'; there is {' and '.join(map(repr, versions))}"
+    if suggestion := _current_atari_id(name):
         return f"unknown environment '{id}'{suggestion}"
     namespaces = {gymnasium.registry[known_id].namespace for known_id in known}
     hint = did_you_mean(id, known)
@@ -197,8 +194,8 @@ def _unknown(id: str, module: str) -> str:
     return f"unknown environment '{id}'{hint}{advice}"
 
 
-def _atari(name: str) -> str:
-    """Return the current id of an older Atari id such as PongNoFrameskip-v4, for a message; or ""."""
+def _current_atari_id(name: str) -> str:
+    """Return the end of a message with the current id of an older Atari id such as PongNoFrameskip-v4; or ""."""
     id = f"ALE/{_OLDER.sub('', name)}-v5"
     family = family_of(id)
     if family is None:
@@ -208,6 +205,6 @@ def _atari(name: str) -> str:
     )
 
 
-def is_gone(spec: EnvSpec) -> bool:
+def has_moved(spec: EnvSpec) -> bool:
     """Return whether an id only says that its environment has moved, as those of MuJoCo's v2 and v3 do."""
     return getattr(spec.entry_point, "__name__", "") == "_raise_mujoco_py_error"

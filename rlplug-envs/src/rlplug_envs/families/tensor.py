@@ -1,4 +1,4 @@
-"""Providers of worlds in torch: the first-party ones, `tensor/CartPole-v1`, and the base of those of plugins."""
+"""Providers of worlds in torch: the first-party worlds, such as `tensor/CartPole-v1`, and the base for plugins."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class DeviceProvider:
 
 
 class TensorProvider(DeviceProvider):
-    """The base of providers of environments on a device: name the environments in `worlds`.
+    """The base of providers of environments on a device.
 
     Attributes:
         worlds: for each id a function of the number of rows and the device, such as a subclass of `TensorWorld`.

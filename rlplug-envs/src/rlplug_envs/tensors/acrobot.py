@@ -15,7 +15,7 @@ from rlplug_core.types import Array
 from rlplug_envs.tensors.pictures import picture
 
 GRAVITY = 9.8
-#: Where the mass of a link of length 1, mass 1 and moment of inertia 1 is.
+#: The center of mass of a link; its length, mass and moment of inertia are 1.
 CENTER = 0.5
 #: Seconds of a step.
 TAU = 0.2

@@ -18,16 +18,15 @@ from rlplug_core.protocols import Show, Stateful, TensorEnv
 from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.rows import check_state, row_seed
 from rlplug_envs.spaces import canonical_action, canonical_obs
+from rlplug_envs.step_info import SUCCESS
 from rlplug_envs.tensors.actions import to_tensor_actions
 
 #: The names of the last observations of episodes in `info`: Gymnasium's, and an older one that simulators use.
 FINALS = ("final_obs", "final_observation")
-#: The names of success in `info`.
-SUCCESS = ("is_success", "success")
 
 
 @runtime_checkable
-class Draws(Protocol):
+class SupportsRender(Protocol):
     """An environment that draws its rows."""
 
     def render(self, row: int) -> Array:
@@ -44,7 +43,7 @@ class TensorAdapter(EnvBase):
     Args:
         make: makes the vector environment.
         id: the name in messages and in `spec.id`.
-        inexact: why its state cannot be captured; "" if it can; None: it can if it has `state_dict`.
+        inexact: why its state cannot be captured, "" if it can; None means that it can if it has `state_dict`.
     """
 
     def __init__(
@@ -73,9 +72,9 @@ class TensorAdapter(EnvBase):
         self._false = torch.zeros(env.num_envs, dtype=torch.bool, device=self.device)
         self._true = ~self._false
         self._show: Show | None = None
-        self._begin()
+        self._forget_episodes()
 
-    def _begin(self) -> None:
+    def _forget_episodes(self) -> None:
         """Forget the running episodes."""
         self._lengths = torch.zeros(self.spec.num_envs, dtype=torch.int64, device=self.device)
         self._totals = torch.zeros(self.spec.num_envs, dtype=torch.float64, device=self.device)
@@ -86,7 +85,7 @@ class TensorAdapter(EnvBase):
 
     def reset(self, seed: int) -> Timestep:
         """Reset every row, by one seed for all of them."""
-        self._begin()
+        self._forget_episodes()
         obs, _ = self.env.reset(seed=row_seed(seed, 0))
         obs = self._canonical(obs)
         if self._show is not None:
@@ -118,7 +117,7 @@ class TensorAdapter(EnvBase):
             truncated=_array(truncated),
             is_first=_array(opens),
             valid=_array(valid),
-            episodes=self._count_up(reward, valid, ended, self._success()),
+            episodes=self._add_step(reward, valid, ended, self._success()),
             ended=True,
             count=count,
         )
@@ -147,15 +146,15 @@ class TensorAdapter(EnvBase):
 
     def show(self, show: Show) -> None:
         """Call `show` for the first row after every reset and step; the last frame of an episode is not drawn."""
-        if not isinstance(self.env, Draws):
+        if not isinstance(self.env, SupportsRender):
             super().show(show)
         self._show = show
 
     def _picture(self) -> Array:
-        assert isinstance(self.env, Draws)
+        assert isinstance(self.env, SupportsRender)
         return self.env.render(0)
 
-    def _count_up(
+    def _add_step(
         self,
         reward: Tensor,
         valid: Tensor,

@@ -13,9 +13,9 @@ from rlplug_envs.tensors.grid import (
     BOTTOM,
     SIZE,
     GridGame,
+    has_any,
     in_bottom_row,
-    move_aside,
-    occupied,
+    move_sideways,
     one_hot,
 )
 
@@ -26,34 +26,34 @@ WALL = slice(1, 4), slice(SIZE)
 class Breakout(GridGame):
     """A paddle keeps a ball in play, which breaks bricks for a reward of 1 each; missing the ball ends the episode.
 
-    The state is the place `y, x` of the ball now and before, its direction, the place of the paddle, the bricks, and
-    whether the ball broke a brick in the last step; it then passes through the next one without a reward.
+    The state is the place `y, x` of the ball now and one step before, its direction, the place of the paddle, the
+    bricks, and whether the ball broke a brick in the last step; it then passes through the next one without a reward.
     """
 
     single_observation_space = Box(0, 1, (SIZE, SIZE, 4), np.bool_)
     single_action_space = Discrete(3)  # wait, left, right
 
-    def begin(self, draw: DeviceGenerator) -> Rows:
+    def first_states(self, draw: DeviceGenerator) -> Rows:
         x = torch.where(draw.random((self.num_envs,)) < 0.5, 0, BOTTOM)
-        position = torch.stack([self.numbers(3), x], 1)
+        position = torch.stack([self.constant(3), x], 1)
         return {
             "ball": position,
             "before": position.clone(),
-            "speed": torch.stack([self.numbers(1), 1 - 2 * (x > 0).long()], 1),
-            "paddle": self.numbers(4),
-            "bricks": self.block(*WALL),
-            "struck": self.numbers(0).bool(),
+            "speed": torch.stack([self.constant(1), 1 - 2 * (x > 0).long()], 1),
+            "paddle": self.constant(4),
+            "bricks": self.rectangle(*WALL),
+            "struck": self.constant(0).bool(),
         }
 
     def play(self, rows: Rows, action: Tensor) -> Moved:
-        paddle = move_aside(action, rows["paddle"])
+        paddle = move_sideways(action, rows["paddle"])
         position, speed, ceiling = _move_ball(rows)
         ball_mask = one_hot(*position.unbind(1))
-        struck = occupied(rows["bricks"] & ball_mask) & ~ceiling
+        struck = has_any(rows["bricks"] & ball_mask) & ~ceiling
         hit = struck & ~rows["struck"]
         bricks = rows["bricks"] & ~(ball_mask & hit.view(-1, 1, 1))
         at_bottom = (position[:, 0] == BOTTOM) & ~struck
-        is_cleared = at_bottom & ~occupied(bricks)
+        is_cleared = at_bottom & ~has_any(bricks)
         is_under = at_bottom & (rows["ball"][:, 1] == paddle)
         is_aside = at_bottom & ~is_under & (position[:, 1] == paddle)
         bounces = hit | is_under | is_aside
@@ -64,7 +64,7 @@ class Breakout(GridGame):
             "before": rows["ball"],
             "speed": speed * signs,
             "paddle": paddle,
-            "bricks": select_rows(is_cleared, self.block(*WALL), bricks),
+            "bricks": select_rows(is_cleared, self.rectangle(*WALL), bricks),
             "struck": struck,
         }
         return next_rows, hit.float(), at_bottom & ~is_under & ~is_aside

@@ -28,16 +28,16 @@ class GridGame(TensorWorld):
 
     sticky = 0.1
 
-    def begin(self, draw: DeviceGenerator) -> Rows:
+    def first_states(self, draw: DeviceGenerator) -> Rows:
         """Return the first states of new episodes, without the last action."""
         raise NotImplementedError
 
     def play(self, rows: Rows, action: Tensor) -> Moved:
-        """Return the next states, the rewards and the ends, as `advance`, of actions that are done."""
+        """Return the next states, the rewards and the ends, as `advance`; sticky actions are already replaced."""
         raise NotImplementedError
 
     def start(self, draw: DeviceGenerator) -> Rows:
-        return {**self.begin(draw), "action": self.numbers(0)}
+        return {**self.first_states(draw), "action": self.constant(0)}
 
     def advance(
         self,
@@ -52,11 +52,11 @@ class GridGame(TensorWorld):
     def render(self, row: int = 0) -> Array:
         return colors(self.observe(self.rows)[row])
 
-    def numbers(self, value: int) -> Tensor:
+    def constant(self, value: int) -> Tensor:
         """Return the same whole number for each row, [N]."""
         return torch.full((self.num_envs,), value, device=self.device)
 
-    def block(self, y: slice = slice(0), x: slice = slice(0)) -> Tensor:
+    def rectangle(self, y: slice = slice(0), x: slice = slice(0)) -> Tensor:
         """Return masks [N, SIZE, SIZE] that are True in a rectangle; without one, nowhere."""
         mask = torch.zeros((self.num_envs, SIZE, SIZE), dtype=torch.bool, device=self.device)
         mask[:, y, x] = True
@@ -65,8 +65,8 @@ class GridGame(TensorWorld):
 
 def one_hot(y: Tensor, x: Tensor) -> Tensor:
     """Return masks [N, SIZE, SIZE] that are True at the places `y, x` [N]; nowhere for places outside."""
-    numbers = torch.arange(SIZE, device=y.device)
-    return (y.unsqueeze(1) == numbers).unsqueeze(2) & (x.unsqueeze(1) == numbers).unsqueeze(1)
+    places = torch.arange(SIZE, device=y.device)
+    return (y.unsqueeze(1) == places).unsqueeze(2) & (x.unsqueeze(1) == places).unsqueeze(1)
 
 
 def in_bottom_row(x: Tensor) -> Tensor:
@@ -74,12 +74,12 @@ def in_bottom_row(x: Tensor) -> Tensor:
     return one_hot(torch.full_like(x, BOTTOM), x)
 
 
-def occupied(places: Tensor) -> Tensor:
+def has_any(places: Tensor) -> Tensor:
     """Return which of the masks [N, SIZE, SIZE] are True somewhere [N]."""
     return places.any(2).any(1)
 
 
-def move_aside(action: Tensor, x: Tensor) -> Tensor:
+def move_sideways(action: Tensor, x: Tensor) -> Tensor:
     """Return places [N] in the bottom row after actions [N]: 1 moves to the left, 2 to the right."""
     move = (action == 2).long() - (action == 1).long()
     return (x + move).clamp(0, BOTTOM)

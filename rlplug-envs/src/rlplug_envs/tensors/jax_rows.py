@@ -18,7 +18,7 @@ from rlplug_core.types import Obs, Space, State
 # JAX would take most of a GPU's memory at its start, and torch needs some of it.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-#: JAX, its arrays and their trees: it is imported only when it is used.
+#: JAX itself, its arrays and trees of them, without types because JAX is imported only when it is used.
 JaxTree: TypeAlias = Any
 #: A number of steps that no episode has.
 NEVER = 2**31 - 1
@@ -29,8 +29,8 @@ class Functions:
     """One environment as functions of JAX.
 
     Attributes:
-        start: a key to the first observation and state.
-        move: a key, a state and an action to the observation, the state, the reward, and whether the episode has
+        start: maps a key to the first observation and state.
+        move: maps a key, a state and an action to the observation, the state, the reward, and whether the episode has
             terminated and was truncated.
         time_limit: steps after which an episode is truncated; 0 for none.
     """
@@ -91,7 +91,7 @@ class JaxRows:
         self,
         action: Tensor,
     ) -> tuple[Obs, Tensor, Tensor, Tensor, State]:
-        """Step every row; start the ones again that have finished."""
+        """Step every row, and restart the rows that have finished."""
         action = action if action.is_floating_point() else action.to(torch.int32)
         with self.jax.default_device(self.place):
             (self.key, self.state, self.age), outputs = self._move(
@@ -103,7 +103,7 @@ class JaxRows:
         return obs, reward, terminated, truncated, {"final_obs": final_obs}
 
     def row_bytes(self) -> int:
-        """Return the bytes of one row's state; nothing is computed for it."""
+        """Return the bytes of one row's state, from shapes only."""
         _, _, state, _ = self.jax.eval_shape(self._start, self.jax.random.PRNGKey(0))
         sizes: Iterable[int] = (
             leaf.size * leaf.dtype.itemsize for leaf in self.jax.tree.leaves(state)
@@ -143,7 +143,7 @@ def _make_start(
     functions: Functions,
     count: int,
 ) -> Callable[[JaxTree], JaxTree]:
-    """Return a function of a key to the next key, the observations, the states and the ages of `count` new episodes."""
+    """Return a function from a key to the next key, the observations, states and ages of `count` new episodes."""
 
     def start(key: JaxTree) -> JaxTree:
         key, start_key = jax.random.split(key)
@@ -160,7 +160,7 @@ def _make_step(
     functions: Functions,
     count: int,
 ) -> Callable[..., JaxTree]:
-    """Return a function of the rows' state, their actions and the time limit to the state, and the parts of a step."""
+    """Return a function from the rows' state, their actions and the time limit to the next state and the results."""
 
     def move(previous: JaxTree, action: JaxTree, limit: JaxTree) -> JaxTree:
         key, step_key, start_key = jax.random.split(previous[0], 3)

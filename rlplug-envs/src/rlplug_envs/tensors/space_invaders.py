@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from rlplug_core.arrays import DeviceGenerator
 from rlplug_core.plugins.tensor_world import Moved, Rows, select_rows
-from rlplug_envs.tensors.grid import BOTTOM, SIZE, GridGame, in_bottom_row, move_aside, occupied
+from rlplug_envs.tensors.grid import BOTTOM, SIZE, GridGame, has_any, in_bottom_row, move_sideways
 
 #: The first places of the aliens: rows and columns.
 WAVE = slice(0, 4), slice(2, 8)
@@ -32,21 +32,21 @@ class SpaceInvaders(GridGame):
     single_observation_space = Box(0, 1, (SIZE, SIZE, 6), np.bool_)
     single_action_space = Discrete(4)  # wait, left, right, fire
 
-    def begin(self, draw: DeviceGenerator) -> Rows:
+    def first_states(self, draw: DeviceGenerator) -> Rows:
         return {
-            "cannon": self.numbers(SIZE // 2),
-            "aliens": self.block(*WAVE),
-            "shots": self.block(),
-            "alien_shots": self.block(),
-            "direction": self.numbers(-1),
-            "interval": self.numbers(SLOWEST),
-            "until_move": self.numbers(SLOWEST),
-            "until_alien_shot": self.numbers(ALIEN_RELOAD),
-            "until_shot": self.numbers(0),
+            "cannon": self.constant(SIZE // 2),
+            "aliens": self.rectangle(*WAVE),
+            "shots": self.rectangle(),
+            "alien_shots": self.rectangle(),
+            "direction": self.constant(-1),
+            "interval": self.constant(SLOWEST),
+            "until_move": self.constant(SLOWEST),
+            "until_alien_shot": self.constant(ALIEN_RELOAD),
+            "until_shot": self.constant(0),
         }
 
     def play(self, rows: Rows, action: Tensor) -> Moved:
-        cannon = move_aside(action, rows["cannon"])
+        cannon = move_sideways(action, rows["cannon"])
         fires = (action == 3) & (rows["until_shot"] == 0)
         fired = in_bottom_row(rows["cannon"]) & fires.view(-1, 1, 1)
         shots = pad((rows["shots"] | fired)[:, 1:], (0, 0, 0, 1))  # one place up
@@ -56,18 +56,18 @@ class SpaceInvaders(GridGame):
         shoots = (rows["until_alien_shot"] == 0).view(-1, 1, 1)
         killed = moved_aliens["aliens"] & shots
         aliens = moved_aliens["aliens"] & ~killed
-        cleared = ~occupied(aliens)
+        cleared = ~has_any(aliens)
         next_rows = {
             **moved_aliens,
             "cannon": cannon,
-            "aliens": select_rows(cleared, self.block(*WAVE), aliens),
+            "aliens": select_rows(cleared, self.rectangle(*WAVE), aliens),
             "shots": shots & ~killed,
             "alien_shots": alien_shots | (_nearest(moved_aliens["aliens"], cannon) & shoots),
             "interval": (rows["interval"] - cleared.long()).clamp(min=FASTEST),
             "until_alien_shot": (rows["until_alien_shot"] - 1) % ALIEN_RELOAD,
             "until_shot": (torch.where(fires, RELOAD, rows["until_shot"]) - 1).clamp(min=0),
         }
-        return next_rows, killed.sum((1, 2)).float(), occupied(reached) | landed
+        return next_rows, killed.sum((1, 2)).float(), has_any(reached) | landed
 
     def observe(self, rows: Rows) -> Tensor:
         aliens = rows["aliens"]

@@ -31,8 +31,8 @@ class StickyActionsConfig(Config):
 class StickyActions(Transform):
     """Sometimes the environment repeats its last action (Machado et al., 2018, arXiv:1709.06009).
 
-    The first action of an episode is always taken, and so is one after which the last is forbidden by a mask. Learners
-    see the agent's choice, not the action that was taken.
+    The first action of an episode is always taken, and so is an action if a mask forbids the last one. Learners see the
+    agent's choice, not the action that was taken.
     """
 
     Config = StickyActionsConfig
@@ -40,9 +40,9 @@ class StickyActions(Transform):
     def __init__(self, env: Env, config: StickyActionsConfig) -> None:
         super().__init__(env)
         self._probability = config.probability
-        self._begin(0)
+        self._start(0)
 
-    def _begin(self, seed: int) -> None:
+    def _start(self, seed: int) -> None:
         num_envs = self.spec.num_envs
         space = self.spec.action
         self._draws = Draws(
@@ -55,7 +55,7 @@ class StickyActions(Transform):
         self._mask: Array | None = None
 
     def reset(self, seed: int) -> Timestep:
-        self._begin(seed)
+        self._start(seed)
         return self._remember(self.env.reset(seed))
 
     def step(self, action: Array) -> Timestep:
@@ -142,7 +142,7 @@ def forbids(mask: Any, space: Space, action: Any) -> bool:
     """Return whether a mask of all choices forbids an action in the form of the environment."""
     allowed = np.reshape(mask, -1)
     end = 0
-    for choice, size in _choose(space, action):
+    for choice, size in _choices(space, action):
         part_mask = allowed[end : end + size]
         end = end + size
         if part_mask.any() and not part_mask[choice]:
@@ -150,14 +150,14 @@ def forbids(mask: Any, space: Space, action: Any) -> bool:
     return False
 
 
-def _choose(space: Space, action: Any) -> Iterator[tuple[int, int]]:
+def _choices(space: Space, action: Any) -> Iterator[tuple[int, int]]:
     """Yield each choice of an action, counted from 0, and the number of its values."""
     if isinstance(space, spaces.Dict):
         for name, part in space.spaces.items():
-            yield from _choose(part, action[name])
+            yield from _choices(part, action[name])
     elif isinstance(space, spaces.Tuple):
         for part, part_action in zip(space.spaces, action, strict=True):
-            yield from _choose(part, part_action)
+            yield from _choices(part, part_action)
     elif isinstance(space, spaces.Discrete):
         yield int(action) - int(space.start), int(space.n)
     elif isinstance(space, spaces.MultiDiscrete):

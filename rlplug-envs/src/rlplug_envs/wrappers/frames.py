@@ -34,8 +34,8 @@ class FrameStackConfig(Config):
 class FrameStack(Transform):
     """The last few observations at once, oldest first (Mnih et al., 2015).
 
-    The first observation of an episode fills the stack. Vectors become a longer vector, images get more channels,
-    images without channels get some. A mask of allowed actions is not changed.
+    The first observation of an episode fills the stack. Vectors become a longer vector, images get more channels, and
+    images without channels become the channels of one. A mask of allowed actions is not changed.
     """
 
     Config = FrameStackConfig
@@ -153,11 +153,11 @@ class _Layout:
         return cls(space, (frames, *shape), 0, joined)
 
     def allocate(self, num_envs: int) -> Array:
-        """Zeros, as frames [N, n, ...]."""
+        """Return zeros, as frames [N, n, ...]."""
         return np.moveaxis(np.zeros((num_envs, *self.shape), self.space.dtype), self.axis + 1, 1)
 
     def show(self, frames: Array) -> Array:
-        """Frames [N, n, ...] as agents see them: the same memory."""
+        """Return frames [N, n, ...] as agents see them, in the same memory."""
         return np.moveaxis(frames, 1, self.axis + 1).reshape(len(frames), *self.seen_shape)
 
     def stack_space(self) -> Space:

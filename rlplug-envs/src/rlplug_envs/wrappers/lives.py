@@ -19,12 +19,12 @@ from rlplug_core.types import Array, State, Timestep, tree_map
 class EpisodicLife(Transform):
     """A lost life terminates an episode (Mnih et al., 2015), while the game continues; only in training.
 
-    Returns and lengths stay those of whole games. Lives are what `info["lives"]` says.
+    Returns and lengths stay those of whole games. `info["lives"]` is the number of lives.
     """
 
     def __init__(self, env: Env, config: Config | None = None) -> None:
         super().__init__(env)
-        self._tell = complete(env).info
+        self._read_info = complete(env).info
         # 0: unknown until the first step of a game.
         self._lives = np.zeros(env.spec.num_envs, np.int64)
 
@@ -38,9 +38,9 @@ class EpisodicLife(Transform):
 
     def step(self, action: Array) -> Timestep:
         timestep = self.env.step(action)
-        values = self._tell("lives")
+        values = self._read_info("lives")
         if values == self._lives.tolist() and not np.count_nonzero(timestep.is_first):
-            return timestep  # before numpy: small arrays take longer than all of this
+            return timestep  # lists, because numpy takes longer for small arrays
         lives = self._numbers(values, timestep.valid & ~timestep.is_first)
         lost = (
             (lives < self._lives)

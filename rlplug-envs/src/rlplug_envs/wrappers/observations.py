@@ -12,7 +12,8 @@ from rlplug_core.config.options import Config, Positive
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.transform import Transform, told, with_obs
 from rlplug_core.protocols import Env
-from rlplug_core.types import MASK, Array, Obs, Space, State, Timestep
+from rlplug_core.types import MASK, Array, Obs, State, Timestep
+from rlplug_envs.spaces import masked
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,19 @@ class NormalizeObs(Transform):
         super().__init__(env)
         space = env.spec.obs
         if not isinstance(space, spaces.Box) or space.dtype != np.float32:
-            raise UsageError(f"normalize-obs: {_refusal_reason(space, env.spec.id)}")
+            reason = "are not floats; put flatten before it: --wrap flatten --wrap normalize-obs"
+            if masked(space):
+                reason = (
+                    f"hold an {MASK}, which it does not support; leave it out: --net.normalize-obs"
+                )
+            raise UsageError(f"normalize-obs: the observations of {env.spec.id} {reason}")
         self._clip = config.clip_obs
         self._frozen = False
         self._mean = np.zeros(space.shape)
         self._squares = np.zeros(space.shape)
         self._count = 0
         self._measure()
-        self._held = np.zeros((env.spec.num_envs, *space.shape), np.float32)
+        self._last_scaled = np.zeros((env.spec.num_envs, *space.shape), np.float32)
         self.spec = replace(
             env.spec, obs=spaces.Box(-config.clip_obs, config.clip_obs, space.shape, np.float32)
         )
@@ -50,15 +56,15 @@ class NormalizeObs(Transform):
         timestep = self.env.reset(seed)
         rows = timestep.is_first if timestep.turn is None else timestep.turn
         self._update_stats(timestep.obs[rows])
-        obs = self._held = self._normalize(timestep.obs)
+        obs = self._last_scaled = self._normalize(timestep.obs)
         return with_obs(timestep, obs, obs)
 
     def step(self, action: Array) -> Timestep:
         timestep = self.env.step(action)
-        earlier = self._held
+        earlier = self._last_scaled
         rows = told(timestep)
         self._update_stats(timestep.obs if rows is None else timestep.obs[rows])
-        obs = self._held = self._scale_rows(timestep.obs, rows, earlier)
+        obs = self._last_scaled = self._scale_rows(timestep.obs, rows, earlier)
         ended = timestep.final_obs is not timestep.obs
         final = (
             self._scale_rows(timestep.final_obs, None if rows is None else timestep.valid, earlier)
@@ -116,12 +122,14 @@ class NormalizeObs(Transform):
         self._frozen = True
 
     def state_dict(self) -> State:
-        return super().state_dict() | self._moments() | {"held": self._held.copy()}
+        return super().state_dict() | self._moments() | {"held": self._last_scaled.copy()}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self._load_moments(state)
-        self._held = check_shape(np.array(state.get("held", self._held)), self._held)
+        self._last_scaled = check_shape(
+            np.array(state.get("held", self._last_scaled)), self._last_scaled
+        )
 
     def _moments(self) -> State:
         return {"mean": self._mean.copy(), "squares": self._squares.copy(), "count": self._count}
@@ -131,10 +139,3 @@ class NormalizeObs(Transform):
         self._squares = check_shape(np.array(state["squares"]), self._squares)
         self._count = state["count"]
         self._measure()
-
-
-def _refusal_reason(space: Space, id: str) -> str:
-    """Return why observations cannot be scaled, and what to type instead."""
-    if isinstance(space, spaces.Dict) and MASK in space.spaces:
-        return f"the observations of {id} hold an {MASK}, which it does not support; leave it out: --net.normalize-obs"
-    return f"the observations of {id} are not floats; put flatten before it: --wrap flatten --wrap normalize-obs"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
@@ -22,7 +22,7 @@ Raw: TypeAlias = Any
 STATE = "state"
 
 
-class Around:
+class WorldProxy:
     """A PettingZoo world with other observations and actions; everything else passes through."""
 
     def __init__(self, env: World) -> None:
@@ -44,7 +44,7 @@ class Around:
     def reset(self, seed: int | None = None, options: Raw = None) -> Raw:
         result = self.env.reset(seed=seed, options=options)
         # None if agents act in turn.
-        return result if result is None else (self._all(result[0]), result[1])
+        return result if result is None else (self._observations(result[0]), result[1])
 
     def step(self, action: Raw) -> Raw:
         if not isinstance(action, Mapping):  # of the agent in turn; None after its end
@@ -53,17 +53,17 @@ class Around:
         obs, *results = self.env.step(
             {agent: self.world_action(agent, choice) for agent, choice in action.items()}
         )
-        return self._all(obs), *results
+        return self._observations(obs), *results
 
     def last(self) -> Raw:
         obs, *results = self.env.last()
         return self.observation(self.env.agent_selection, obs), *results
 
-    def _all(self, obs: Mapping[str, Raw]) -> dict[str, Raw]:
+    def _observations(self, obs: Mapping[str, Raw]) -> dict[str, Raw]:
         return {agent: self.observation(agent, agent_obs) for agent, agent_obs in obs.items()}
 
 
-class Stated(Around):
+class Stated(WorldProxy):
     """A world with its `state()` in the observation of every agent."""
 
     def __init__(self, env: World) -> None:
@@ -99,7 +99,7 @@ def _state_space(env: World) -> Space:
     return spaces.Box(low, high, state.shape, dtype)
 
 
-class Padded(Around):
+class Padded(WorldProxy):
     """A world with vectors of one length and actions of one space for all agents.
 
     Shorter observations end with zeros. For Discrete actions, a mask forbids the choices that an agent does not have;
@@ -111,7 +111,7 @@ class Padded(Around):
         agents = list(env.possible_agents)
         obs_spaces = [env.observation_space(agent) for agent in agents]
         actions = [env.action_space(agent) for agent in agents]
-        _check(obs_spaces, actions)
+        _check_spaces(obs_spaces, actions)
         size = max(space.shape[0] for space in obs_spaces)
         obs = spaces.Box(-np.inf, np.inf, (size,), np.float32)
         self.size = size
@@ -149,7 +149,7 @@ class Padded(Around):
         return scaled
 
 
-def _check(obs_spaces: list[Space], actions: list[Space]) -> None:
+def _check_spaces(obs_spaces: list[Space], actions: list[Space]) -> None:
     """Raise UsageError if observations are not vectors, or actions neither all Discrete nor all bounded vectors."""
     vectors = all(isinstance(space, spaces.Box) and len(space.shape) == 1 for space in obs_spaces)
     discrete = all(isinstance(space, spaces.Discrete) for space in actions)
@@ -165,35 +165,37 @@ def _check(obs_spaces: list[Space], actions: list[Space]) -> None:
         )
 
 
-class OfWorlds(Transform):
+class WorldWrapper(Transform):
     """A wrapper around each world, below all wrappers of vectors; policies get observations of the wrapped world.
 
     An exported policy has no environment, and its spaces are those of the wrapped world.
     """
 
+    id: ClassVar[str]
     wrap: Callable[[World], World]
 
     def __init__(self, env: Env, config: object = None) -> None:
-        name = {WorldState: "world-state", PadAgents: "pad-agents"}[type(self)]
         if isinstance(env, DetachedEnv):
             super().__init__(env)
             return
-        worlds = env.env if isinstance(env, OfWorlds) else env
+        worlds = env.env if isinstance(env, WorldWrapper) else env
         if not isinstance(worlds, Agents):
             raise UsageError(
-                f"{name} goes around worlds with many agents, and {env.spec.id} is not one, or has another wrapper "
-                f"around it; put {name} first"
+                f"{self.id} goes around worlds with many agents, and {env.spec.id} is not one, or has another wrapper "
+                f"around it; put {self.id} first"
             )
         super().__init__(worlds.inside_worlds(type(self).wrap))
 
 
-class WorldState(OfWorlds):
+class WorldState(WorldWrapper):
     """The observation of every agent gets an entry `state`: the world's `state()`, for critics that see everything."""
 
+    id = "world-state"
     wrap = Stated
 
 
-class PadAgents(OfWorlds):
+class PadAgents(WorldWrapper):
     """All agents get the same spaces: shorter observations end with zeros, choices that an agent lacks are masked."""
 
+    id = "pad-agents"
     wrap = Padded
