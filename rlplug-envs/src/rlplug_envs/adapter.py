@@ -51,8 +51,7 @@ class Adapter:
       reward 0.
     - SAME_STEP resets the row in the same call; `final_obs` comes from `info["final_obs"]`. Gymnasium's own vector puts
       the environment's array there and then resets, so an environment that writes into one array is refused.
-    - DISABLED resets nothing, so the adapter does one masked reset. The first one is checked, because some environments
-      ignore the mask.
+    - DISABLED resets nothing: the adapter does a masked reset, and checks the first one, because some ignore the mask.
 
     Args:
         make: makes the vector environment.
@@ -119,7 +118,12 @@ class Adapter:
             "metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP or DISABLED in its class"
         )
 
-    def _start_episodes(self, lengths: Array, totals: Array, resetting: Array) -> None:
+    def _start_episodes(
+        self,
+        lengths: Array,
+        totals: Array,
+        resetting: Array,
+    ) -> None:
         """Set the lengths and returns of running episodes, and the rows that a NEXT_STEP environment resets next."""
         self._time = 0
         self._starts = -lengths

@@ -102,9 +102,8 @@ class Agents:
             self._start_world(number, game.reset(row_seed(seed, number)))
         no_rows = np.zeros(len(self.agents), np.bool_)
         reward = np.zeros(len(self.agents), np.float32)
-        obs = self._obs
         first = self._first.copy()
-        return Timestep.opening(obs, reward, first, no_rows, self._acting_agents())
+        return Timestep.opening(self._obs, reward, first, no_rows, self._acting_agents())
 
     def step(self, action: Array) -> Timestep:
         """Step every world with the actions [N, ...] of the agents in turn; reset worlds without agents."""
@@ -200,7 +199,6 @@ class Agents:
             episodes.append(self._end_episode(row, news.info))
 
     def _describe_step(self, row: int, news: News) -> str:
-        """Return the agent and the step of the news, for a message."""
         step = self._lengths[row] + (not news.opens)
         return f"{self.spec.id}, agent {self.agents[row]}, step {step} of its episode"
 
@@ -257,7 +255,8 @@ class Agents:
         written = tree_map(lambda part: part[row : row + 1], agent_obs)
         if problem := bad_float_message(written):
             raise BadEnv(f"{self._describe_step(row, news)}: {problem}")
-        check_counted(lambda _: self._describe_step(row, news), self._space(agent), written)
+        space = self._part_of_agent(self._view.obs, agent)
+        check_counted(lambda _: self._describe_step(row, news), space, written)
         if self._view.masked:
             maskless = ended or agent not in self._masked_infos
             agent_obs[MASK][row] = self._view.mask(news.info, maskless)
@@ -272,7 +271,7 @@ class Agents:
             )
 
     def _part_of_agent(self, tree: Any, agent: str) -> Any:
-        """Return the part of observations or actions that belongs to an agent."""
+        """Return the part of observations, actions or a space that belongs to an agent."""
         return tree[self._kinds[agent]] if self._kinds else tree
 
     def inside_worlds(self, wrap: Callable[[World], World]) -> Agents:
@@ -287,13 +286,6 @@ class Agents:
         wrapped = Agents(lambda: kind(wrap(next(worlds))), len(self._games), id, inexact)
         wrapped._make = lambda: kind(wrap(make().env))
         return wrapped
-
-    def _space(self, agent: str) -> Space:
-        """Return the space of an agent's own observations."""
-        space = self._view.obs
-        return (
-            space[self._kinds[agent]] if isinstance(space, spaces.Dict) and self._kinds else space
-        )
 
     def _acting_agents(self) -> Array | None:
         """Return a mask [N] of the agents that act next; None for all."""

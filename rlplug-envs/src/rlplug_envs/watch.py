@@ -332,7 +332,12 @@ def _raise_limit(part_with_limit: Watched) -> Watched:
     return (measure, part, LARGEST) if measure(part) <= LARGEST else (count_unusable, part, 0)
 
 
-def explain_step_error(where: str, obs: Obs, error: Exception, result: Any) -> None:
+def explain_step_error(
+    where: str,
+    obs: Obs,
+    error: Exception,
+    result: Any,
+) -> None:
     """Raise BadEnv if the environment's result caused an error in `step`; otherwise return.
 
     Args:
