@@ -185,7 +185,7 @@ def test_missing_arguments_are_named_as_options(name: str, message: str, place: 
         ("./mine.py:Count", {"env": {"table": {1}}}, r"'table' is a set, which a run cannot record; write a function"),
         ("./mine.py:many", {"env.num_envs": 3}, "the option num_envs sets the number"),
         ("./mine.py:eight", {}, "made 8 environments but was called for 1; give the function a parameter"),
-        ("./mine.py:Count", {"eval_env": "Pendulum-v1"}, "name one with the same spaces"),
+        ("./mine.py:Count", {"eval_env": "Pendulum-v1"}, "name an environment with the same spaces"),
         ("./mine.py:Count", {"eval_env": lambda: Count()}, "eval_env is a lambda"),
         (Count(), {"env.length": 3}, "Count is an object, which takes no arguments"),
         (Count(), {"num_envs": 2}, "num_envs is 2, and the object Count has 1; leave num_envs out"),

@@ -17,7 +17,7 @@ from rlplug_cli.commands.runs import KEYS, sort_runs
 from rlplug_cli.render import tables
 from rlplug_cli.render.tables import facts, fit, shorten, table
 from rlplug_core import load, open_run, preset
-from rlplug_core.config.numbers import figures, plain, whole
+from rlplug_core.config.numbers import figures, plain_number, whole_number
 from rlplug_core.config.parse import convert
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.errors import BadConfig, UsageError
@@ -70,13 +70,13 @@ def runs(runs_directory: Path, place: Path) -> Path:
     ],
 )
 def test_integers_can_be_abbreviated(text: str, number: int) -> None:
-    assert whole(text) == number
+    assert whole_number(text) == number
 
 
 @for_each("text", ["1.5", "1e-3", "M", "many", "", "1e400", "1e999999999", "0x10", "1mk"])
 def test_invalid_integers_are_refused(text: str) -> None:
     with pytest.raises((ValueError, OverflowError)):
-        whole(text)
+        whole_number(text)
 
 
 @for_each("value, shown", [
@@ -102,7 +102,7 @@ def test_numbers_of_other_libraries_are_converted() -> None:
     converted = convert(RunOptions, values, "run")
     assert (converted.total_timesteps, converted.seed, converted.max_seconds) == (1000, 3, 0.5)
     assert {type(converted.total_timesteps), type(converted.seed)} == {int}
-    assert plain(True, "int") is True  # the check refuses it later
+    assert plain_number(True, "int") is True  # the check refuses it later
     for wrong in (float("inf"), float("nan")):
         with pytest.raises(BadConfig, match="expected a finite number"):
             convert(RunOptions, {"max_seconds": wrong}, "run")

@@ -16,7 +16,7 @@ from rlplug_cli.mlflow.mirror import _artifacts
 from rlplug_core.errors import UsageError
 from rlplug_core.films import player
 from rlplug_core.films.film import Films, film
-from rlplug_core.films.sheet import ACROSS, Strip, sheet
+from rlplug_core.films.sheet import COLUMNS, Strip, sheet
 from rlplug_core.loop import evaluate as evaluation
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.plugins.env_source import source_of
@@ -195,9 +195,9 @@ def test_strip_covers_episodes_of_any_length(length: int) -> None:
     for number in range(length):
         if strip.needs_frame():
             strip.keep(np.full((4, 4, 3), min(number, 255), np.uint8))
-        strip.skip_frame()
+        strip.count_frame()
     row = [int(frame.max()) for frame in strip.row()]
-    assert len(row) == min(ACROSS, length)
+    assert len(row) == min(COLUMNS, length)
     assert row[0] == 0
     assert row[-1] >= min(length - 1, 255) - strip.stride
     assert row == sorted(row)

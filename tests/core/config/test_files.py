@@ -20,7 +20,7 @@ def secret(tmp_path: Path) -> Path:
 
 def test_regular_file_is_read(secret: Path) -> None:
     assert files.from_json(secret) == "secret"
-    assert files.regular(secret)
+    assert files.is_regular(secret)
 
 
 def test_links_pipes_devices_and_directories_raise(secret: Path, tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_links_pipes_devices_and_directories_raise(secret: Path, tmp_path: Path)
     os.mkfifo(pipe)
     folder.mkdir()
     for path in (link, pipe, folder, Path("/dev/zero")):
-        assert not files.regular(path)
+        assert not files.is_regular(path)
         with pytest.raises(BadFile, match=f"^{path} cannot be used: it is not a regular file; delete it$"):
             files.content(path)
     with pytest.raises(BadFile, match="not a regular file"):

@@ -18,7 +18,7 @@ from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config.options import Config, Count, Fraction, Positive, Scheduled
 from rlplug_core.config.parse import convert, convert_with_schedules
-from rlplug_core.config.schedules import constant, cosine, linear, piecewise, schedule_text
+from rlplug_core.config.schedules import constant, cosine, linear, parse_schedule, piecewise
 from rlplug_core.config.schema import flat
 from rlplug_core.errors import BadConfig
 from rlplug_core.loop.plan import Plan
@@ -46,8 +46,8 @@ UNIT = st.floats(0, 1)
         ("piecewise(0.5:2, 0.2:1)", piecewise([(0.2, 1), (0.5, 2)]), (1.0, 2.0, 1.0)),
     ],
 )
-def test_schedule_text_parses_schedules(text: str, schedule: Any, values: tuple[float, ...]) -> None:
-    found = schedule_text(text)
+def test_parses_schedules(text: str, schedule: Any, values: tuple[float, ...]) -> None:
+    found = parse_schedule(text)
     assert found is not None
     assert found.text == text.strip()
     assert found.values == values
@@ -58,7 +58,7 @@ def test_schedule_text_parses_schedules(text: str, schedule: Any, values: tuple[
 @given(st.lists(st.tuples(UNIT, st.floats(-9, 9)), min_size=1, max_size=5, unique_by=lambda point: point[0]), UNIT)
 def test_schedule_stays_within_its_values(points: list[tuple[float, float]], progress: float) -> None:
     """Bounds are checked only for these values."""
-    found = schedule_text("piecewise(" + ",".join(f"{a!r}:{b!r}" for a, b in points) + ")")
+    found = parse_schedule("piecewise(" + ",".join(f"{a!r}:{b!r}" for a, b in points) + ")")
     assert found is not None
     slack = 1e-9
     assert min(found.values) - slack <= found.schedule(progress) <= max(found.values) + slack
@@ -67,7 +67,7 @@ def test_schedule_stays_within_its_values(points: list[tuple[float, float]], pro
 
 @for_each("value", [1e-3, None, "0.1", "fast", "linear", "linear 1,2", "log(1,2)", [1.0]])
 def test_other_values_are_not_schedules(value: Any) -> None:
-    assert schedule_text(value) is None
+    assert parse_schedule(value) is None
 
 
 @for_each("text", [
@@ -77,7 +77,7 @@ def test_other_values_are_not_schedules(value: Any) -> None:
     ])  # fmt: skip
 def test_syntax_errors_show_the_syntax(text: str) -> None:
     with pytest.raises(BadConfig, match=r"is not a schedule; write constant\(a\), linear\(a,b\), .*piecewise\(0:a,"):
-        schedule_text(text)
+        parse_schedule(text)
 
 
 # In configurations.

@@ -151,7 +151,7 @@ def test_invalid_algorithms_and_names_raise(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a name must consist of printable characters"):
         train_run(tmp_path, name=5)  # type: ignore[arg-type]
     for name in ("..", "a/b", str(tmp_path / "elsewhere")):
-        with pytest.raises(UsageError, match="it names a directory; 'out' says where it is"):
+        with pytest.raises(UsageError, match="this is a path; give its directory with --out"):
             train_run(tmp_path, name=name)
 
 

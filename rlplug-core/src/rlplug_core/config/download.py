@@ -1,4 +1,4 @@
-"""Reads and writes URLs: encrypted unless they are on this machine, with limits on bytes and time."""
+"""Reads and writes URLs: encrypted unless they are on this machine, with limits on size and time."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from urllib.parse import urlsplit
 
 from rlplug_core.errors import UsageError, plain
 
-#: The seconds that a server may be silent, the bytes per second that it must then send, and the bytes of one read.
+#: Seconds without an answer after which a server counts as dead, and the least bytes per second after that.
 SILENCE = 10
 SLOWEST = 2**14
+#: Bytes of one read.
 BLOCK = 2**16
 
 
-def download(address: str, most: int, noun: str) -> bytes:
+def download(address: str, max_bytes: int, noun: str) -> bytes:
     """Return the content of an address.
 
     Args:
-        most: the most bytes that it may have; no more are read.
+        max_bytes: the limit of its size; no more bytes are read.
         noun: its kind, for messages.
 
     Raises:
@@ -28,12 +29,12 @@ def download(address: str, most: int, noun: str) -> bytes:
     """
     check = partial(check_encrypted, noun, address)
     check_encrypted(noun, "", address)
-    deadline = time.monotonic() + SILENCE + most / SLOWEST
+    deadline = time.monotonic() + SILENCE + max_bytes / SLOWEST
     try:
         from rlplug_core.config.redirects import opener  # 30 ms, which only a download needs
 
-        with opener(check).open(address, timeout=SILENCE) as answer:
-            return _read(answer, most, deadline, f"the {noun} {plain(address)}")
+        with opener(check).open(address, timeout=SILENCE) as response:
+            return _read(response, max_bytes, deadline, f"the {noun} {plain(address)}")
     except (OSError, ValueError) as error:  # urllib's URLError is an OSError
         raise UsageError(
             f"the {noun} {plain(address)} cannot be reached ({plain(str(error))})"
@@ -41,7 +42,7 @@ def download(address: str, most: int, noun: str) -> bytes:
 
 
 def upload(address: str, content: bytes, noun: str) -> None:
-    """Write an address with the method PUT, as WebDAV and stores of objects accept it.
+    """Write an address with the method PUT, which WebDAV and object stores accept.
 
     Raises:
         UsageError: it is not encrypted, or its server does not accept the content.
@@ -65,7 +66,7 @@ def check_encrypted(noun: str, before: str, address: str) -> None:
     """Refuse an address with content that others could change in transit: accept https, and http only on this machine.
 
     Args:
-        before: the address that redirected to it, or ""; only one on this machine may lead to this machine by http.
+        before: the address that redirected to it, or "". A server elsewhere must not redirect to http on this machine.
 
     Raises:
         UsageError: it is refused.
@@ -82,26 +83,26 @@ def check_encrypted(noun: str, before: str, address: str) -> None:
 
 
 def _read(
-    answer: IO[bytes],
-    most: int,
+    response: IO[bytes],
+    max_bytes: int,
     deadline: float,
     subject: str,
 ) -> bytes:
-    """Return all bytes of an answer.
+    """Return all bytes of a response.
 
     Raises:
-        UsageError: there are more than `most`, or they come too slowly.
+        UsageError: there are more than `max_bytes`, or they come too slowly.
     """
-    parts: list[bytes] = []
-    remaining = most + 1
-    while remaining > 0 and (part := answer.read(min(BLOCK, remaining))):
-        parts.append(part)
-        remaining -= len(part)
+    blocks: list[bytes] = []
+    remaining = max_bytes + 1
+    while remaining > 0 and (block := response.read(min(BLOCK, remaining))):
+        blocks.append(block)
+        remaining -= len(block)
         if time.monotonic() > deadline:
             raise UsageError(f"{subject} arrives too slowly; try again later")
     if remaining <= 0:
-        raise UsageError(f"{subject} has more than {most:,} bytes")
-    return b"".join(parts)
+        raise UsageError(f"{subject} has more than {max_bytes:,} bytes")
+    return b"".join(blocks)
 
 
 def _is_loopback(host: str) -> bool:

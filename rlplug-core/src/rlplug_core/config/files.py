@@ -18,20 +18,19 @@ from typing import IO, Any, Literal, TypeVar
 from rlplug_core.errors import BadFile, plain
 
 T = TypeVar("T")
-#: Where a process finds the files and directories that it has open, by their numbers.
+#: Linux lists the open files and directories of a process here, by descriptor.
 _DESCRIPTORS = Path("/proc/self/fd")
 #: Flags of `os.open` for a directory, and not a link to one; Windows lacks them.
 _DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 #: Flags of `os.open` that Windows lacks: do not wait for the writer of a pipe, do not let children inherit the file.
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-#: The most bytes of a file of JSON or TOML, of a file with the state of a part of a run, and of a file that is
-#: streamed.
+#: The maximum bytes of a JSON or TOML file, of a file with the state of a component, and of a file that is streamed.
 TEXT = 64 << 20
 STATE = 1 << 30
 LARGE = 1 << 40
 
 
-def regular(path: Path) -> bool:
+def is_regular(path: Path) -> bool:
     """Return whether the path is a regular file, and not a link to one."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
@@ -39,7 +38,7 @@ def regular(path: Path) -> bool:
         return False
 
 
-def own_directory(path: Path) -> bool:
+def is_directory(path: Path) -> bool:
     """Return whether the path is a directory, and not a link to one."""
     # A path of `hold_directory` is a link to an open directory.
     held = path.parent == _DESCRIPTORS
@@ -57,16 +56,16 @@ def make_directory(path: Path) -> None:
     """
     if not os.path.lexists(path):
         path.mkdir(exist_ok=True)
-    if not own_directory(path):
+    if not is_directory(path):
         raise BadFile(path, "it is not a directory of the run's own; delete it")
 
 
 @contextmanager
 def hold_directory(path: Path) -> Iterator[Path]:
-    """Yield another path to a directory of a run, created if missing, that no link can take the place of.
+    """Open a directory of a run, created if missing, and yield a path that leads to it even if a link replaces it.
 
-    Another account that can write into the run can replace the directory by a link at any time. The yielded path leads
-    to the open directory. Only Linux has such paths; elsewhere it is `path` itself. It is valid in this process only.
+    An account that can write into the run can replace the directory by a link at any time. Only Linux has paths to open
+    directories; elsewhere the yielded path is `path` itself. It is valid in this process only.
 
     Raises:
         BadFile, OSError: as `make_directory`.
@@ -76,13 +75,13 @@ def hold_directory(path: Path) -> Iterator[Path]:
         yield path
         return
     try:
-        number = os.open(path, os.O_RDONLY | _DIRECTORY | _FLAGS)
+        descriptor = os.open(path, os.O_RDONLY | _DIRECTORY | _FLAGS)
     except NotADirectoryError as error:
         raise BadFile(path, "it is not a directory of the run's own; delete it") from error
     try:
-        yield _DESCRIPTORS / str(number)
+        yield _DESCRIPTORS / str(descriptor)
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def open_regular(
@@ -98,36 +97,37 @@ def open_regular(
     Raises:
         BadFile: it is not a regular file, or larger. OSError: it is missing or cannot be opened.
     """
-    kind = os.O_RDONLY if mode == "rb" else os.O_RDWR
+    flags = _FLAGS | (os.O_RDONLY if mode == "rb" else os.O_RDWR)
     if mode.startswith("a"):
-        kind |= os.O_CREAT | os.O_APPEND
+        flags |= os.O_CREAT | os.O_APPEND
+    if not follow:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
     if not follow and not hasattr(os, "O_NOFOLLOW") and path.is_symlink():
         raise BadFile(path, "it is not a regular file; delete it")
     try:
-        kind |= _FLAGS | (0 if follow else getattr(os, "O_NOFOLLOW", 0))
-        number = os.open(path, kind, 0o666)
+        descriptor = os.open(path, flags, 0o666)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR) or path.is_dir():
             raise BadFile(path, "it is not a regular file; delete it") from error
         raise
-    status = os.fstat(number)
+    status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) and status.st_size <= limit:
-        return os.fdopen(number, mode)
-    os.close(number)
+        return os.fdopen(descriptor, mode)
+    os.close(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise BadFile(path, "it is not a regular file; delete it")
     raise BadFile(path, f"it has {status.st_size:,} bytes, and at most {limit:,} are allowed")
 
 
 def open_lock(path: Path) -> IO[bytes]:
-    """Open a file to be locked, created if needed, that only its owner can open: everyone who can read it can lock it.
+    """Open a file for a lock, created if missing; only its owner may open it, because a reader can lock a file, too.
 
     Raises:
         BadFile, OSError: as `open_regular`.
     """
     file = open_regular(path, "ab+")
     if hasattr(os, "fchmod"):
-        with suppress(OSError):  # of another account, or on a file system without modes
+        with suppress(OSError):  # another account owns it, or its file system has no modes
             os.fchmod(file.fileno(), 0o600)
     return file
 
@@ -139,7 +139,7 @@ def content(path: Path, limit: int = TEXT, follow: bool = False) -> bytes:
         BadFile: as `open_regular`. OSError: it cannot be read.
     """
     with open_regular(path, limit=limit, follow=follow) as file:
-        # Not `read(limit)`, which would reserve that many bytes.
+        # `read(limit)` would reserve that many bytes.
         return file.read(os.fstat(file.fileno()).st_size)
 
 
@@ -147,13 +147,13 @@ def replace(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write a file durably: a reader sees the old file or the new one, and an existing link is not followed.
 
     Args:
-        content: all of it, or its parts.
+        content: the bytes of the file, or an iterable of its blocks.
 
     Raises:
         OSError: it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)  # of a process that was killed
+    temporary.unlink(missing_ok=True)  # a killed process may have left it
     with os.fdopen(
         os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666), "wb"
     ) as file:
@@ -194,7 +194,7 @@ def sync_directory(path: Path) -> None:
 def temporary_directory(path: Path) -> Iterator[Path]:
     """Create a directory that only this account can open, and delete it after the block.
 
-    A directory that a killed process left is replaced. The yielded path leads to it as that of `hold_directory` does.
+    A directory that a killed process left is replaced. The yielded path is that of `hold_directory`.
 
     Raises:
         BadFile: another process uses it. OSError: it cannot be created.
@@ -204,7 +204,7 @@ def temporary_directory(path: Path) -> Iterator[Path]:
 
     from rlplug_core.config import locks
 
-    if not own_directory(path):
+    if not is_directory(path):
         path.unlink(missing_ok=True)
     elif _is_in_use(path):
         reason = "another process writes into it; try again when that process has ended"
@@ -217,12 +217,12 @@ def temporary_directory(path: Path) -> Iterator[Path]:
                 with suppress(OSError):  # the file system has no locks
                     locks.acquire(int(held.name))
             yield held
-    finally:  # the files are where they belong, or an error is on its way: do not replace it
-        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)  # must not hide an error of the block
 
 
 def _is_in_use(directory: Path) -> bool:
-    """Return whether a process is in the block of `temporary_directory`; only Linux can tell."""
+    """Return whether a process is in the block of `temporary_directory`; always False except on Linux."""
     from rlplug_core.config import locks
 
     with hold_directory(directory) as held:
@@ -234,7 +234,7 @@ def keep_directory(inside: str = ".") -> Iterator[None]:
     """Restore the working directory after the block: foreign code may change it, and paths are relative to it.
 
     Args:
-        inside: the working directory of the block.
+        inside: the working directory during the block.
     """
     directory = os.getcwd()
     os.chdir(inside)
@@ -249,12 +249,12 @@ def parse_json(data: bytes) -> Any:
     """Return the value of JSON.
 
     Raises:
-        ValueError: it is not JSON, or has text that no file and no terminal can hold: half a surrogate pair.
+        ValueError: it is not JSON, or has half a surrogate pair, which cannot be written to a file or a terminal.
         RecursionError: it nests too deep.
     """
     value = json.loads(data)
-    if b"\\u" in data or b"\xed" in data:  # how such text can be written
-        # Names of files that are not UTF-8 have other surrogates, which this keeps.
+    if b"\\u" in data or b"\xed" in data:  # only these bytes can make a surrogate
+        # This accepts the surrogates in names of files that are not UTF-8.
         json.dumps(value, ensure_ascii=False).encode(errors="surrogateescape")
     return value
 
@@ -279,7 +279,7 @@ def as_type(value: object, kind: type[T], path: Path) -> T:
     """Return a value from a file as a dataclass or a struct.
 
     Raises:
-        BadFile: something is missing or of a wrong type.
+        BadFile: a part is missing or has a wrong type.
     """
     import msgspec  # takes 15 ms, and completion does not need it
 
@@ -292,7 +292,7 @@ def as_type(value: object, kind: type[T], path: Path) -> T:
 
 
 def from_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file that the user named; a link or a pipe is accepted.
+    """Return the tables of a TOML file that the user named; it may be a link or a pipe.
 
     Raises:
         OSError: it cannot be read. ValueError: it is not TOML, nests too deep, or is too large.

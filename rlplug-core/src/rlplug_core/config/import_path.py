@@ -1,4 +1,4 @@
-"""Find a name so that another process can import a class or a function passed in Python."""
+"""Find a name that lets another process import a class or a function that was passed in Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNNAMED = "an object of this process, which cannot be imported by name"
 
 
 def import_path(code: object) -> tuple[str, str]:
-    """Return the import path of a class or a function; else its own name, and the reason why it has no path."""
+    """Return the import path of a class or a function and "", or its short name and the reason why it has no path."""
     module = getattr(code, "__module__", "")
     name = getattr(code, "__qualname__", type(code).__qualname__)
     short_name = name.rpartition(".")[2].strip("<>")
@@ -37,22 +37,22 @@ def import_path(code: object) -> tuple[str, str]:
 
 
 def _file_or_module(module: str, name: str) -> str:
-    """Return the path of code in an importable module; in a user's own file it is the one that is typed in a shell.
+    """Return the import path of code in an importable module: of a user's own file `/path/file.py:Name`, as in a shell.
 
     So a class has one name in a notebook, on the command line, in comparisons and in MLflow.
     """
     file = getattr(sys.modules[module], "__file__", None) or ""
     installed = {Path(path) for path in sysconfig.get_paths().values()}
-    is_own = (
+    is_user_file = (
         "." not in module and file.endswith(".py") and not hasattr(sys.modules[module], "__path__")
     )
-    if not is_own or any(Path(file).is_relative_to(path) for path in installed):
+    if not is_user_file or any(Path(file).is_relative_to(path) for path in installed):
         return f"{module}:{name}"
     return absolute(f"{Path(file).resolve()}:{name}")
 
 
 def _in_script(script: ModuleType, name: str) -> tuple[str, str]:
-    """Return the import path of code in the running script: its file, if importing it does not run it again."""
+    """Return the import path of code in the running script, if an import does not run the script again."""
     file = getattr(script, "__file__", None)
     if file is None or not Path(file).is_file():
         return name, "defined in a session, which has no file"

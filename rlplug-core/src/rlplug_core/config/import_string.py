@@ -1,4 +1,4 @@
-"""Import the target of `module:Name` or `./file.py:Name`, and turn every failure into one sentence."""
+"""Import the target of `module:Name` or `./file.py:Name`; every failure becomes one sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from rlplug_core.config.module_search import importable, search_working_directory, where_searched
+from rlplug_core.config.module_search import search_folder, search_working_directory, where_searched
 from rlplug_core.errors import MissingPackage, PluginError, UsageError, did_you_mean, plain
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ def load_target(target: str, noun: str) -> Any:
 
 
 def is_target(name: str) -> bool:
-    """Return whether a user's word is a path or a module instead of an installed plugin's id."""
+    """Return whether a user named a file or a module, not the id of an installed plugin."""
     return ":" in name or name.endswith(".py")
 
 
 def source_file(name: str) -> Path | None:
-    """Return the file of a `./file.py:Name`, which a run copies; None for anything installed."""
+    """Return the file of a `./file.py:Name`, which a run copies; None for other names."""
     path = name.rpartition(":")[0]
     return Path(path).resolve() if path.endswith(".py") else None
 
@@ -72,23 +72,17 @@ def _from_module(module: str, target: str) -> ModuleType:
     search_working_directory(module)
     try:
         return import_quietly(module)
-    except ModuleNotFoundError as error:
-        if error.name and f"{module}.".startswith(f"{error.name}."):
-            raise UsageError(
-                f"'{target}': there is no module '{error.name}'{where_searched()}, "
-                "or give a path: ./file.py:Name"
-            ) from error
-        sentence = (
-            f"'{target}' needs the module '{error.name}', which is not installed{where_searched()}"
-        )
-        raise MissingPackage(sentence) from error
     # A foreign module may raise anything while it is imported.
     except (Exception, SystemExit) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{module}.".startswith(f"{missing}."):
+            raise UsageError(
+                f"'{target}': there is no module '{missing}'{where_searched()}, "
+                "or give a path: ./file.py:Name"
+            ) from error
         from rlplug_core.conflicts import explain_import  # errors are rare
 
-        raise PluginError(
-            f"'{target}' cannot be loaded: {describe(error)}{explain_import(error, module)}; --traceback shows where"
-        ) from error
+        raise _load_error(f"'{target}'", error, explain_import(error, module)) from error
 
 
 def _from_file(path: Path, target: str) -> ModuleType:
@@ -102,7 +96,7 @@ def _from_file(path: Path, target: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UsageError(f"'{target}': {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    importable(resolved.parent)
+    search_folder(resolved.parent)
     _execute(spec.loader, module, target)
     return module
 
@@ -116,15 +110,15 @@ def _execute(loader: Loader, module: ModuleType, target: str) -> None:
     except (Exception, SystemExit) as error:
         # A user's file may raise anything while it is executed.
         del sys.modules[name]
-        if isinstance(error, ModuleNotFoundError) and error.name:
-            sentence = f"'{target}' needs the module '{error.name}', which is not installed{where_searched()}"
-            raise MissingPackage(sentence) from error
-        raise PluginError(
-            f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where"
-        ) from error
+        raise _load_error(f"'{target}'", error) from error
 
 
 def attribute_of(module: ModuleType, attribute: str, subject: str) -> object:
+    """Return a dotted attribute of a module; `subject` is its name in messages.
+
+    Raises:
+        PluginError: it does not exist or cannot be loaded. MissingPackage: it needs a package that is not installed.
+    """
     value: object = module
     for name in attribute.split("."):
         try:
@@ -134,15 +128,24 @@ def attribute_of(module: ModuleType, attribute: str, subject: str) -> object:
                 f"{subject} cannot be loaded: {_display_name(module)} has no '{attribute}'"
                 f"{did_you_mean(attribute, _definitions(module))}"
             ) from error
-        except ModuleNotFoundError as error:  # from a module with `__getattr__`
-            raise MissingPackage(
-                f"{subject} needs the module '{error.name}', which is not installed{where_searched()}"
-            ) from error
         except Exception as error:  # `__getattr__` of a foreign module may raise anything
-            raise PluginError(
-                f"{subject} cannot be loaded: {describe(error)}; --traceback shows where"
-            ) from error
+            raise _load_error(subject, error) from error
     return value
+
+
+def _load_error(
+    subject: str,
+    error: BaseException,
+    cause: str = "",
+) -> PluginError:
+    """Return the error about code that raised `error` while it was imported."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return MissingPackage(
+            f"{subject} needs the module '{error.name}', which is not installed{where_searched()}"
+        )
+    return PluginError(
+        f"{subject} cannot be loaded: {describe(error)}{cause}; --traceback shows where"
+    )
 
 
 def _display_name(module: ModuleType) -> str:
@@ -173,9 +176,9 @@ def has_guard(path: Path) -> bool:
         return False
     tests = [node.test for node in tree.body if isinstance(node, ast.If)]
     return any(
-        isinstance(part, ast.Name) and part.id == "__name__"
+        isinstance(node, ast.Name) and node.id == "__name__"
         for test in tests
-        for part in ast.walk(test)
+        for node in ast.walk(test)
     )
 
 
@@ -187,10 +190,10 @@ def place_of(error: BaseException) -> str:
         Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")
     ]
     place = ""
-    frames = error.__traceback__
-    while frames is not None:
-        code = frames.tb_frame.f_code
-        name = str(frames.tb_frame.f_globals.get("__name__", ""))
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        name = str(traceback.tb_frame.f_globals.get("__name__", ""))
         file = Path(code.co_filename)
         is_first_party = name.partition(".")[0] in FIRST_PARTY
         if (
@@ -198,8 +201,8 @@ def place_of(error: BaseException) -> str:
             and file.is_file()
             and not any(file.is_relative_to(prefix) for prefix in installed)
         ):
-            place = f" ({file.name}:{frames.tb_lineno}, in {code.co_name})"
-        frames = frames.tb_next
+            place = f" ({file.name}:{traceback.tb_lineno}, in {code.co_name})"
+        traceback = traceback.tb_next
     return place
 
 
@@ -212,6 +215,6 @@ def message_of(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Return an exception as part of a sentence: its class, its message, and the place of a syntax error."""
+    """Return an exception as part of a sentence: its class and its message."""
     message = plain(message_of(error))
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -18,7 +18,7 @@ except ImportError:  # Windows
 
 #: Seconds between two attempts, on a system that cannot wait for a lock.
 TICK = 0.1
-#: The byte that is locked on Windows. Other processes cannot read a locked byte there, so it is after every content.
+#: The byte that is locked on Windows. Other processes cannot read a locked byte, so it is after the end of any content.
 BYTE = 0x7FFF0000
 
 
@@ -46,9 +46,8 @@ def is_locked(file: int) -> bool:
     if fcntl is None:
         return not (_set_byte(file, "LK_NBLCK") and _set_byte(file, "LK_UNLCK"))
     try:
-        fcntl.flock(
-            file, fcntl.LOCK_SH | fcntl.LOCK_NB
-        )  # two processes that check do not disturb each other
+        # Shared, so that two processes can check at once.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         return isinstance(error, BlockingIOError)
     return False
@@ -62,7 +61,7 @@ def release(file: int) -> None:
 
 
 def inheritable(file: int) -> tuple[int, ...]:
-    """Return the descriptors that `subprocess.Popen(pass_fds=…)` needs to let a child hold the lock too."""
+    """Return the `pass_fds` of `subprocess.Popen` that let a child process hold the lock, too."""
     return () if fcntl is None else (file,)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 #: The folders of installed packages; every process finds their modules.
 INSTALLED = {"site-packages", "dist-packages"}
-#: Other folders that imports search, newest last; and the number of them that a sentence names.
+#: Folders that rlplug added to the import path, newest last; and the number of them that a message names.
 _ADDED: list[Path] = []
 SHOWN = 3
 
 
-def importable(folder: Path) -> None:
+def search_folder(folder: Path) -> None:
     """Let imports find the modules of a folder, after all installed ones."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
@@ -22,7 +22,7 @@ def importable(folder: Path) -> None:
 
 
 def where_searched() -> str:
-    """Return the searched folders and the remedy for a missing module: the end of a sentence."""
+    """Return the end of a sentence about a missing module: the searched folders and the remedy."""
     folders = [
         str(folder) if folder.is_dir() else f"{folder}, which is gone" for folder in _ADDED[-SHOWN:]
     ]
@@ -31,21 +31,21 @@ def where_searched() -> str:
 
 
 def search_working_directory(module: str) -> None:
-    """Let imports find a module in the working directory, if it is nowhere else."""
+    """Let imports find a module in the working directory, if no other folder has it."""
     top = module.partition(".")[0]
     if _is_here(top) and top not in sys.modules and find_spec(top) is None:
-        importable(Path.cwd())
+        search_folder(Path.cwd())
 
 
 def is_local(module: str) -> bool:
-    """Return whether only the working directory has this module: no other folder of the import path does."""
+    """Return whether the working directory has this module and no other folder of the import path does."""
     top = module.partition(".")[0]
     if not (top.isidentifier() and _is_here(top)):
         return False
     here = Path.cwd()
     other_folders = [folder for folder in sys.path if folder and Path(folder).resolve() != here]
     spec = PathFinder.find_spec(top, other_folders)
-    # A folder without __init__.py has no origin: Python would join it with the one here.
+    # A folder without __init__.py has no origin: Python would merge it with the folder of this name here.
     return spec is None or spec.origin is None
 
 

@@ -82,7 +82,7 @@ def integer(low: int, high: int) -> Range:
 
 
 def choice(*values: object) -> Range:
-    """Return a choice among the values."""
+    """Return a range of the given values, such as strings."""
     return Range("choice", values)
 
 
@@ -93,8 +93,7 @@ class Config:
     Attributes:
         search: tuning ranges by option name.
         formerly: the current names of options by their former names, so that older runs and files stay readable.
-        schedules: the schedules that options of this configuration follow, by dotted name; the options themselves
-            hold the values at the start.
+        schedules: the schedules of options, by dotted name; the options themselves have the values at the start.
     """
 
     search: ClassVar[Mapping[str, Range]] = {}
@@ -126,13 +125,13 @@ class Config:
 
 
 def watch(config: C, seen: set[str]) -> C:
-    """Return a copy that adds the name of every option that is read to `seen`; with slots, all names at once."""
+    """Return a copy that adds each option that is read to `seen`; a class with slots adds all its options at once."""
     names = {field.name for field in dataclasses.fields(config)}
     if not type(config).__dictoffset__:
         seen |= names
         return config
 
-    class Watched(type(config)):  # type: ignore[misc] # the base class is only known here
+    class Watched(type(config)):  # type: ignore[misc] # mypy does not know the base class
         def __getattribute__(self, name: str) -> object:
             if name in names:
                 seen.add(name)

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rlplug_core.config.numbers import plain, whole
+from rlplug_core.config.numbers import plain_number, whole_number
 from rlplug_core.config.options import Config
 from rlplug_core.config.run_options import RunOptions
-from rlplug_core.config.schedules import FORMS, ParsedSchedule, schedule_text
+from rlplug_core.config.schedules import FORMS, ParsedSchedule, parse_schedule
 from rlplug_core.config.schema import Option, flat, flatten, schema
 from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig
@@ -20,19 +20,27 @@ from rlplug_core.errors import BadConfig
 C = TypeVar("C")
 #: Repeated options with the value `none`, which differs from the default: evaluations then use no wrappers.
 NONE_IS_A_VALUE = {"eval_wrap"}
-#: The names of a file's types in msgspec's messages.
-BUILTIN = {"int", "float", "str", "bool", "null", "array", "object"}
-#: The start of a word with options in a list of words.
+#: The names of types in messages of msgspec.
+TYPE_NAMES = {"int", "float", "str", "bool", "null", "array", "object"}
+#: The start of the item with its own options in a list, as in `a,b:option=value`.
 _WITH_OPTIONS = re.compile(r"(?:^|,)[^,=]*:[A-Za-z_][\w.-]*=")
-#: Words that stand for a number of an option.
+#: Words for numbers, by option.
 WORD_VALUES: dict[tuple[str, object], int] = {
     ("env_workers", "auto"): 0,
     ("workers", "auto"): 0,
     ("keep_checkpoints", "all"): 0,
 }
+BOOLEANS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
+#: The function that parses a number, by the type of option.
+NUMBER_PARSERS: dict[str, Callable[[str], Any]] = {
+    "int": whole_number,
+    "ints": whole_number,
+    "float": float,
+    "floats": float,
+}
 
 
-def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
+def convert(config: type[C], values: Mapping[str, object], owner: str) -> C:
     """Return a configuration from dotted or nested `values`; missing ones have the dataclass's defaults.
 
     An option of the type `Scheduled` may be a schedule: the configuration then has its first value. All its values must
@@ -41,12 +49,14 @@ def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
     Args:
         config: a dataclass of options.
         values: the values.
-        where: the owner of the options in messages, such as `a2c`.
+        owner: the algorithm or plugin with these options, such as `a2c`; for messages.
 
     Raises:
-        BadConfig: an unknown name, a wrong type or a value out of range.
+        BadConfig: a name is unknown, or a value has a wrong type or is out of range.
     """
-    return convert_with_schedules(config, flat(values), where)[0]
+    dotted = flat(values)
+    check_names(dotted, [option.name for option in schema(config)], owner)
+    return convert_with_schedules(config, dotted, owner)[0]
 
 
 def convert_both(
@@ -57,7 +67,7 @@ def convert_both(
     """Return the options of a run, those of its algorithm in `config`, and the schedules of the latter.
 
     Raises:
-        BadConfig: an unknown option or a wrong value.
+        BadConfig: as `convert`.
     """
     run_names = {option.name for option in schema(RunOptions)}
     config_names = {option.name for option in schema(config)}
@@ -71,15 +81,14 @@ def convert_both(
 def convert_with_schedules(
     config: type[C],
     values: Mapping[str, object],
-    where: str,
+    owner: str,
 ) -> tuple[C, dict[str, ParsedSchedule]]:
-    """Return a configuration as `convert` does, and the schedules among `values`, which have dotted names."""
+    """Return a configuration as `convert` does, and the schedules among `values`; all names are known and dotted."""
     options = {option.name: option for option in schema(config)}
-    check_names(values, options, where)
     plain_values = {
-        name: _plain_value(options[name], value, where) for name, value in values.items()
+        name: _plain_value(options[name], value, owner) for name, value in values.items()
     }
-    scheduled = _schedules(options, values, where)
+    scheduled = _schedules(options, values, owner)
     first_values = {name: schedule.values[0] for name, schedule in scheduled.items()}
     start = {**flatten(config()), **plain_values, **first_values}
     trials = [
@@ -91,13 +100,13 @@ def convert_with_schedules(
         for trial in (*trials, start):
             converted = msgspec.convert(nest(trial), config, strict=True)
     except msgspec.ValidationError as error:
-        raise BadConfig(_sentence(str(error), where, options)) from error
+        raise BadConfig(_type_error_text(str(error), owner, options)) from error
     if scheduled:
-        converted = _with_schedules(converted, scheduled, where)
+        converted = _with_schedules(converted, scheduled, owner)
     return converted, scheduled
 
 
-def _plain_value(option: Option, value: object, where: str) -> object:
+def _plain_value(option: Option, value: object, owner: str) -> object:
     """Return the value of an option in Python's own types.
 
     Raises:
@@ -106,11 +115,11 @@ def _plain_value(option: Option, value: object, where: str) -> object:
     # TOML has no null; the string "none" takes its place.
     if option.optional and isinstance(value, str) and value == "none":
         return None
-    plain_value = number_of_word(option.name, plain(value, option.type))
+    plain_value = number_of_word(option.name, plain_number(value, option.type))
     if isinstance(plain_value, float) and not isfinite(plain_value):
-        hint = f"('rlplug info {where}' shows its type and default)"
+        hint = f"('rlplug info {owner}' shows its type and default)"
         raise BadConfig(
-            f"{where}: option '{option.name}': expected a finite number, got {value} {hint}"
+            f"{owner}: option '{option.name}': expected a finite number, got {value} {hint}"
         )
     return plain_value
 
@@ -118,28 +127,28 @@ def _plain_value(option: Option, value: object, where: str) -> object:
 def check_names(
     values: Iterable[str],
     options: Iterable[str],
-    where: str,
+    owner: str,
 ) -> None:
-    """Raise `BadConfig` if a name is not among the options of `where`, such as `a2c`."""
+    """Raise `BadConfig` if a name is not among the options of `owner`, such as `a2c`."""
     known = set(options)
     for name in values:
         if name not in known:
             raise BadConfig(
-                f"{where} has no option '{name}'{nearest(name, known)} ('rlplug info {where}' lists them)"
+                f"{owner} has no option '{name}'{nearest(name, known)} ('rlplug info {owner}' lists them)"
             )
 
 
 def current_names(
     config: type[object],
     values: Mapping[str, object],
-    where: str,
+    owner: str,
 ) -> dict[str, object]:
     """Return `values` with the current names of options that `config.formerly` renames.
 
     Args:
         config: a dataclass of options.
         values: values by dotted name; other names stay.
-        where: the owner of the options in messages.
+        owner: as for `convert`.
 
     Raises:
         BadConfig: an option is given under both names.
@@ -148,7 +157,7 @@ def current_names(
     for name in values:
         if former.get(name) in values:
             raise BadConfig(
-                f"{where}: option '{name}' is now '{former[name]}', and both are given; leave out '{name}'"
+                f"{owner}: option '{name}' is now '{former[name]}', and both are given; leave out '{name}'"
             )
     return {former.get(name, name): value for name, value in values.items()}
 
@@ -156,45 +165,45 @@ def current_names(
 def _with_schedules(
     config: C,
     scheduled: Mapping[str, ParsedSchedule],
-    where: str,
+    owner: str,
 ) -> C:
     """Return a configuration with options that follow schedules."""
     if not isinstance(config, Config):
         raise BadConfig(
-            f"{where}: option '{min(scheduled)}' cannot follow a schedule: {type(config).__name__} is not an "
+            f"{owner}: option '{min(scheduled)}' cannot follow a schedule: {type(config).__name__} is not an "
             "rlplug_core.Config; give it a number"
         )
     try:
         return config.following({name: parsed.schedule for name, parsed in scheduled.items()})
     except BadConfig as error:
-        raise BadConfig(f"{where}: {error}") from error
+        raise BadConfig(f"{owner}: {error}") from error
 
 
 def _schedules(
     options: Mapping[str, Option],
     values: Mapping[str, object],
-    where: str,
+    owner: str,
 ) -> dict[str, ParsedSchedule]:
     """Return the schedules among `values`, by dotted name.
 
     Raises:
-        BadConfig: one has a wrong form, or belongs to an option that cannot follow a schedule.
+        BadConfig: a schedule has a wrong form, or its option cannot follow one.
     """
     scheduled = {}
     for name, value in values.items():
         if options[name].type in ("str", "strs", "repeated", "choice", "choices", "target"):
             continue
         try:
-            schedule = schedule_text(value)
+            schedule = parse_schedule(value)
         except BadConfig as error:
-            raise BadConfig(f"{where}: option '{name}': {error}") from error
+            raise BadConfig(f"{owner}: option '{name}': {error}") from error
         if schedule is not None and not options[name].scheduled:
             schedulable = (
                 ", ".join(option.name for option in options.values() if option.scheduled)
                 or "none of its options"
             )
             raise BadConfig(
-                f"{where}: option '{name}' cannot follow a schedule, give it a number; these can: {schedulable}"
+                f"{owner}: option '{name}' cannot follow a schedule, give it a number; these can: {schedulable}"
             )
         if schedule is not None:
             scheduled[name] = schedule
@@ -226,31 +235,28 @@ def parse(option: Option, text: str) -> object:
         return None
     if option.type == "repeated":
         return [] if text.lower() == "none" and option.name not in NONE_IS_A_VALUE else [text]
-    scalar: dict[str, Any] = {"int": whole, "ints": whole, "float": float, "floats": float}
-    kind = scalar.get(option.type, str)
+    parse_item = NUMBER_PARSERS.get(option.type, str)
     try:
         if option.type == "bool":
-            return {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}[
-                text.lower()
-            ]
+            return BOOLEANS[text.lower()]
         if option.type == "strs":
             return _words(text)
         if option.type in ("ints", "floats"):
-            return _items(text, kind)
+            return _items(text, parse_item)
         if option.type == "choices":
             return _items(text, str) if set(text) & set("[,") else text
-        return kind(text)
+        return parse_item(text)
     except (ValueError, KeyError):
         return text
 
 
-def _items(text: str, kind: Callable[[str], Any]) -> list[Any]:
+def _items(text: str, parse_item: Callable[[str], Any]) -> list[Any]:
     """Return the items of a typed list, such as `64,64` or `[64, 64]`."""
-    return [kind(part) for part in text.strip("[]()").replace(" ", "").split(",") if part]
+    return [parse_item(item) for item in text.strip("[]()").replace(" ", "").split(",") if item]
 
 
 def _words(text: str) -> list[str]:
-    """Return the items of a typed list of words; one with options, `NAME:option=value,…`, is the last."""
+    """Return the items of a typed list of words; only the last one may have options, `NAME:option=value,…`."""
     start = _WITH_OPTIONS.search(text)
     if start is None:
         return _items(text, str)
@@ -269,25 +275,30 @@ def nest(values: Mapping[str, object]) -> dict[str, object]:
     return nested
 
 
-def _sentence(message: str, where: str, options: Mapping[str, Option]) -> str:
+def _type_error_text(
+    message: str,
+    owner: str,
+    options: Mapping[str, Option],
+) -> str:
+    """Return a message of msgspec, ``Expected `int`, got `str` - at `$.name` ``, as our own sentence with a remedy."""
     reason, _, path = message.partition(" - at `$")
     name = path.rstrip("`").strip(".")
     if not name:
-        return f"{where}: {reason}"
+        return f"{owner}: {reason}"
     option = options.get(name.partition("[")[0])
     (_, _, got) = reason.partition(", got ")
     form = _form(option, got.strip("`")) if option and got else ""
     return (
-        f"{where}: option '{name}': {reason[0].lower()}{reason[1:]}{form} "
-        f"('rlplug info {where}' shows its type and default)"
+        f"{owner}: option '{name}': {reason[0].lower()}{reason[1:]}{form} "
+        f"('rlplug info {owner}' shows its type and default)"
     )
 
 
 def _form(option: Option, got: str) -> str:
-    """Return how to write a schedule, a class or a named value for an option."""
+    """Return the end of a sentence: how to write a schedule, a class or a named value for an option."""
     if option.scheduled:
         return f"; a schedule is a string of the form {FORMS}"
-    if got in BUILTIN:
+    if got in TYPE_NAMES:
         return ""
     places = {"repeated": "['./file.py:Name']", "target": "'./file.py:Name'"}
     if option.type in places:

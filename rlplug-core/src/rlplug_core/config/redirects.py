@@ -9,7 +9,7 @@ from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_o
 
 
 class CheckedRedirects(HTTPRedirectHandler):
-    """Calls `check` with each address that a server leads to; it raises an error to refuse one."""
+    """Calls `check` with each address that a server redirects to; it raises an error to refuse one."""
 
     def __init__(self, check: Callable[[str], None]) -> None:
         self.check = check
@@ -28,5 +28,5 @@ class CheckedRedirects(HTTPRedirectHandler):
 
 
 def opener(check: Callable[[str], None]) -> OpenerDirector:
-    """Return an opener for addresses."""
+    """Return an opener of addresses that follows checked redirects."""
     return build_opener(CheckedRedirects(check))

@@ -1,4 +1,4 @@
-"""Declare the options of every run: their names are reserved, no algorithm's config may use one."""
+"""Declare the options of every run. Their names are reserved: no option of an algorithm may have one of them."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from rlplug_core.errors import BadConfig
 #: A number as a function of the run's progress, from 0 to 1.
 Schedule: TypeAlias = Callable[[float], float]
 
-#: The form of a schedule. It also matches a schedule without its closing bracket, which gets its own message.
-WRITTEN = re.compile(r"\s*(constant|linear|cosine|piecewise)\s*\((.*?)(\)?)\s*", re.S)
+#: A schedule as a user types it; also without the closing bracket, so that it gets a message about schedules.
+PATTERN = re.compile(r"\s*(constant|linear|cosine|piecewise)\s*\((.*?)(\)?)\s*", re.S)
 FORMS = "constant(a), linear(a,b), linear(a,b,until), cosine(a,b) or piecewise(0:a,0.5:b,1:c)"
 
 
@@ -72,33 +72,33 @@ def piecewise(points: Sequence[tuple[float, float]]) -> Schedule:
 
 @dataclass(frozen=True)
 class ParsedSchedule:
-    """A schedule that a user typed in place of a number; `values` are its start and the numbers that it reaches."""
+    """A schedule that a user typed in place of a number; `values` are its first value and the numbers in its text."""
 
     text: str
     schedule: Schedule
     values: tuple[float, ...]
 
 
-def schedule_text(text: object) -> ParsedSchedule | None:
-    """Parse an option's value as a schedule; None if it does not look like one.
+def parse_schedule(text: object) -> ParsedSchedule | None:
+    """Parse an option's value as a schedule; return None if it does not look like one.
 
     Raises:
         BadConfig: its arguments cannot be understood.
     """
-    match = WRITTEN.fullmatch(text) if isinstance(text, str) else None
+    match = PATTERN.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         return None
     kind, inside, closed = match.groups()
     try:
         if not closed:
             raise ValueError("a bracket is not closed")
-        schedule, values = _piecewise(inside) if kind == "piecewise" else _line(kind, inside)
+        schedule, values = _piecewise(inside) if kind == "piecewise" else _curve(kind, inside)
     except (ValueError, TypeError) as error:
         raise BadConfig(f"'{match.string.strip()}' is not a schedule; write {FORMS}") from error
     return ParsedSchedule(match.string.strip(), schedule, (schedule(0.0), *values))
 
 
-def _line(kind: str, inside: str) -> tuple[Schedule, tuple[float, ...]]:
+def _curve(kind: str, inside: str) -> tuple[Schedule, tuple[float, ...]]:
     numbers = tuple(map(_number, inside.split(",")))
     makers: dict[str, Callable[..., Schedule]] = {
         "constant": constant,

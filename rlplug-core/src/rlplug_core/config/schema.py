@@ -20,7 +20,7 @@ import msgspec
 from rlplug_core.config.options import Follows, Range
 from rlplug_core.errors import BadConfig
 
-#: The options of each class: the start of a run asks for them nine times.
+#: The options of each class, cached because the start of a run asks for them nine times.
 _SCHEMAS: dict[type[object], tuple[Option, ...]] = {}
 
 
@@ -28,9 +28,9 @@ _SCHEMAS: dict[type[object], tuple[Option, ...]] = {}
 class Option:
     """One option of a schema, as a command line or a form needs it.
 
-    `name` is dotted for nested dataclasses. `type` is one of `int`, `float`, `bool`, `str`,
-    `choice`, `choices` (one of them or a list), `ints`, `floats`, `strs`, `repeated` (strings that are typed one by
-    one), `target` (`./file.py:name`).
+    `name` is dotted for nested dataclasses. `type` is one of `int`, `float`, `bool`, `str`, `choice`, `choices` (one
+    choice or a list of them), `ints`, `floats`, `strs`, `repeated` (strings, each typed with its own `--option`),
+    `target` (`./file.py:name`).
     """
 
     name: str
@@ -87,18 +87,14 @@ def _is_method(value: object) -> bool:
 
 def flatten(config: object) -> dict[str, Any]:
     """Return plain values by dotted name (tuples become lists); the inverse of `convert`."""
-    return dict(flat(_plain(config)))
+    return flat(_plain(config))
 
 
-def _plain(config: Any) -> dict[str, Any]:
-    """Return all fields; msgspec would leave out those of a converted dataclass that have their defaults."""
-    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    return {name: _plain_value(value) for name, value in values.items()}
-
-
-def _plain_value(value: object) -> object:
+def _plain(value: object) -> Any:
+    """Return a value in Python's own types; msgspec would leave out fields of a dataclass that have their defaults."""
     if dataclasses.is_dataclass(value):
-        return _plain(value)
+        fields = dataclasses.fields(value)
+        return {field.name: _plain(getattr(value, field.name)) for field in fields}
     return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
 
 
@@ -115,23 +111,23 @@ def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
 
 def _options(
     config: type[Any],
-    held: object,
+    nested: object,
     prefix: str,
     search: Mapping[str, Range],
 ) -> Iterator[Option]:
-    """Return the options of a dataclass; `held` is the value of a nested one, with its defaults."""
+    """Yield the options of a dataclass; `nested` is the default value of a nested one, else None."""
     hints = typing.get_type_hints(config, include_extras=True)
     helps = _help_texts(config)  # type: ignore[arg-type]  # every class is hashable
     for field in dataclasses.fields(config):
         name = prefix + field.name
-        default = _default(config, field) if held is None else getattr(held, field.name)
+        default = _default(config, field) if nested is None else getattr(nested, field.name)
         if dataclasses.is_dataclass(hints[field.name]):
             yield from _options(
                 typing.cast("type[Any]", hints[field.name]), default, f"{name}.", search
             )
             continue
         help = str(field.metadata.get("help", helps.get(field.name, "")))
-        yield _option(name, hints[field.name], _plain_value(default), help, search.get(name))
+        yield _option(name, hints[field.name], _plain(default), help, search.get(name))
 
 
 def _default(config: type[object], field: dataclasses.Field[object]) -> object:
@@ -150,12 +146,12 @@ def _option(
     search: Range | None,
 ) -> Option:
     hint, optional = _strip_optional(hint)
-    notes = []
+    metadata = []
     if typing.get_origin(hint) is Annotated:
-        hint, *notes = typing.get_args(hint)
-    limits = next((note for note in notes if isinstance(note, msgspec.Meta)), msgspec.Meta())
-    marked = [note for note in notes if isinstance(note, str)]
-    kind, choices = (marked[0], ()) if marked else _kind(name, hint)
+        hint, *metadata = typing.get_args(hint)
+    limits = next((item for item in metadata if isinstance(item, msgspec.Meta)), msgspec.Meta())
+    kinds = [item for item in metadata if isinstance(item, str)]
+    kind, choices = (kinds[0], ()) if kinds else _kind(name, hint)
     return Option(
         name,
         kind,
@@ -167,20 +163,22 @@ def _option(
         open_minimum=limits.gt is not None,
         optional=optional,
         search=search,
-        scheduled=Follows in notes,
+        scheduled=Follows in metadata,
     )
 
 
 def _strip_optional(hint: object) -> tuple[object, bool]:
+    """Return a type without None, and whether it had None."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        parts = typing.get_args(hint)
-        members = tuple(part for part in parts if part is not type(None))
-        if len(members) < len(parts):
-            return typing.Union[members], True  # noqa: UP007  # of a number of types that is not known here
+        members = typing.get_args(hint)
+        types_left = tuple(member for member in members if member is not type(None))
+        if len(types_left) < len(members):
+            return typing.Union[types_left], True  # noqa: UP007  # `|` cannot take a tuple of types
     return hint, False
 
 
 def _kind(name: str, hint: object) -> tuple[str, tuple[str, ...]]:
+    """Return the type of an option, as in `Option.type`, and its choices."""
     if typing.get_origin(hint) is Literal:
         return "choice", tuple(str(value) for value in typing.get_args(hint))
     if typing.get_origin(hint) in (typing.Union, types.UnionType):

@@ -1,8 +1,8 @@
-"""The words of other libraries: their names of rlplug's options, and replacements for words that are not options here.
+"""The words of other libraries: their names of rlplug's options, and hints for words that are not options of rlplug.
 
-Both serve did-you-mean and `docs/words.md`. The names are in `synonyms.csv`, one line for each option. Its last column
-serves only did-you-mean: names of xagents and OpenAI Baselines, old names in these libraries, and the names of
-rlplug's own options before 0.1. `instead.csv` has the other words, each with the text to type.
+Did-you-mean and `docs/words.md` use both. The names are in `synonyms.csv`, one line for each option. Only did-you-mean
+uses its last column: names of xagents and OpenAI Baselines, old names in these libraries, and the names of rlplug's
+own options before 0.1. `instead.csv` has the other words, each with the text to type.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def table() -> dict[str, dict[str, list[str]]]:
 
 @cache
 def instead() -> dict[str, str]:
-    """Return the text to type for each word that is not an option here, in the order of the file."""
+    """Return the text to type instead of each word that is not an option of rlplug, in the order of the file."""
     _, *lines = (line.partition(",") for line in INSTEAD.read_text(encoding="utf-8").splitlines())
     return {word: clause for words, _, clause in lines for word in words.split()}
 
@@ -45,12 +45,12 @@ def nearest(
     """
     from difflib import get_close_matches  # 4 ms, and most words are right
 
-    if clause := instead().get(_plain(word)):
+    if clause := instead().get(_normalize(word)):
         return f"; {clause}"
     matches = options_called(word, known)
     known_names = set(known)
     if not matches:
-        options = {_plain(option): option for option in known_names}
+        options = {_normalize(option): option for option in known_names}
         options |= {
             name: option
             for option in table()
@@ -58,7 +58,7 @@ def nearest(
             for name in _other_names(option)
         }
         matches = [
-            options[name] for name in get_close_matches(_plain(word), options, n=3, cutoff=0.6)
+            options[name] for name in get_close_matches(_normalize(word), options, n=3, cutoff=0.6)
         ]
     suggestions = " or ".join(repr(write(option)) for option in dict.fromkeys(matches))
     return f"; did you mean {suggestions}?" if suggestions else ""
@@ -66,7 +66,7 @@ def nearest(
 
 def options_called(word: str, known: Collection[str]) -> list[str]:
     """Return the options among `known` that some library calls `word`, in the order of the file."""
-    typed = _plain(word)
+    typed = _normalize(word)
     existing = set(known)
     return [option for option in table() if option in existing and typed in _other_names(option)]
 
@@ -76,5 +76,5 @@ def _other_names(option: str) -> list[str]:
     return [name for names in table()[option].values() for name in names]
 
 
-def _plain(word: str) -> str:
+def _normalize(word: str) -> str:
     return word.lstrip("-").lower().replace("-", "_")

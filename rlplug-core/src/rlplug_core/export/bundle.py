@@ -193,13 +193,13 @@ def without_unread_keys(space: Space, graph: Graph) -> Space:
         return space
     # Tracing takes the number of rows from the first key.
     steps = [step for step in graph["steps"] if not step[1].startswith("aten.sym_size")]
-    words = json.dumps([steps, graph["outputs"]])
-    kept = {}
+    program_text = json.dumps([steps, graph["outputs"]])
+    read_spaces = {}
     for key, part in space.spaces.items():
         names = leaves(valid_rows(part), f"obs.{key}")
-        if any(json.dumps(name) in words for name in names):
-            kept[key] = part
-    return spaces.Dict(kept) if 0 < len(kept) < len(space.spaces) else space
+        if any(json.dumps(name) in program_text for name in names):
+            read_spaces[key] = part
+    return spaces.Dict(read_spaces) if 0 < len(read_spaces) < len(space.spaces) else space
 
 
 class Evaluation(msgspec.Struct):

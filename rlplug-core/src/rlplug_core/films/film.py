@@ -20,8 +20,8 @@ from rlplug_core.errors import MissingPackage, UsageError
 from rlplug_core.films.frames import enlarge, pad_to_even
 from rlplug_core.types import Array
 
-#: Maximum frames per second of a GIF. Its unit is 1/100 s, and browsers show a frame of 1/100 s for 10/100 s.
-FASTEST = 50
+#: Maximum frames per second of a GIF: its time unit is 1/100 s, and browsers show a frame of 1/100 s for 10/100 s.
+MAX_GIF_FPS = 50
 GIF: dict[str, Any] = {"format": "GIF"}
 #: Options that write every frame; by default the encoder drops frames that equal the previous one.
 WEBP: dict[str, Any] = {"format": "WEBP", "quality": 80, "method": 0}
@@ -44,20 +44,21 @@ class Animation:
         if not self.frames:
             return
         first, *later_frames = self.frames
-        kind, unit = (GIF, 10) if self.path.suffix.lower() == ".gif" else (WEBP, 1)
-        ends = [
+        is_gif = self.path.suffix.lower() == ".gif"
+        unit = 10 if is_gif else 1  # milliseconds
+        # Moments are rounded, not durations, so that errors do not add up.
+        moments = [
             round(1000 / unit * count / self.fps) * unit for count in range(len(self.frames) + 1)
         ]
-        durations = [end - start for start, end in pairwise(ends)]
         with temporary_directory(part_directory(self.path)) as folder:
             temporary = folder / self.path.name
             first.save(
                 temporary,
                 save_all=True,
                 append_images=later_frames,
-                duration=durations,
+                duration=[end - start for start, end in pairwise(moments)],
                 loop=0,
-                **kind,
+                **(GIF if is_gif else WEBP),
             )
             temporary.replace(self.path)
 
@@ -70,7 +71,7 @@ KINDS = {".mp4": "av", ".webp": "PIL", ".gif": "PIL"}
 
 
 class Film(Protocol):
-    """Accepts frames [H, W, 3] uint8 of one size. `close` completes the file, `discard` leaves an older one as is."""
+    """Accepts frames [H, W, 3] uint8 of one size. `close` completes the file, `discard` keeps an older file."""
 
     def add(self, frame: Array) -> None: ...
     def close(self) -> None: ...
@@ -89,10 +90,10 @@ def film(path: Path, fps: float) -> Film:
         raise UsageError(
             f"{path} is not a film file; name it {path.stem}.mp4, {path.stem}.webp or {path.stem}.gif"
         )
-    if path.suffix.lower() == ".gif" and fps > FASTEST:
+    if path.suffix.lower() == ".gif" and fps > MAX_GIF_FPS:
         raise UsageError(
-            f"a GIF has at most {FASTEST} frames per second, not {fps:g}; name it {path.stem}.webp or {path.stem}.mp4, "
-            f"or give --fps {FASTEST}"
+            f"a GIF has at most {MAX_GIF_FPS} frames per second, not {fps:g}; name it {path.stem}.webp or "
+            f"{path.stem}.mp4, or give --fps {MAX_GIF_FPS}"
         )
     if find_spec(package) is None:
         alternative = (

@@ -6,7 +6,7 @@ import numpy as np
 
 from rlplug_core.types import Array
 
-#: Minimum pixels of the shorter side; smaller frames are enlarged, such as those of a game of ten pixels.
+#: Minimum pixels of the shorter side; smaller frames, such as those of a grid of ten pixels, are enlarged.
 SMALLEST = 128
 
 

@@ -18,7 +18,7 @@ from rlplug_core.types import Array
 
 @dataclass
 class Reel:
-    """Is called for every frame of an environment and renders only the needed ones.
+    """Receives every frame of an environment and renders only those that a film or the sheet needs.
 
     There is one frame for each observation: the first of an episode, and one after each step. An episode without a step
     is ignored; the automatic reset after the last episode starts one.
@@ -62,7 +62,7 @@ class Reel:
                 self.films.add(frame)
             if small:
                 strip.keep(frame)
-        strip.skip_frame()
+        strip.count_frame()
         self.count += 1
 
 
@@ -95,11 +95,11 @@ def play(
 
 
 def _merge(evaluations: list[Evaluation]) -> Evaluation:
-    """Merge evaluations. If any episode reports success, an episode that was cut counts as not successful."""
+    """Merge evaluations. If an episode reports success, an episode that was cut short counts as a failure."""
     successes: list[bool | None] = []
     if any(evaluation.successes for evaluation in evaluations):
         for evaluation in evaluations:
-            # Without a report, an episode that was cut has failed, and the result of any other one is unknown.
+            # Without a report, an episode that was cut short has failed, and the result of others is unknown.
             unknown = [None] * (len(evaluation.returns) - evaluation.cut)
             successes += evaluation.successes or (*[False] * evaluation.cut, *unknown)
     return Evaluation(

@@ -12,13 +12,13 @@ from rlplug_core.config.numbers import figures
 from rlplug_core.types import Array
 
 #: Number of frames in a row, and the width of a frame in pixels.
-ACROSS = 8
+COLUMNS = 8
 WIDTH = 160
 
 
 @dataclass
 class Strip:
-    """Small frames of one episode, evenly spaced over any length: every `stride`-th frame is kept."""
+    """Small frames of one episode, evenly spaced over its length: it keeps every `stride`-th frame."""
 
     total: float = 0.0
     length: int = 0
@@ -33,17 +33,17 @@ class Strip:
     def keep(self, frame: Array) -> None:
         """Keep a small copy of the next frame; if there are too many, drop every second one."""
         self.frames.append(shrink(frame))
-        if len(self.frames) >= 2 * ACROSS:
+        if len(self.frames) >= 2 * COLUMNS:
             self.frames = self.frames[::2]
             self.stride *= 2
 
-    def skip_frame(self) -> None:
-        """Count the next frame as seen."""
+    def count_frame(self) -> None:
+        """Count a frame, kept or not."""
         self.seen += 1
 
     def row(self) -> list[Array]:
-        """Return `ACROSS` frames, or all if there are fewer."""
-        count = min(ACROSS, len(self.frames))
+        """Return `COLUMNS` frames, or all if there are fewer."""
+        count = min(COLUMNS, len(self.frames))
         return [
             self.frames[round(position)] for position in np.linspace(0, len(self.frames) - 1, count)
         ]
@@ -69,7 +69,7 @@ def sheet(path: Path, strips: list[Strip]) -> Path:
     line = 18
     gap = 4
     page = Image.new(
-        "RGB", (ACROSS * (WIDTH + gap) + gap, len(rows) * (side + line + gap) + gap), "white"
+        "RGB", (COLUMNS * (WIDTH + gap) + gap, len(rows) * (side + line + gap) + gap), "white"
     )
     draw: Any = ImageDraw.Draw(page)
     for number, (title, strip) in enumerate(rows):

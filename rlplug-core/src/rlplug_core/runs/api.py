@@ -1,4 +1,4 @@
-"""The functions for users: `train` a run, `resume` it, `load` its policy; `Run` reads the results.
+"""The functions for users: `train` trains a run, `resume` continues it, `load` loads its policy.
 
 From Python:
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from rlplug_core.config.files import keep_directory
 from rlplug_core.config.import_path import import_path
-from rlplug_core.config.numbers import plain
+from rlplug_core.config.numbers import plain_number
 from rlplug_core.config.schema import flat
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.env_timing import choose_env_workers
@@ -90,15 +90,15 @@ def train(
         out: the folder of run directories; `name` is the directory's name.
         origins: the origin of each option, if the caller resolved presets already.
         watch: called several times a second with the run's `Progress`.
-        hooks: whether hook plugins, such as MLflow's, are called; or a list of objects with hooks to call, too.
-        say: called at the start with a summary of an environment without a preset, with the layers of the networks,
-            and with options that look like a mistake.
+        hooks: whether hook plugins, such as MLflow's, are called; or a list of further objects with hooks.
+        say: called at the start with each message: about an environment without a preset, about the layers of the
+            networks, and about options that look like a mistake.
         until: pause at this env step with a checkpoint; `resume` continues bit for bit.
 
     Raises:
-        UsageError, PluginError: it cannot start. Usually nothing was written; a run directory exists if the fault needs
-            all environments to show, such as a replay buffer that is too small for their number.
-        Interrupted, RlplugError: it stopped or failed; its records stay.
+        UsageError, PluginError: the run cannot start. Usually nothing was written. A run directory exists if only all
+            environments together show the error, as with a replay buffer that is too small for their number.
+        Interrupted, RlplugError: the run stopped or failed; its records stay.
     """
     algorithm_name = absolute(_importable_name(algorithm))
     source = source_of(env)
@@ -155,7 +155,7 @@ def start(
 
 
 def _importable_name(algorithm: str | type[object]) -> str:
-    """Return the recorded name of an algorithm: one that other processes import, if there is one.
+    """Return the name of an algorithm for the record: its import path, if it has one.
 
     Raises:
         UsageError: it is neither a name nor a class.
@@ -164,7 +164,7 @@ def _importable_name(algorithm: str | type[object]) -> str:
         return algorithm
     if not isinstance(algorithm, type):
         raise UsageError(
-            f"algorithm is {algorithm!r}; give an id such as 'ppo', 'module:Class', or a class itself"
+            f"algorithm is {algorithm!r}; give an id such as 'ppo', 'module:Class', or a class"
         )
     name, unnamed = import_path(algorithm)
     return f"{algorithm.__module__}:{algorithm.__qualname__}" if unnamed else name
@@ -193,15 +193,15 @@ def resume(
     Args:
         env: the environment, if it cannot be imported by name or if it has moved.
         total_timesteps: the new end.
-        rescale: whether schedules follow the new total; else they keep the old one.
+        rescale: whether schedules end at the new total instead of the old one.
         trust: whether to execute code that came with the run and that another account wrote.
-        on: the machines of the actors from now on, as in the option `on`.
+        on: the new value of the option `on`, the place of the actors.
         until: pause at this env step with a checkpoint.
 
     Raises:
         Untrusted: such code came with the run, and `trust` is False.
-        UsageError: the run does not exist, it is running, its environment cannot be imported by name, or it is
-            finished and no larger `total_timesteps` is given.
+        UsageError: the run does not exist or is running, its environment cannot be imported by name, or it is finished
+            and `total_timesteps` is not larger.
         BadCheckpoint: no checkpoint can be read.
     """
     total_timesteps = _steps("total_timesteps", total_timesteps)
@@ -228,19 +228,19 @@ def resume(
 
 
 def _steps(name: str, value: object) -> int | None:
-    """Return the number of env steps that was given as `name`, also from 1e6 or a numpy number.
+    """Return the value of the argument `name` as a number of env steps; it may be 1e6 or a NumPy number.
 
     Raises:
         UsageError: it is not a whole number above 0.
     """
-    steps = plain(value, "int")
+    steps = plain_number(value, "int")
     if steps is None or (type(steps) is int and 0 < steps < 2**63):
         return steps
     raise UsageError(f"{name} is {value!r}; give a whole number of env steps, 1 or more")
 
 
 def _hooks(plan: Plan, requested: bool | Sequence[object]) -> Hooks:
-    """Return the hooks of a resumed run, with the loggers that it was started with."""
+    """Return the hooks of a resumed run, with the loggers of its options."""
     hooks = hooks_for(requested, plan.options.hook)
     hooks.choose(plan.options.log)
     return hooks
@@ -255,7 +255,7 @@ def load(
     env: object = None,
     trust: bool = False,
 ) -> Policy:
-    """Return the policy of a run or an export: `policy(observation)` gives an action.
+    """Return the policy of a run or an export: `policy(observation)` returns an action.
 
     Args:
         run: a path, a run's name in `runs/`, or a source of a shared agent such as `hub:owner/name`.
@@ -265,8 +265,8 @@ def load(
         trust: whether to execute code that came with the run and that another account wrote.
 
     Raises:
-        UsageError: the run or the checkpoint does not exist, or its environment cannot be imported by name. Untrusted:
-            it has code that you have not trusted.
+        UsageError: the run or the checkpoint does not exist, or its environment cannot be imported by name.
+        Untrusted: such code came with the run, and `trust` is False.
     """
     return open_run(run, env=env, trust=trust).policy(checkpoint, deterministic)
 
@@ -278,7 +278,7 @@ class Preset:
     Attributes:
         algorithm: an id, `module:Class` or `./file.py:Class`.
         env: the environment, in a form that `train` takes.
-        options: values by dotted name: those of the preset, overridden by the given ones. Others have their defaults.
+        options: values by dotted name: those of the preset and the given ones. Other options have their defaults.
         origins: for each option `preset` or `option`.
     """
 
@@ -313,8 +313,8 @@ def preset(
 
     Args:
         algorithm: as for `train`.
-        env: as for `train`. A preset for a kind of environment (`pixels`, `continuous`, `discrete`, `multi-agent`)
-            applies if none names the environment; to know the kind, one environment is made and closed.
+        env: as for `train`. If no preset names the environment, the preset for its kind (`pixels`, `continuous`,
+            `discrete`, `multi-agent`) applies; to find the kind, one environment is made and closed.
         options: by dotted name or nested.
 
     Raises:

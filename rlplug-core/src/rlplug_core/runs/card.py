@@ -1,4 +1,4 @@
-"""The model card of an exported policy: content, results, training, use. Markdown for any hub."""
+"""The model card of an exported policy, in Markdown: its scores, spaces, use and training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlplug_core.runs.listing import Summary
 from rlplug_core.runs.schemas import RunConfig
 from rlplug_core.types import Spec
 
-#: Options that are typed once for each value; a comma is part of a value.
+#: Options that are typed once for each value, because a value may contain commas.
 REPEATED = ("wrap", "eval_wrap", "controller")
 _CARD = """---
 library_name: rlplug
@@ -25,7 +25,7 @@ tags:
 ---
 # {algorithm} on {env}
 
-{what}
+{intro}
 
 | score | mean return |
 |---|---|
@@ -73,12 +73,12 @@ def card(
     """Return the card of a run's policy.
 
     Args:
-        description: of the export: `checkpoint`, `step`, `wrap`, `wrap_each`.
+        description: that of the export, with `step`, `wrap` and `wrap_each`.
         spec: the input and output of the loaded policy, in the environment's own units.
         untrained: whether the learner had made no update at that step.
         program: the inputs and outputs of `policy.onnx` and `policy.pt`, if there is one.
     """
-    chosen = {
+    changed = {
         name: value
         for name, value in config["options"].items()
         if config.get("origins", {}).get(name) != "default"
@@ -94,19 +94,19 @@ def card(
         scores=_scores(summary),
         obs=spec.obs,
         action=spec.action,
-        what=_intro(summary, description["step"], offline, untrained),
+        intro=_intro(summary, description["step"], offline, untrained),
         programs=_programs(program),
         wrap=_wrappers(description),
         trust=", trust=True" if has_files else "",
         needs=_package_names(description["wrap"], has_files),
         command=command_of(summary, config),
-        options=_rows((name, escape(_text(value))) for name, value in chosen.items()),
+        options=_rows((name, escape(_text(value))) for name, value in changed.items()),
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
     )
 
 
 def _programs(program: Spec | None) -> str:
-    """Return a line about the programs of the policy."""
+    """Return a line about `policy.onnx` and `policy.pt`, or ""."""
     if program is None:
         return ""
     return f"\n- `policy.onnx` and `policy.pt`: from `{program.obs}` to `{program.action}`"
@@ -122,17 +122,17 @@ def _intro(
     name = escape(summary.algorithm)
     env = escape(summary.env)
     unit = "updates" if offline else "env steps"
-    taken = f"{step:,} of {summary.total_timesteps:,} {unit}, seed {summary.seed}"
+    progress = f"{step:,} of {summary.total_timesteps:,} {unit}, seed {summary.seed}"
     if untrained:
         return (
-            f"A policy that has learned nothing: after {taken}, {name} had made no update on {env}, "
+            f"A policy that has learned nothing: after {progress}, {name} had made no update on {env}, "
             "and the weights are the initial ones."
         )
-    return f"A policy that {name} learned on {env} in {taken}."
+    return f"A policy that {name} learned on {env} in {progress}."
 
 
 def _wrappers(description: Mapping[str, Any]) -> str:
-    """Return the wrappers, and a line with those around the environment itself."""
+    """Return the wrappers of the policy, and a line with those around each environment."""
     wrap = ", ".join(f"`{words}`" for words in description.get("wrap", ()))
     inner = ", ".join(f"`{words}`" for words in description.get("wrap_each", ()))
     line = f"\n- Around the environment itself, put them there: {inner}" if inner else ""
@@ -140,7 +140,7 @@ def _wrappers(description: Mapping[str, Any]) -> str:
 
 
 def _package_names(wrap: Sequence[str], has_files: bool) -> str:
-    """Return the packages that the policy needs in addition to rlplug-core, as the end of a sentence."""
+    """Return the end of a sentence: the packages that the policy needs in addition to rlplug-core."""
     if has_files:
         return " and the wrapper's file at the place above"
     return " and the plugins of the wrappers" if wrap else ""

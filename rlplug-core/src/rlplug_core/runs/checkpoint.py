@@ -21,7 +21,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from rlplug_core.config.files import as_type, hold_directory, own_directory, sync_directory
+from rlplug_core.config.files import as_type, hold_directory, is_directory, sync_directory
 from rlplug_core.config.files import content as content_of
 from rlplug_core.errors import BadCheckpoint, BadFile, plain
 from rlplug_core.runs.component_files import read_component, write_component, write_file
@@ -50,13 +50,13 @@ class Saved:
 
 @dataclass(frozen=True)
 class Point:
-    """A checkpoint to continue from.
+    """The content of a checkpoint to continue from.
 
     Attributes:
         step: its env step.
         components: its state.
         after: the number of the last journal record before it.
-        writers: the packages that saved it, if other versions are installed here.
+        writers: the packages that wrote it, if other versions are installed here.
     """
 
     step: int
@@ -85,12 +85,12 @@ class Checkpoints:
             kind: `step`, `best` or `final`.
             step: the env step.
             components: the state of each component.
-            entries: further entries of the manifest.
+            entries: additional entries of the manifest.
 
         Raises:
             NotWritten: the system refused; the previous files are unchanged.
         """
-        self._entries()
+        self._entries()  # raises an error if the directory is a link
         saved = Saved(kind, step, self.directory / f"{kind}-{step:012d}")
         with writing(saved.path):
             if not self.directory.is_dir():
@@ -109,43 +109,14 @@ class Checkpoints:
     ) -> None:
         temporary = self.directory / f".tmp-{saved.path.name}"
         try:
-            self._write(temporary, saved.step, components, entries)
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir()
+            with hold_directory(temporary) as held:
+                _write(held, saved.step, components, entries)
             self._replace(temporary, saved.path)
             self._prune(saved)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)  # free the space on a full disk
-
-    def _write(
-        self,
-        place: Path,
-        step: int,
-        components: Mapping[str, State],
-        entries: Mapping[str, object],
-    ) -> None:
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
-        with hold_directory(place) as held:
-            self._fill(held, step, components, entries)
-
-    def _fill(
-        self,
-        place: Path,
-        step: int,
-        components: Mapping[str, State],
-        entries: Mapping[str, object],
-    ) -> None:
-        files: dict[str, str] = {}
-        for name, state in components.items():
-            files.update(write_component(place, name, state))
-        manifest = {
-            "format": FORMAT,
-            "step": step,
-            "components": sorted(components),
-            "files": files,
-            **entries,
-        }
-        write_file(place / "manifest.json", seal_manifest(manifest))
-        sync_directory(place)
 
     def kept(self, *kinds: str) -> list[Saved]:
         """Return the checkpoints of these kinds (default: all), newest first, then in the order of `kinds`."""
@@ -159,7 +130,7 @@ class Checkpoints:
                 is_checkpoint
                 and not replaced
                 and (not kinds or kind in kinds)
-                and own_directory(path)
+                and is_directory(path)
             ):
                 checkpoints.append(Saved(kind, int(step), path))
         return sorted(
@@ -217,12 +188,12 @@ class Checkpoints:
         """
         if not os.path.lexists(self.directory):
             return []
-        if not own_directory(self.directory):
+        if not is_directory(self.directory):
             raise BadFile(self.directory, "it is not a directory of the run's own; delete it")
         return list(self.directory.iterdir())
 
     def _replace(self, temporary: Path, final: Path) -> None:
-        """Rename a finished checkpoint; an older one of that name is moved aside first, and `kept` still finds it."""
+        """Rename a complete checkpoint; an older one with this name is renamed first, and `kept` still finds it."""
         aside = self.directory / f"{ASIDE}{final.name}"
         if final.exists():
             shutil.rmtree(aside, ignore_errors=True)
@@ -232,7 +203,7 @@ class Checkpoints:
         shutil.rmtree(aside, ignore_errors=True)
 
     def _prune(self, newest: Saved) -> None:
-        """Delete old checkpoints of a kind, and those after `newest`: a resume from an earlier one supersedes them."""
+        """Delete old checkpoints of the kind of `newest`, and later ones, which a resume has superseded."""
         checkpoints = self.kept(newest.kind)
         older = [saved for saved in checkpoints if saved.step < newest.step]
         count = self.keep - 1 if newest.kind == "step" else 0
@@ -249,6 +220,27 @@ class Checkpoints:
         for path in stale:
             shutil.rmtree(path, ignore_errors=True)
         return len(stale)
+
+
+def _write(
+    directory: Path,
+    step: int,
+    components: Mapping[str, State],
+    entries: Mapping[str, object],
+) -> None:
+    """Write the files of a checkpoint into an empty directory."""
+    files: dict[str, str] = {}
+    for name, state in components.items():
+        files.update(write_component(directory, name, state))
+    manifest = {
+        "format": FORMAT,
+        "step": step,
+        "components": sorted(components),
+        "files": files,
+        **entries,
+    }
+    write_file(directory / "manifest.json", seal_manifest(manifest))
+    sync_directory(directory)
 
 
 #: Exceptions that `load_state_dict` may raise for the state of other code.
@@ -296,7 +288,7 @@ def explain_load_errors(
 
 
 def seal_manifest(manifest: Mapping[str, object]) -> bytes:
-    """Return the bytes of the file of a manifest, with a hash of the other entries."""
+    """Return the file of a manifest, with a hash of its other entries."""
     text = json.dumps(manifest, indent=1)
     return json.dumps(
         {**manifest, "sha256": hashlib.sha256(text.encode()).hexdigest()}, indent=1
@@ -345,7 +337,7 @@ def digests(path: Path, component: str) -> dict[str, str]:
 
 
 def _unreadable(path: Path, error: Exception) -> BadCheckpoint:
-    """Return the error about a checkpoint; a file that the system did not read may be intact."""
+    """Return the error about a checkpoint: damaged, or perhaps intact if the system could not read a file."""
     missing = isinstance(error, FileNotFoundError | NotADirectoryError)
     if missing or not isinstance(error, OSError):
         return BadCheckpoint(f"checkpoint {path.name} is damaged: {type(error).__name__}: {error}")

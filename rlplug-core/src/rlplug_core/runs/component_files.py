@@ -42,6 +42,7 @@ def write_component(
     name: str,
     state: State,
 ) -> Iterator[tuple[str, str]]:
+    """Write the files of a component, and yield the name and the SHA-256 of each."""
     arrays: dict[str, Array] = {}
     tree = json.dumps(_encode(state, "", arrays)).encode()
     write_file(directory / f"{name}.json", tree)
@@ -90,8 +91,9 @@ def read_component(
 def _arrays(path: Path) -> dict[str, Array]:
     """Map the arrays of a safetensors file into memory, as private pages; on Windows read them.
 
-    Parts of a run copy their state, so without the mapping a large replay buffer would be in memory twice. Only the
-    library's loader for torch maps files. Windows neither renames nor deletes a mapped file, which a resume must do.
+    The parts of a run copy their state when it is loaded, so without the mapping a large replay buffer would be in
+    memory twice. Only the library's loader for torch maps files. Windows cannot rename or delete a mapped file, which a
+    resume must do.
 
     Raises:
         OSError: the system refused; torch has its error number only in a message.
@@ -109,7 +111,7 @@ def _encode(value: object, path: str, arrays: dict[str, Array]) -> object:
     """Return state as JSON; arrays and tensors are moved to `arrays` and replaced by their names there."""
     if isinstance(value, torch.Tensor):
         tensor = value.detach().cpu()
-        if tensor.dtype == torch.bfloat16:  # NumPy does not have it
+        if tensor.dtype == torch.bfloat16:  # NumPy does not have this type
             return {"$bfloat16": _add_array(tensor.view(torch.int16).numpy(), path, arrays)}
         return {"$tensor": _add_array(tensor.numpy(), path, arrays)}
     if isinstance(value, np.ndarray):
@@ -135,7 +137,7 @@ def _encode(value: object, path: str, arrays: dict[str, Array]) -> object:
 
 
 def _add_array(array: Array, path: str, arrays: dict[str, Array]) -> str:
-    """Add an array to `arrays` and return its name, with a number, because paths of keys with a slash may be equal."""
+    """Add an array to `arrays` and return its name; the number makes it unique, as keys may contain slashes."""
     if array.dtype.name not in DTYPES:
         raise TypeError(
             f"state at '{path}' is an array of {array.dtype}; arrays hold numbers or booleans"

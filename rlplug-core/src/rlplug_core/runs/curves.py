@@ -27,13 +27,13 @@ EPISODES = ("steps", "returns", "lengths", "workers")
 def columns(journal: Path, *names: str) -> dict[str, Array]:
     """Return metrics [R] by name, and their env steps [R] as `step`; a metric that was not recorded at a step is NaN.
 
-    `pandas.DataFrame(columns(path))` has one row for each step with a record. Records of a resumed run replace those
-    that it made before.
+    `pandas.DataFrame(columns(path))` has one row for each step with a record. If a resume repeated steps, the new
+    records count.
 
     Args:
         names: only these metrics, and only the steps that have one of them; default: all.
     """
-    by_name = curves(journal, names) if journal.exists() else {}
+    by_name = curves(journal, names)
     steps = np.unique(
         np.concatenate([np.empty(0, np.int64), *(metric.steps for metric in by_name.values())])
     )
@@ -57,7 +57,7 @@ def episodes(journal: Path) -> dict[str, Array]:
 
     `info/NAME` are the numbers in an episode's last `info`; NaN if they were missing.
     """
-    records = list(read(journal, kinds=("episodes",))) if journal.exists() else []
+    records = list(read(journal, kinds=("episodes",)))
     info_names = dict.fromkeys(
         name for record in records for name in record.data if name.startswith(INFO)
     )
@@ -78,7 +78,7 @@ class Curve:
     """One metric of a run over env steps.
 
     Attributes:
-        steps: `[T]` int64, rising; of two records at one step, as after a resume, the last counts.
+        steps: `[T]` int64, increasing; of two records at one step, as after a resume, the last counts.
         values: `[T]` float64.
     """
 
@@ -87,7 +87,7 @@ class Curve:
 
 
 def curves(journal: Path, only: Collection[str] = ()) -> dict[str, Curve]:
-    """Return the metrics of a journal by name; those in `only` if it is not empty."""
+    """Return the metrics of a journal by name; only those in `only`, unless it is empty."""
     return curves_of(read(journal, kinds=KINDS), only)
 
 
@@ -113,7 +113,7 @@ def curves_of(
 
 
 def _curve(steps: array[int], values: array[float]) -> Curve:
-    """Return the points in the order of their steps, one per step."""
+    """Return a curve in the order of its steps, with one value per step."""
     step = np.array(steps, np.int64)
     value = np.array(values, np.float64)
     if (np.diff(step) > 0).all():

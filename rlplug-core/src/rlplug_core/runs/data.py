@@ -1,4 +1,4 @@
-"""The data set of a run: read at the start, compared with its record on a resume, recorded from its policy."""
+"""The data set of a run: read at the start, compared with its hash on a resume, or recorded with the run's policy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlplug_core.protocols import Agent, Env
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, check_whole, prepare_agent, seed_of
 from rlplug_core.runs.files import writing
-from rlplug_core.runs.sources import as_given, identity
+from rlplug_core.runs.sources import identity, original_name
 from rlplug_core.seeds import preserve_generators
 from rlplug_core.types import Array, Timestep, tree_map
 
@@ -36,7 +36,7 @@ def with_dataset(
     """Return the plan with its data set, if it names one, under an absolute path.
 
     Args:
-        recorded: the description of its first data set in the run's record.
+        recorded: the description of the data set at the start of the run.
         run: the run's directory, which may have moved together with the data set.
 
     Raises:
@@ -48,15 +48,14 @@ def with_dataset(
     if recorded is not None and dataset.sha256 != recorded["sha256"]:
         raise UsageError(
             f"the data set {dataset.place} has changed since the run started: its SHA-256 is {dataset.sha256[:12]}… "
-            "with "
-            f"{len(dataset):,} transitions, and was {recorded['sha256'][:12]}… with {recorded['transitions']:,}; "
-            "bring back the old one"
+            f"with {len(dataset):,} transitions, and was {recorded['sha256'][:12]}… with "
+            f"{recorded['transitions']:,}; bring back the old one"
         )
     return replace(plan, options=replace(plan.options, dataset=dataset.place), dataset=dataset)
 
 
 def _find_moved(place: str, run: Path) -> str:
-    """Return the path of a data set; if it is gone, the nearest file of its name in the folders above the run.
+    """Return the path of a data set; if it is gone, the nearest file with its name in the folders above the run.
 
     The caller compares the hash.
 
@@ -93,7 +92,7 @@ class Recording:
 
 
 def _check_recording(path: Path, steps: int, num_envs: int) -> None:
-    """Raise UsageError if a data set cannot be written to this path, or the numbers make no sense."""
+    """Raise UsageError if a data set cannot be written to this path, or a number is out of range."""
     check_whole("steps", steps, 1)
     check_whole("num_envs", num_envs, 1)
     if path.suffix != ".npz":
@@ -115,18 +114,18 @@ def record(
 ) -> Recording:
     """Play a checkpoint for `steps` steps, summed over `num_envs` environments, and write them to a new file.
 
-    Observations are those that the agent saw. Rewards and actions are the environment's, as in evaluations. The
-    environments follow one after the other; the last step of each counts as truncated.
+    Observations are those that the agent saw. Rewards and actions are the environment's, as in evaluations. The file
+    has the steps of one environment after those of another; the last step of each counts as truncated.
 
     Raises:
-        UsageError: the file exists, a number makes no sense, or the checkpoint does not exist.
+        UsageError: the file exists, a number is out of range, or the checkpoint does not exist.
         NotWritten: the disk is full.
     """
     _check_recording(path, steps, num_envs)
     play_seed = seed_of(plan, seed)
-    applied = conditions.applied(plan)
-    name = as_given(directory.path, directory.config, applied.env)
-    env = applied.make_eval_env(num_envs)
+    recording_plan = conditions.apply_to(plan)
+    name = original_name(directory.path, directory.config, recording_plan.env)
+    env = recording_plan.make_eval_env(num_envs)
     try:
         agent, clock = prepare_agent(plan, directory, env, conditions, play_seed)
         arrays, returns = _play_episodes(
@@ -157,7 +156,7 @@ def _play_episodes(
     steps: int,
     explore: bool,
 ) -> tuple[dict[str, object], tuple[float, ...]]:
-    """Return the transitions [M, ...], row by row, and the returns of the episodes that ended."""
+    """Return the transitions [M, ...], one environment after another, and the returns of the episodes that ended."""
     rows: list[dict[str, object]] = []
     returns: list[float] = []
     count = 0
@@ -178,7 +177,7 @@ def _transition(
     action: Array,
     now: Timestep,
 ) -> dict[str, object]:
-    """Return copies of one transition of every row; `valid` marks the rows with a transition."""
+    """Return copies of the transitions [N, ...] of one vector step; `valid` marks the rows that have one."""
     env_action = complete(env).translate(action)
     if not isinstance(env_action, np.ndarray):
         raise UsageError(
@@ -190,7 +189,7 @@ def _transition(
 
 
 def _by_row(rows: list[dict[str, Any]]) -> dict[str, object]:
-    """Return steps [T] of [N, ...] as transitions [M, ...], row after row; the last of each row is truncated."""
+    """Return steps [T] of [N, ...] as transitions [M, ...], row after row; the last one of each row is truncated."""
     valid = np.stack([row.pop("valid") for row in rows], 1)
     transitions: dict[str, Any] = tree_map(lambda *parts: np.stack(parts, 1)[valid], *rows)
     last = valid.sum(1).cumsum()[valid.any(1)] - 1
@@ -202,7 +201,7 @@ def _write(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write a new archive; a reader sees all of it or nothing.
 
     Raises:
-        NotWritten: the system cannot write it.
+        NotWritten: the system refused.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

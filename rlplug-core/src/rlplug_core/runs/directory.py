@@ -15,9 +15,9 @@ from typing import IO
 
 from rlplug_core.config.files import (
     content,
+    is_regular,
     open_lock,
     open_regular,
-    regular,
     replace,
     sync_directory,
 )
@@ -27,16 +27,16 @@ from rlplug_core.runs.files import shell_word, writing
 from rlplug_core.runs.journal import Record, read
 from rlplug_core.runs.schemas import RunConfig, read_config
 
-#: The first file of a run directory, and one of the two marks of its lock.
+#: The first file of a run directory. Locking a run locks this file and the directory.
 LOCK = "lock"
 #: Seconds to wait for a lock: a command that lists runs holds one for a moment.
 PATIENCE = 0.5
 #: Whether a directory can be locked; Windows cannot open it.
 CAN_LOCK_DIRECTORY = hasattr(os, "O_DIRECTORY")
-#: The file of a directory that holds the runs of a sweep.
+#: The file that marks the directory of a sweep.
 SWEEP = "sweep.json"
 
-#: The status of a run after each kind of record that decides it; "" if the record contains the status.
+#: The kinds of records that change the status of a run, and that status; "" if the record contains it.
 ENDINGS = {"start": "killed", "exchange": "interrupted", "end": ""}
 #: Options about the machines of a run, which do not change its results.
 PLACES = frozenset({"on", "cpus_per_actor", "gpus"})
@@ -50,7 +50,8 @@ class RunDirectory:
         self.config_path = path / "config.json"
         self.journal_path = path / "journal.jsonl"
         self.checkpoints_path = path / "checkpoints"
-        self._marks: list[int] = []
+        #: The descriptors of the locked file and directory; empty without the lock.
+        self._locked: list[int] = []
         #: Whether some hooks must be called again: the process was killed before their end, or one of them
         #: failed. Meanwhile the file `lock` contains the number of that process.
         self.hooks_pending = False
@@ -63,7 +64,7 @@ class RunDirectory:
         A directory left by a process that was killed before it wrote its configuration is reused.
 
         Raises:
-            UsageError: its name cannot be printed or is a path, it exists already or cannot be written.
+            UsageError: its name cannot be printed or is a path, or it exists already or cannot be written.
         """
         if name is not None:
             _check_name(name)
@@ -96,10 +97,10 @@ class RunDirectory:
         """Return an existing run directory.
 
         Raises:
-            UsageError: `path` does not hold a run.
+            UsageError: `path` does not have a run.
         """
         directory = cls(Path(path).absolute())
-        if not (regular(directory.config_path) or directory.is_export):
+        if not (is_regular(directory.config_path) or directory.is_export):
             raise UsageError(
                 f"no run at {path}: it has no config.json; 'rlplug runs' lists the runs here"
             )
@@ -143,9 +144,9 @@ class RunDirectory:
         if self.held:
             return
         try:
-            self._mark(self.path / LOCK)
+            self._lock_path(self.path / LOCK)
             if CAN_LOCK_DIRECTORY:
-                self._mark(self.path)
+                self._lock_path(self.path)
         except BlockingIOError as error:
             holder = self._holder()
             self.unlock()
@@ -157,31 +158,31 @@ class RunDirectory:
             raise UsageError(
                 f"run {self.path} cannot be locked: {error.strerror}; check that it is yours"
             ) from error
-        self.hooks_pending = os.fstat(self._marks[0]).st_size > 0
+        self.hooks_pending = os.fstat(self._locked[0]).st_size > 0
         with writing(self.path / LOCK):
-            os.ftruncate(self._marks[0], 0)
-            os.write(self._marks[0], str(os.getpid()).encode())  # appends
+            os.ftruncate(self._locked[0], 0)
+            os.write(self._locked[0], str(os.getpid()).encode())  # appends
 
     def unlock(self) -> None:
-        for mark in self._marks:
-            release(mark)
-        self._marks = []
+        for file in self._locked:
+            release(file)
+        self._locked = []
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock during the block, as `lock` does. Then the file `lock` is empty, unless hooks are pending."""
+        """Hold the lock during the block. After it, the file `lock` is empty unless hooks are pending."""
         self.lock()
         try:
             yield
         finally:
             if self.held and not self.hooks_pending:
-                os.ftruncate(self._marks[0], 0)
+                os.ftruncate(self._locked[0], 0)
             self.unlock()
 
     @property
     def held(self) -> bool:
-        """Return whether this process holds the lock; a process forked from one that does, does not."""
-        return bool(self._marks)
+        """Return whether this process holds the lock; a process that it forks does not."""
+        return bool(self._locked)
 
     def running(self) -> bool:
         """Return whether a process holds the lock."""
@@ -189,10 +190,10 @@ class RunDirectory:
             CAN_LOCK_DIRECTORY and _is_locked(self.path, directory=True)
         )
 
-    def _mark(self, path: Path) -> None:
+    def _lock_path(self, path: Path) -> None:
         directory = path == self.path
         file = _descriptor(path, directory, open_lock)
-        self._marks.append(file)
+        self._locked.append(file)
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -204,7 +205,7 @@ class RunDirectory:
                 if time.monotonic() > deadline:
                     raise
             except OSError:
-                if directory:  # a network's file system may lock only files
+                if directory:  # a network file system may lock only files
                     return
                 raise
             time.sleep(0.01)
@@ -216,23 +217,23 @@ class RunDirectory:
             return "unknown"
 
     def status(self) -> str:
-        """Return `running`, or how the last process left it: `finished`, `failed`, `interrupted`, or `killed`."""
-        return "running" if self.running() else self.left()
+        """Return `running`, or the status after the last process: `finished`, `failed`, `interrupted` or `killed`."""
+        return "running" if self.running() else self.last_status()
 
     def has_pending_hooks(self) -> bool:
         """Return whether a process is writing this run, or ended before all hooks had been called."""
         lock = self.path / LOCK
-        return regular(lock) and lock.lstat().st_size > 0
+        return is_regular(lock) and lock.lstat().st_size > 0
 
-    def left(self) -> str:
-        """Return how the last process left the run; see `ending`."""
-        return ending(read(self.journal_path, kinds=ENDINGS) if self.journal_path.exists() else ())
+    def last_status(self) -> str:
+        """Return the status of the run after its last process; see `ending`."""
+        return ending(read(self.journal_path, kinds=ENDINGS))
 
 
 def ending(journal: Iterable[Record]) -> str:
-    """Return how the last process left a run: `finished`, `failed`, `interrupted`; `killed` without an end record.
+    """Return the status after the last process: `finished`, `failed`, `interrupted`; `killed` without an end record.
 
-    After an exchange with another member of a population a run can continue, however it ended before.
+    After an exchange with another member of its population, a run counts as interrupted, because it can continue.
     """
     status = "killed"
     for record in journal:
@@ -242,7 +243,7 @@ def ending(journal: Iterable[Record]) -> str:
 
 
 def group_of(algorithm: str, env: str, options: Mapping[str, object]) -> str:
-    """Return the hash of a configuration without its seed and its paths: the seeds of a configuration form a group."""
+    """Return the hash of a configuration without its seed and its machines: runs with equal hashes form a group."""
     compared = {name: value for name, value in options.items() if name not in ("seed", *PLACES)}
     text = json.dumps([algorithm, env, compared], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -260,11 +261,12 @@ def _is_locked(path: Path, directory: bool = False) -> bool:
 
 
 def is_foreign_lock(file: int, directory: bool) -> bool:
-    """Return whether only other accounts hold the lock of a file: they can lock a run that they can read but not write.
+    """Return whether only other accounts hold the lock of a file: an account can lock a run that it can only read.
 
-    Returns False on Windows, and if the system does not know the holder. The process that locked a file may have ended
-    while its child still holds the lock. That may be a child of the run itself, so it makes the file `lock` count as
-    ours; a child of the run would hold this file, so the run's directory alone does not.
+    Returns False on Windows, and if the system does not know the holder. A child process can still hold the lock after
+    the process that took it has ended, and then its account is unknown. An unknown holder of the file `lock` may be a
+    child of the run's own process, so it counts as this account. Such a child also holds the file, so an unknown holder
+    of the directory does not count.
     """
     if not hasattr(os, "geteuid"):
         return False
@@ -309,7 +311,7 @@ def _check_name(name: str) -> None:
         )
     if Path(name).name != name or name == "..":
         raise UsageError(
-            f"--name {name}: it names a directory; 'out' says where it is, and the name has no '/'"
+            f"--name {name}: this is a path; give its directory with --out, and only its last part with --name"
         )
 
 
@@ -328,11 +330,11 @@ def _is_abandoned(path: Path) -> bool:
     if path.is_symlink() or not path.is_dir():
         return False
     has_run = any(os.path.lexists(path / name) for name in ("config.json", SWEEP))
-    return not any(path.iterdir()) or (regular(path / LOCK) and not has_run)
+    return not any(path.iterdir()) or (is_regular(path / LOCK) and not has_run)
 
 
 def _release_in_child() -> None:
-    """Release the lock in a child that an environment forks: it may outlive the run's process."""
+    """Release the lock in a child that an environment forks, because the child may outlive the run's process."""
     for directory in _DIRECTORIES:
         directory.unlock()
 

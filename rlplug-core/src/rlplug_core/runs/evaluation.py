@@ -28,14 +28,14 @@ KINDS = {"best": ("best",), "final": ("final",), "latest": ("final", "step", "be
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions of episodes that differ from those of the run's own evaluations.
+    """The conditions of episodes; the defaults are those of the run's own evaluations, with the best checkpoint.
 
     Attributes:
         checkpoint: `best`, `final`, `latest`, or a name such as `step-000000010000`.
         stochastic: whether to explore as in training at the checkpoint's step.
         epsilon: an additional probability of a random action per step.
         env: another environment, with the same spaces, in any form that `train` takes.
-        arguments: keyword arguments for it; without `env`, for the run's own environment, over the recorded ones.
+        arguments: keyword arguments for it. Without `env` they override those of the run's own environment.
         wrap: wrappers to use instead of the run's; a string is one wrapper, and `none` means no wrapper.
     """
 
@@ -50,8 +50,8 @@ class Conditions:
         if not isinstance(self.epsilon, Real) or not 0 <= self.epsilon <= 1:
             raise UsageError(f"epsilon is {self.epsilon!r}; it is a probability from 0 to 1")
 
-    def applied(self, plan: Plan) -> Plan:
-        """Return the plan with these environments."""
+    def apply_to(self, plan: Plan) -> Plan:
+        """Return the plan with the environment and wrappers of these conditions."""
         source = plan.eval_source if self.env is None else source_of(self.env)
         source = source.with_arguments(self.arguments or {})
         plan = replace(plan, env=source.name, source=source, eval_source=source)
@@ -64,7 +64,7 @@ class Conditions:
 
 
 #: The conditions of the run's own evaluations.
-USUAL = Conditions()
+DEFAULT_CONDITIONS = Conditions()
 
 
 def evaluate_checkpoint(
@@ -72,7 +72,7 @@ def evaluate_checkpoint(
     directory: RunDirectory,
     episodes: int,
     seed: int | None = None,
-    conditions: Conditions = USUAL,
+    conditions: Conditions = DEFAULT_CONDITIONS,
 ) -> Evaluation:
     """Play `episodes` episodes, each in its own environment; the default seed is that of the final evaluation.
 
@@ -82,7 +82,7 @@ def evaluate_checkpoint(
     """
     check_whole("episodes", episodes, 1)
     play_seed = seed_of(plan, seed)
-    env = conditions.applied(plan).make_eval_env(episodes)
+    env = conditions.apply_to(plan).make_eval_env(episodes)
     try:
         agent, clock = prepare_agent(plan, directory, env, conditions, play_seed)
         return evaluate(agent, env, play_seed, clock, conditions.stochastic)
@@ -97,7 +97,7 @@ def final_evaluation(
 ) -> dict[str, object]:
     """Return the metrics of greedy episodes on new seeds: of the best checkpoint, and of the last weights (`last_…`).
 
-    If both have the same weights, they play once.
+    If both have the same weights, the episodes are played only once.
 
     Raises:
         BadCheckpoint: one of them is gone or cannot be read.
@@ -136,10 +136,10 @@ def _returns(result: Evaluation) -> dict[str, float]:
 
 
 def seed_of(plan: Plan, requested: int | None) -> int:
-    """Return the given seed, else that of the final evaluation, which no evaluation during training used.
+    """Return the requested seed, or that of the final evaluation, which no evaluation during training used.
 
     Raises:
-        UsageError: it is not a whole number from 0.
+        UsageError: the requested seed is not a whole number of at least 0.
     """
     if requested is None:
         return plan.seeds().child("final_eval").integer()
@@ -148,10 +148,10 @@ def seed_of(plan: Plan, requested: int | None) -> int:
 
 
 def check_whole(name: str, number: int, least: int) -> None:
-    """Check a number that was given in Python under this name.
+    """Check an argument of a Python function.
 
     Raises:
-        UsageError: it is not whole, or too small.
+        UsageError: it is not a whole number, or too small.
     """
     if isinstance(number, bool) or not isinstance(number, Integral) or number < least:
         raise UsageError(f"{name} is {number}; give a whole number of at least {least}")
@@ -164,7 +164,7 @@ def prepare_agent(
     conditions: Conditions,
     seed: int,
 ) -> tuple[Agent, Clock]:
-    """Return the agent of a checkpoint or an export for an environment, and the clock when it was written."""
+    """Return the agent of a checkpoint or an export for an environment, and the clock at the moment of the save."""
     if directory.is_export:
         from rlplug_core.runs.exports import export_agent  # runs do not need it
 
@@ -175,9 +175,9 @@ def prepare_agent(
         learner, saved = load_learner(plan, directory, env, conditions.checkpoint)
         clock = Clock(plan.options.total_timesteps, saved.step)
         agent = learner.agent()
-    return (
-        Deviating(agent, env.spec, conditions.epsilon, Seeds(seed)) if conditions.epsilon else agent
-    ), clock
+    if conditions.epsilon:
+        agent = Deviating(agent, env.spec, conditions.epsilon, Seeds(seed))
+    return agent, clock
 
 
 def load_learner(
@@ -186,11 +186,11 @@ def load_learner(
     env: Env,
     checkpoint: str,
 ) -> tuple[AnyLearner, Saved]:
-    """Return a learner with a checkpoint's weights, and the checkpoint; wrappers get the state that they had then.
+    """Return a learner with a checkpoint's weights, and the checkpoint; `env`'s wrappers get their state of that time.
 
     Raises:
         UsageError: the checkpoint does not exist, or its weights do not fit the environment.
-        BadCheckpoint: none can be read.
+        BadCheckpoint: no checkpoint can be read.
     """
     saved, state = learner_state(Checkpoints(directory.checkpoints_path), checkpoint)
     try:
@@ -221,7 +221,7 @@ def _check_spaces(plan: Plan, saved: Saved, env: Env) -> None:
     if differences:
         raise UsageError(
             f"the weights of {saved.path.name} do not fit {env.spec.id}: {differences}; play them in the run's own "
-            "environment and wrappers, or where spaces are the same"
+            "environment and wrappers, or in an environment with the same spaces"
         )
 
 
@@ -232,7 +232,7 @@ def learner_state(
     """Return the learner's state in the checkpoint with this name.
 
     Raises:
-        UsageError: the checkpoint does not exist. BadCheckpoint: none can be read.
+        UsageError: the checkpoint does not exist. BadCheckpoint: no checkpoint can be read.
     """
     if not isinstance(name, str):
         raise UsageError(

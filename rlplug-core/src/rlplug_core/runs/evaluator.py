@@ -1,4 +1,4 @@
-"""Evaluations during training: play episodes with the current weights, and warn if they are slow or cut."""
+"""Evaluations during training: play episodes with the current weights, and warn if they are slow or cut short."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlplug_core.plugins.transform import freeze
 from rlplug_core.protocols import AnyLearner, Env, SupportsEvaluationRank
 from rlplug_core.types import State
 
-#: Seconds of evaluations in a run above which a warning names them.
+#: The user is warned if the evaluations of a run take more seconds than this.
 SLOW = 60.0
 
 
@@ -24,7 +24,7 @@ class Evaluator:
         self.plan = plan
         self.seed = plan.seeds().child("evaluation").integer()
         self.env: Env | None = None
-        #: Seconds that an episode of the last evaluation took; only a warning depends on it.
+        #: Seconds of an episode in the last evaluation; only warnings depend on it.
         self.episode_seconds = 0.0
         self.has_warned_of_cut = False
 
@@ -58,7 +58,7 @@ class Evaluator:
         return result
 
     def warn_of_slow(self, subject: str, episodes: int, times: int) -> None:
-        """Warn if evaluations take long. They are not shortened, because results would then depend on speed."""
+        """Warn if evaluations take long. Shorter ones would make results depend on the speed of the machine."""
         seconds = episodes * self.episode_seconds
         if seconds * times < SLOW:
             return

@@ -1,30 +1,30 @@
 """Give a run the state of another run of its population, and other values of options, between two chunks.
 
-A kill at any moment loses nothing: the same call completes the missing steps. The last step is the run's
-configuration, which lists all its exchanges.
+After a kill at any moment, the same call completes the exchange. It writes the configuration, which lists all exchanges
+of the run, last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.runs.journal import Journal, read_backwards
 from rlplug_core.runs.run import Run, open_run
 from rlplug_core.runs.schemas import RunConfig
-from rlplug_core.runs.trust import SEAL, add_seal, require
+from rlplug_core.runs.trust import SEAL, add_seal, require_seal
 
 
 @dataclass(frozen=True)
 class Taken:
-    """An exchange as journal and configuration record it.
+    """An exchange, as the journal and the configuration record it.
 
     Attributes:
-        chunk: the number of the chunk that it follows, from 1.
-        source: the name of the run that the checkpoint is from; "" if it kept its own.
-        checkpoint: the name of that checkpoint.
+        chunk: the number of the chunk before it, from 1.
+        source: the name of the run with the checkpoint; "" if the run keeps its own state.
+        checkpoint: the name of the checkpoint.
         options: the values that changed.
     """
 
@@ -34,12 +34,7 @@ class Taken:
     options: Mapping[str, object]
 
     def plain(self) -> dict[str, object]:
-        return {
-            "chunk": self.chunk,
-            "source": self.source,
-            "checkpoint": self.checkpoint,
-            "options": dict(self.options),
-        }
+        return asdict(self)
 
 
 def take_checkpoint(path: Path, taken: Taken) -> None:
@@ -55,7 +50,7 @@ def take_checkpoint(path: Path, taken: Taken) -> None:
         exchanges = list(config.get("exchanges", ()))
         if exchanges and exchanges[-1]["chunk"] >= taken.chunk:
             return
-        require(run.path, config)  # the new seal must not trust code of other accounts
+        require_seal(run.path, config)  # the new seal must not cover code of other accounts
         source = path.parent / taken.source if taken.source else path
         checkpoint = source / "checkpoints" / taken.checkpoint
         components, manifest = read(checkpoint)
@@ -65,7 +60,7 @@ def take_checkpoint(path: Path, taken: Taken) -> None:
         checkpoints = Checkpoints(run.directory.checkpoints_path, 0)
         checkpoints.save(kind, step, components, {**_other_entries(manifest), "journal": number})
         if taken.source:
-            # The best checkpoint belongs to the state.
+            # The state of the run includes its best evaluation, so the best checkpoint comes along.
             for saved in Checkpoints(source / "checkpoints").kept("best")[:1]:
                 components, manifest = read(saved.path)
                 checkpoints.save("best", saved.step, components, _other_entries(manifest))

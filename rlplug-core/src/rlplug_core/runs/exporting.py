@@ -1,4 +1,4 @@
-"""Write a run's policy as separate files, and load it from them."""
+"""Export a run's policy as files that need no run, and load the policy from them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def export_policy(
             "env": config["env"],
             "checkpoint": checkpoint,
             "step": clock.steps,
-            **_surroundings(plan),
+            **_environment_of(plan),
         }
         program = env.spec if onnx or torchscript else None
         spec = Spec(complete(env).source.obs, complete(env).action_space, 1, env.spec.id)
@@ -65,10 +65,11 @@ def export_policy(
         env.close()
 
 
-def _surroundings(plan: Plan) -> dict[str, object]:
-    """Return the wrappers that an export puts around its policy, those around each environment, and the evaluations.
+def _environment_of(plan: Plan) -> dict[str, object]:
+    """Return the part of an export's description about wrappers and environments.
 
-    `evaluate` and `play` of an export make the environment of the run's evaluations.
+    It has the wrappers that the loaded policy applies (`wrap`), those that belong around each environment
+    (`wrap_each`), and the environment of the run's evaluations, which `evaluate` and `play` of the export make.
     """
     inner = [wrapping.words for wrapping in plan.wrappings if wrapping.wrapper is around_each]
     evaluation_wrappings = plan.wrappings if plan.eval_wrappings is None else plan.eval_wrappings
@@ -90,10 +91,10 @@ def load_export(
     deterministic: bool = True,
     trust: bool = False,
 ) -> Policy:
-    """Return the policy of an export, inside the wrappers that it was trained with.
+    """Return the policy of an export, with the wrappers that it was trained with.
 
     Raises:
-        UsageError: a policy that explores is wanted, or a wrapper is missing. RlplugError: its files are damaged.
+        UsageError: `deterministic` is False, or a wrapper is missing. RlplugError: its files are damaged.
         Untrusted: a wrapper is not an installed plugin, and `trust` does not allow it.
     """
     if not deterministic:

@@ -1,4 +1,4 @@
-"""Exported policies in place of runs: the plan that makes their environments, and the agent that acts there."""
+"""Play an exported policy like a run: the plan that makes its environments, and its agent."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def export_agent(
     """Return the agent of an export for an environment, and the clock when it was written.
 
     Raises:
-        UsageError: another checkpoint or an agent that explores is wanted, or the spaces differ.
+        UsageError: `checkpoint` names another one, `explore` is True, or the spaces differ.
     """
     if checkpoint.partition("-")[0] not in ("best", "final", "latest"):
         raise UsageError(f"{directory} is an export, which has one policy; leave out --checkpoint")

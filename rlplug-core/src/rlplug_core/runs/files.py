@@ -1,4 +1,4 @@
-"""Sentences about files of runs: write errors with their remedy, and paths to type."""
+"""Messages about files of runs: write errors with a remedy, and paths as a shell needs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shlex import quote
 
 from rlplug_core.errors import NotWritten
 
-#: The remedies by the numbers of errors.
+#: What to do about an error, by its number.
 REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some of your quota",
@@ -31,7 +31,7 @@ REMEDIES = {
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Convert errors of the block, which writes a file of a run.
+    """Convert the OSErrors of a block that writes a file of a run.
 
     Raises:
         NotWritten: the system refused.
@@ -46,7 +46,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def put_aside(path: Path) -> None:
-    """Rename a file of a run, if it exists: `error.txt` becomes `error-1.txt`, or has the first free number above 1.
+    """Rename a file of a run, if it exists: `error.txt` becomes `error-1.txt`, or gets the first free number.
 
     Raises:
         NotWritten: the system refused.
@@ -60,6 +60,6 @@ def put_aside(path: Path) -> None:
 
 
 def shell_word(text: Path | str) -> str:
-    """Return a path as a shell takes it, in double quotes if needed: messages put commands in single ones."""
+    """Return a path as a shell needs it, quoted with double quotes because messages quote commands with single ones."""
     word = str(text)
     return word if quote(word) == word else '"' + re.sub(r'([$`"\\])', r"\\\1", word) + '"'

@@ -1,4 +1,4 @@
-"""Imports policies that other libraries trained, as exports that are evaluated, played, shared and loaded like ours."""
+"""Imports policies of other libraries as exports, which can be evaluated, played, shared and loaded like our own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def import_sb3(
         normalize: the file that `VecNormalize.save` wrote, if the model was trained with it.
 
     Raises:
-        UsageError: the file or its kind of policy cannot be read, or it does not fit the environment.
+        UsageError: the file cannot be read, its kind of policy is not supported, or it does not fit the environment.
     """
     path = Path(model)
     saved_model = read_sb3(path)

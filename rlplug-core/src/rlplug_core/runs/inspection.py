@@ -27,12 +27,12 @@ class Inspection:
     """One environment inside the wrappers that its provider's preset puts around it.
 
     Attributes:
-        observation, action: the spaces in words; `takes` is the class of the action space.
+        observation, action: the spaces as text; `takes` is the class of the action space.
         limit: steps after which episodes are truncated; 0 if it is unknown.
-        rewards: the least and the largest that `steps` random actions gave.
-        agents: their names, if many share a world; `alike` says whether all have the same spaces, `turns`
+        rewards: the smallest and the largest reward of `steps` random actions.
+        agents: the names of the agents, if there are several; `alike` says whether all have the same spaces, `turns`
             whether they act in turn.
-        inexact: why a resumed run does not get the same bits; empty if it does.
+        inexact: why a resumed run does not get the same bits; "" if it does.
         steps_per_second: of one environment without an agent, measured here.
     """
 
@@ -92,8 +92,8 @@ def first_frame(
     """Write the first frame of an episode as a PNG.
 
     Raises:
-        UsageError: it has no frames, or the file's name does not end in .png. MissingPackage,
-            PluginError: it cannot be drawn.
+        UsageError: the environment has no frames, or the file's name does not end in .png.
+        MissingPackage, PluginError: it cannot be drawn.
     """
     from PIL import Image
 

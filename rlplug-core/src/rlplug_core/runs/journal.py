@@ -1,11 +1,11 @@
-"""The journal: one JSON record per line, append-only; the truth of the run directory, which loggers mirror.
+"""The journal: one JSON record per line, append-only. It is the source of truth of a run; loggers mirror it.
 
 A record is `{"seq": int, "time": int, "kind": str, "step": int, "data": {...}}`; `time` is milliseconds since the
 epoch, taken once. Kinds: `start`, `metrics`, `episodes`, `evaluation`, `checkpoint`, `final_eval`, `film`, `tag`,
 `error`, `end`.
 
-A process that continues from a checkpoint supersedes later records: `after` in its `start` names the last
-record that the checkpoint had seen. `read` skips superseded records; nothing is ever deleted. `journal_reader` reads.
+A process that continues from a checkpoint supersedes later records: `after` in its `start` is the number of the last
+record before the checkpoint. `read` skips superseded records; nothing is ever deleted. `journal_reader` reads.
 """
 
 from __future__ import annotations
@@ -46,20 +46,19 @@ __all__ = [
 class Journal:
     """Appends records; the only writer of its file.
 
-    Opened again, it drops a torn last line and continues the count. With `after`, the last valid record, it
-    remembers later measurements: one that is made again at the same step keeps its first time, and a time
-    measurement its first value, so mirrors have no duplicates.
+    An existing file loses an incomplete last line, and the sequence numbers continue. `after` is the number of the last
+    valid record. If a later measurement is repeated at the same step, the new record gets the time of the old one and
+    its values under `perf/…`, so mirrors have no duplicates.
     """
 
     def __init__(self, path: Path, after: int | None = None) -> None:
         self.path = path
-        self._seen: dict[tuple[str, int, str], tuple[int, object]] = {}
-        self.changed: list[str] = []
+        self._earlier: dict[tuple[str, int, str], tuple[int, object]] = {}
         self.seq = last_number(path) if path.exists() else 0
         self.after = self.seq if after is None else min(after, self.seq)
         self._remember()
         with writing(path):
-            self._file = open_regular(path, "ab+")  # open as long as the run
+            self._file = open_regular(path, "ab+")
             self._size = _drop_torn_line(self._file)
 
     def write(
@@ -71,11 +70,11 @@ class Journal:
         """Append one record and hand it to the operating system.
 
         Raises:
-            NotWritten: the disk did not take all of it; the file then has no part of it.
+            NotWritten: the disk did not accept it; then the file has no part of it.
         """
         moment = int(time.time() * 1000)
         recorded = dict(data)
-        if kind in ("metrics", "evaluation") and self._seen:
+        if kind in ("metrics", "evaluation") and self._earlier:
             moment = self._replay(kind, step, recorded, moment)
         record = Record(self.seq + 1, moment, kind, step, recorded)
         line = {"seq": record.seq, "time": moment, "kind": kind, "step": step, "data": recorded}
@@ -93,7 +92,7 @@ class Journal:
         self._file.close()
 
     @property
-    def lost(self) -> bool:
+    def is_gone(self) -> bool:
         """Return whether the file, or its directory, was deleted or moved."""
         try:
             return not os.path.samestat(os.stat(self.path), os.fstat(self._file.fileno()))
@@ -112,7 +111,7 @@ class Journal:
         self._size += len(line)
 
     def _remember(self) -> None:
-        """Keep the values of the measurements after the record `after`."""
+        """Store the measurements after the record `after`."""
         if self.after == self.seq:
             return
         before = locate(self.path, self.after)
@@ -120,7 +119,7 @@ class Journal:
         for record, _ in records:
             if record.seq > self.after and record.kind in ("metrics", "evaluation"):
                 for key, value in record.data.items():
-                    self._seen[record.kind, record.step, key] = (record.time, value)
+                    self._earlier[record.kind, record.step, key] = (record.time, value)
 
     def _replay(
         self,
@@ -131,27 +130,25 @@ class Journal:
     ) -> int:
         """Give a repeated measurement its first time and its first `perf/` values; return the time of the record."""
         for key in data:
-            earlier = self._seen.pop((kind, step, key), None)
+            earlier = self._earlier.pop((kind, step, key), None)
             if earlier is None:
                 continue
             moment = min(moment, earlier[0])
             if key.startswith("perf/"):
                 data[key] = earlier[1]
-            elif earlier[1] != data[key]:
-                self.changed.append(f"{key} at step {step}")
         return moment
 
 
 def _drop_torn_line(file: IO[bytes]) -> int:
-    """Drop a torn last line; return the remaining size."""
+    """Drop an incomplete last line; return the remaining size."""
     size = end = os.fstat(file.fileno()).st_size
     complete = 0
     while end and not complete:
-        begin = max(0, end - BLOCK)
-        file.seek(begin)
-        newline = file.read(end - begin).rfind(b"\n")
-        complete = begin + 1 + newline if newline >= 0 else 0
-        end = begin
+        start = max(0, end - BLOCK)
+        file.seek(start)
+        newline = file.read(end - start).rfind(b"\n")
+        complete = start + 1 + newline if newline >= 0 else 0
+        end = start
     if complete < size:
         file.truncate(complete)
     return complete

@@ -1,6 +1,6 @@
-"""Reads journals of any length in bounded memory: forwards, backwards, or from a record that is found by its number.
+"""Reads journals of any length in bounded memory: forwards, backwards, or from the record with a given number.
 
-Most readers need a few kinds of records. Their lines are searched in blocks, and only these lines are parsed.
+Most readers need only a few kinds of records: their lines are searched in blocks, and only they are parsed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -33,13 +34,14 @@ def read(
 ) -> Iterator[Record]:
     """Yield the complete records with a sequence number above `after` that no later start superseded.
 
-    Lines that a loss of power damaged are skipped. With `kinds`, other kinds are skipped too, most of
-    them without being parsed. Records that are written meanwhile are left out.
+    Lines that a loss of power damaged are skipped. With `kinds`, other kinds are skipped too, most of them without
+    being parsed. Records that are written meanwhile are left out. A missing journal has no records: its run was killed
+    before the first one.
 
     Raises:
         BadFile: the journal is not a regular file. OSError: it cannot be read.
     """
-    with open_regular(path) as file:
+    with suppress(FileNotFoundError), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         measures = not kinds or not set(kinds).isdisjoint(MEASURED)
         starts = _Starts(_records(file, size, ("start",)) if measures else ())
@@ -52,12 +54,12 @@ def read_backwards(
     path: Path,
     kinds: Collection[str] = (),
 ) -> Iterator[Record]:
-    """Yield the records of `read` from the last to the first, so the newest ones of a long journal are found at once.
+    """Yield the records of `read` from the last to the first; the newest ones of a long journal come immediately.
 
     Raises:
         BadFile: the journal is not a regular file. OSError: it cannot be read.
     """
-    with open_regular(path) as file:
+    with suppress(FileNotFoundError), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         starts = _Starts(_records(file, size, ("start",)))
         for line, position in _lines_backwards(file, size):
@@ -70,12 +72,12 @@ def read_backwards(
 
 def valid_records(records: Iterable[Record]) -> list[Record]:
     """Return the records of a journal that no later start superseded."""
-    kept: list[Record] = []
+    valid: list[Record] = []
     for record in records:
-        if record.kind == "start" and kept:
-            kept = [earlier for earlier in kept if not _is_superseded(earlier, record)]
-        kept.append(record)
-    return kept
+        if record.kind == "start":
+            valid = [earlier for earlier in valid if not _is_superseded(earlier, record)]
+        valid.append(record)
+    return valid
 
 
 def tail(
@@ -83,10 +85,13 @@ def tail(
     position: int,
     last: int | None = None,
 ) -> Iterator[tuple[Record, int]]:
-    """Yield the whole records from a byte position on, each with the position after it; stop before an unfinished line.
+    """Yield the records from a byte position on, each with the position after it; stop before an unfinished line.
 
-    A caller that keeps the last position reads only new records the next time. Superseded ones are included. With the
-    sequence number of the `last` record before the position, a number that cannot come next counts as damage.
+    A caller that keeps the last position reads only new records the next time. Superseded records are included.
+
+    Args:
+        last: the sequence number of the record before the position; then a record with a number that cannot follow
+            counts as damaged.
     """
     lines = _records_with_positions(path, position)
     return (
@@ -99,7 +104,8 @@ def tail(
 def locate(path: Path, number: int) -> tuple[Record, int] | None:
     """Return the record with a sequence number and the byte position after it, or None if there is none.
 
-    Numbers rise, so a binary search finds it. If damaged lines mislead the search, the whole journal is read.
+    Sequence numbers increase, so a binary search finds it. If damaged lines mislead the search, the whole journal is
+    read.
     """
     with open_regular(path) as file:
         low = _block_of(file, number)
@@ -112,13 +118,13 @@ def locate(path: Path, number: int) -> tuple[Record, int] | None:
 
 
 def last_number(path: Path) -> int:
-    """Return the sequence number of the last whole record, 0 without one."""
+    """Return the sequence number of the last complete record, 0 if there is none."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - BLOCK))
         lines = file.read(BLOCK).split(b"\n")[1 if size > BLOCK else 0 : -1]
     numbers = [record.seq for line in lines if (record := parse_record(line + b"\n"))]
-    # Two numbers that agree show that the first one is not damaged.
+    # If the next record has the next number, the first number is not damaged.
     confirmed = next(
         (number for number, following in pairwise(numbers) if following == number + 1), None
     )
@@ -129,7 +135,7 @@ def last_number(path: Path) -> int:
 
 
 def _block_of(file: IO[bytes], number: int) -> int | None:
-    """Return the start of the block with a record; None if a line on the way is damaged."""
+    """Return the start of the block with a record; None if the binary search meets a damaged line."""
     low = 0
     high = os.fstat(file.fileno()).st_size
     while high - low > BLOCK:
@@ -152,16 +158,14 @@ def _search_block(
     number: int,
     position: int,
 ) -> tuple[Record, int] | None:
-    """Search a record from a position on, line by line."""
-    file.seek(position)
+    """Search a record line by line from a position on; None if there is a damaged line before or after it."""
     entry: tuple[Record, int] | None = None
-    for line in _lines(file):
-        position += len(line)
+    for line, end in _lines(file, position):
         record = parse_record(line)
         if entry is not None:
             return entry if record is not None and record.seq == number + 1 else None
         if record is not None and record.seq == number:
-            entry = record, position
+            entry = record, end
         elif record is None or record.seq > number:
             return None
     return entry
@@ -173,24 +177,28 @@ def _records_with_positions(
 ) -> Iterator[tuple[Record | None, int]]:
     """Yield the record of each finished line, None if it is damaged, and the position after it."""
     with open_regular(path) as file:
-        file.seek(position)
-        for line in _lines(file):
+        for line, end in _lines(file, position):
             if not line.endswith(b"\n") and len(line) < LINE:
                 return
-            position += len(line)
-            yield parse_record(line), position
+            yield parse_record(line), end
 
 
-def _lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a file, a line that is too long in parts: a sparse file would fill the memory."""
-    return iter(partial(file.readline, LINE), b"")
+def _lines(file: IO[bytes], position: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the lines from a byte position on, each with the position after it.
+
+    Very long lines come in parts, because a line of a sparse file could fill the memory.
+    """
+    file.seek(position)
+    for line in iter(partial(file.readline, LINE), b""):
+        position += len(line)
+        yield line, position
 
 
 def _records_in_order(
     lines: Iterable[tuple[Record | None, int]],
     last: int,
 ) -> Iterator[tuple[Record, int]]:
-    """Yield records with numbers that rise from `last` by one more than the damaged lines between them."""
+    """Yield the records with numbers that can follow `last`; each damaged line accounts for one missing number."""
     missing = 0
     candidate = None
     for record, end in lines:
@@ -211,23 +219,14 @@ def _records(
     size: int,
     kinds: Collection[str] = (),
 ) -> Iterator[tuple[Record, int]]:
-    """Yield every whole record of these kinds (default: all) in the first `size` bytes, with the position after it."""
-    lines = _search_lines(file, size, kinds) if kinds else _first_lines(file, size)
-    for line, position in lines:
+    """Yield the records of these kinds (default: all) in the first `size` bytes, each with the position after it."""
+    lines = _search_lines(file, size, kinds) if kinds else _lines(file, 0)
+    for line, end in lines:
+        if end - len(line) >= size:
+            return
         record = parse_record(line)
         if record is not None and (not kinds or record.kind in kinds):
-            yield record, position
-
-
-def _first_lines(file: IO[bytes], size: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the lines that start in the first `size` bytes, each with the position after it."""
-    file.seek(0)
-    position = 0
-    for line in _lines(file):
-        if position >= size:
-            return
-        position += len(line)
-        yield line, position
+            yield record, end
 
 
 def _search_lines(
@@ -280,7 +279,7 @@ def _lines_backwards(
 
 
 class _Starts:
-    """The starts of a journal, which supersede measurements before them."""
+    """The `start` records of a journal, which supersede earlier measurements."""
 
     def __init__(self, starts: Iterable[tuple[Record, int]]) -> None:
         self.records: list[Record] = []
@@ -289,23 +288,26 @@ class _Starts:
             if "after" in record.data:
                 self.records.append(record)
                 self.positions.append(position)
-        #: The lowest `after` of each start and those that follow it.
+        #: For each start, the lowest `after` of it and of all later ones.
         self.lowest = [record.data["after"] for record in self.records]
         for index in range(len(self.lowest) - 2, -1, -1):
             self.lowest[index] = min(self.lowest[index], self.lowest[index + 1])
 
     def supersede(self, record: Record, position: int) -> bool:
         """Return whether a later start superseded a record that ends at this position."""
-        later = bisect_right(self.positions, position)
-        if later == len(self.positions) or record.seq <= self.lowest[later]:
+        next_start = bisect_right(self.positions, position)
+        if next_start == len(self.positions) or record.seq <= self.lowest[next_start]:
             return False
         if record.kind != "final_eval":
             return record.kind in MEASURED
-        return any(_is_superseded(record, start) for start in self.records[later:])
+        return any(_is_superseded(record, start) for start in self.records[next_start:])
 
 
 def _is_superseded(record: Record, start: Record) -> bool:
-    """Return whether a resume repeats a record. A final evaluation belongs to the weights of its step, so it stays."""
+    """Return whether the process of this start repeats a record.
+
+    A final evaluation belongs to the weights of its step, so a start at this step or later keeps it.
+    """
     if record.kind not in MEASURED or "after" not in start.data:
         return False
     return bool(record.seq > start.data["after"]) and (

@@ -1,4 +1,4 @@
-"""Finds runs by name and describes each in a few words; a run that cannot be read is listed with the reason."""
+"""Finds runs by name and summarizes them; the summary of an unreadable run has the reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.config.files import regular
+from rlplug_core.config.files import is_regular
 from rlplug_core.errors import BadFile, RlplugError, UsageError, did_you_mean, plain
 from rlplug_core.runs.directory import ENDINGS, RunDirectory, ending
 from rlplug_core.runs.files import shell_word
@@ -26,11 +26,11 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Overflow
 
 @dataclass(frozen=True)
 class Summary:
-    """One run; `problem` says why it cannot be read, and the rest is empty then.
+    """One run; `problem` says why it cannot be read, and then the other values are empty.
 
-    `best` is the mean return of the best evaluation, `last` that of the last one; `final_eval` is the result of the
-    final evaluation of the best checkpoint, and under `last_…` of the last weights. `extensions` are the totals that
-    resumes gave it, each above the one before, and whether its schedules were stretched to it.
+    `best` is the mean return of the best evaluation, `last` that of the last one. `final_eval` is the final evaluation
+    of the best checkpoint; its keys `last_…` are for the last weights. `extensions` are the totals that resumes gave
+    the run, each larger than the one before, with whether schedules were stretched to it.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Summary:
 
 
 def find(run: Path | str, out: Path = OUT) -> Path:
-    """Return the directory of a run or an export: of a path, a name under `out`, or a source such as `hub:owner/name`.
+    """Return the directory of a run or an export by its path, its name in `out`, or a source such as `hub:owner/name`.
 
     Raises:
         UsageError: no run has this name, or several have. RlplugError: a shared agent cannot be used.
@@ -66,7 +66,7 @@ def find(run: Path | str, out: Path = OUT) -> Path:
 
         return pull(str(run))
     for path in (Path(run), out / run):
-        if regular(path / "config.json") or (path / "policy.json").is_file():
+        if is_regular(path / "config.json") or (path / "policy.json").is_file():
             return path
     if len(matches := [path for path in directories(out) if path.name == str(run)]) == 1:
         return matches[0]  # a run of a sweep, by its own name
@@ -78,7 +78,7 @@ def find(run: Path | str, out: Path = OUT) -> Path:
 
 
 def _describe_runs(path: Path, runs: Sequence[Path]) -> str:
-    """Return how many runs are below a path, which, and what to type instead of it."""
+    """Return the number and the names of the runs in a directory, and the commands to type instead."""
     names = [str(run.relative_to(path)) for run in runs]
     listed = ", ".join(names[:SHOWN])
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
@@ -106,7 +106,7 @@ def _write_time(path: Path) -> int:
 
 
 def summary(path: Path) -> Summary:
-    """Return a run in a few words, from its configuration and its journal."""
+    """Return the summary of a run, from its configuration and its journal."""
     try:
         return _summary(path)
     except BadFile as error:
@@ -119,10 +119,10 @@ def summary(path: Path) -> Summary:
 
 
 def readable_summary(path: Path) -> Summary:
-    """Return a run in a few words.
+    """Return the summary of a run.
 
     Raises:
-        RlplugError: it cannot be read.
+        RlplugError: the run cannot be read.
     """
     result = summary(path)
     if result.problem:
@@ -132,8 +132,7 @@ def readable_summary(path: Path) -> Summary:
 
 def records(path: Path, *kinds: str) -> Iterator[Record]:
     """Yield the records of these kinds (default: all) of a run; none if it was killed before its first record."""
-    journal = RunDirectory(path).journal_path
-    return read(journal, kinds=kinds) if os.path.lexists(journal) else iter(())
+    return read(RunDirectory(path).journal_path, kinds=kinds)
 
 
 def final_evaluation(path: Path) -> dict[str, object] | None:
@@ -150,7 +149,7 @@ def remove(path: Path) -> None:
     """
     try:
         running = RunDirectory(path).running()
-    except BadFile:  # a lock that is not a file is not held
+    except BadFile:  # the file `lock` is not a regular file, so no process has locked it
         running = False
     if running:
         raise UsageError(f"run {path} is running; stop it before you remove it")
@@ -168,7 +167,7 @@ def _summary(path: Path) -> Summary:
     starts = [record.data for record in journal if record.kind == "start"]
     evaluations = [record.data for record in journal if record.kind == "evaluation"]
     finals = [record.data for record in journal if record.kind == "final_eval"]
-    steps, seconds = _extent(path)
+    steps, seconds = _progress(path)
     return Summary(
         name=_name(path),
         path=str(path),
@@ -190,22 +189,21 @@ def _summary(path: Path) -> Summary:
 
 def _best(evaluations: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the mean return of the best checkpoint's evaluation; None without evaluations."""
-    kept = [data["eval/return_mean"] for data in evaluations if data.get("best")]
+    best = [data["eval/return_mean"] for data in evaluations if data.get("best")]
     return (
-        kept[-1] if kept else max((data["eval/return_mean"] for data in evaluations), default=None)
+        best[-1] if best else max((data["eval/return_mean"] for data in evaluations), default=None)
     )
 
 
-def _extent(path: Path) -> tuple[int, float]:
-    """Return how far a run has come, and how long it trained, over all its processes.
+def _progress(path: Path) -> tuple[int, float]:
+    """Return the env steps of a run and its seconds of training, over all its processes.
 
     Steps of earlier processes count only if they were measured: others, such as those before a failure, may be
     superseded.
     """
-    journal = RunDirectory(path).journal_path
     steps = 0
     last_process = True
-    for record in read_backwards(journal) if os.path.lexists(journal) else ():
+    for record in read_backwards(RunDirectory(path).journal_path):
         if last_process or record.kind in MEASURED:
             steps = max(steps, record.step)
         if "perf/wall_s" in record.data:
@@ -218,7 +216,7 @@ def _total(
     options: Mapping[str, Any],
     starts: Iterable[Mapping[str, Any]],
 ) -> int | None:
-    """Return the last env step of a run: its first total, or the latest extension."""
+    """Return the last env step of a run: its first total, or that of the latest extension."""
     goals = [start["limit"] for start in starts if "limit" in start]
     return int(goals[-1]) if goals else options.get("total_timesteps")
 
@@ -232,7 +230,7 @@ def extensions(
     A process that continues to the same total is the same extension.
 
     Args:
-        first: the total of its start.
+        first: the first total of the run.
         starts: the `start` records of its processes.
     """
     totals: list[tuple[int, bool]] = []
@@ -251,7 +249,7 @@ def _larger_extensions(
     first: int,
     extended: Iterable[tuple[int, bool]],
 ) -> tuple[tuple[int, bool], ...]:
-    """Return the extensions beyond every total before them, which commands can repeat."""
+    """Return the extensions that are larger than all totals before them; only these can be repeated by commands."""
     larger: list[tuple[int, bool]] = []
     for total, stretched in extended:
         if total > max([first, *(earlier for earlier, _ in larger)]):
@@ -260,15 +258,14 @@ def _larger_extensions(
 
 
 def _name(path: Path) -> str:
-    """Return the name of a run in lists; a run of a sweep has the sweep's name before its own."""
+    """Return the name of a run in lists; for a run of a sweep `SWEEP/RUN`."""
     return f"{path.parent.name}/{path.name}" if (path.parent / "sweep.json").exists() else path.name
 
 
 def is_untrained(path: Path, step: int | None = None) -> bool:
     """Return whether a run had made no update at a step, by default at its end, according to its records."""
-    journal = RunDirectory(path).journal_path
     later: int | None = None
-    for record in read_backwards(journal, ("metrics",)) if os.path.lexists(journal) else ():
+    for record in read_backwards(RunDirectory(path).journal_path, ("metrics",)):
         if "perf/updates" not in record.data:
             continue
         updates = int(record.data["perf/updates"])

@@ -1,4 +1,4 @@
-"""Messages of a run before and after training: its environment, warnings about options, advice about NaN."""
+"""Messages about a run: its environment, options with little effect, how to continue, advice after a NaN."""
 
 from __future__ import annotations
 
@@ -51,20 +51,21 @@ RUNNERS = {
 
 
 def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
-    """Return sentences about options that have less effect, or another one, than their values suggest.
+    """Yield sentences about options that have less effect than their values suggest, or another effect.
 
-    `origins` names the source of each option's value: `preset`, or the way the user set it.
+    Args:
+        origins: the origin of each option's value: `default`, `preset`, or the way the user set it.
     """
     set_by_user = {name for name, origin in origins.items() if origin not in ("preset", "default")}
-    yield from _batches(plan)
-    yield from _chunks(plan)
-    yield from _processes(plan)
-    yield from _without_effect(plan, set_by_user)
+    yield from _warn_of_large_batches(plan)
+    yield from _warn_of_last_chunk(plan)
+    yield from _warn_of_many_processes(plan)
+    yield from _warn_of_unused(plan, set_by_user)
     if "env_workers" in set_by_user:
         yield from _warn_of_idle_workers(plan)
 
 
-def _batches(plan: Plan) -> Iterator[str]:
+def _warn_of_large_batches(plan: Plan) -> Iterator[str]:
     """Warn about minibatches that are larger than a rollout."""
     values = plan.flat
     if not {"n_steps", "n_epochs", "batch_size"} <= values.keys():
@@ -77,8 +78,8 @@ def _batches(plan: Plan) -> Iterator[str]:
         )
 
 
-def _chunks(plan: Plan) -> Iterator[str]:
-    """Warn about a run that ends in the middle of a chunk, because chunks are counted and used as a whole."""
+def _warn_of_last_chunk(plan: Plan) -> Iterator[str]:
+    """Warn about a run that ends later than its total, because its last chunk is counted and used as a whole."""
     options = plan.options
     if (
         plan.runner == "decoupled"
@@ -92,7 +93,7 @@ def _chunks(plan: Plan) -> Iterator[str]:
         )
 
 
-def _processes(plan: Plan) -> Iterator[str]:
+def _warn_of_many_processes(plan: Plan) -> Iterator[str]:
     """Warn about more processes than cores."""
     counts = {
         "async": ("workers", plan.options.workers),
@@ -109,7 +110,7 @@ def _processes(plan: Plan) -> Iterator[str]:
         yield f"{name} is {count}, and this machine has {cores()} cores: they will share cores and be no faster"
 
 
-def _without_effect(plan: Plan, set_by_user: set[str]) -> Iterator[str]:
+def _warn_of_unused(plan: Plan, set_by_user: set[str]) -> Iterator[str]:
     """Warn about options that only other runners use."""
     for name, runners in RUNNERS.items():
         if name in set_by_user and plan.runner not in runners:
@@ -134,9 +135,12 @@ def _warn_of_idle_workers(plan: Plan) -> Iterator[str]:
         )
 
 
-#: Options that make steps smaller, and the words for them in a message.
-SMALLER = ("learning_rate", "critic_learning_rate", "target_kl", "kfac_clip")
-NAMED = {"critic": ("critic_learning_rate",), "policy": ("learning_rate", "target_kl", "kfac_clip")}
+#: Options that set the size of steps; and those of one network, by the name of its optimizer.
+STEP_SIZES = ("learning_rate", "critic_learning_rate", "target_kl", "kfac_clip")
+STEP_SIZES_OF = {
+    "critic": ("critic_learning_rate",),
+    "policy": ("learning_rate", "target_kl", "kfac_clip"),
+}
 
 
 def with_resume(error: NotWritten, run: Path) -> NotWritten:
@@ -162,13 +166,13 @@ def interrupted(
     if finished:
         command = f"rlplug show {shell_word(run)}"
         return Interrupted(f"stopped by {name}; the run is finished: {command}", number)
-    beginning = f"stopped by {name} at step {step}"
     remedy = (
         ", checkpoint saved; to continue"
         if saved
         else "; to continue from the last checkpoint, as --resume-exact asks"
     )
-    return Interrupted(f"{beginning}{remedy}: rlplug resume {shell_word(run)}", number)
+    sentence = f"stopped by {name} at step {step}{remedy}: rlplug resume {shell_word(run)}"
+    return Interrupted(sentence, number)
 
 
 def add_resume_command(error: Stopped, run: Path) -> Stopped:
@@ -198,17 +202,24 @@ def advice(plan: Plan, checkpoints: Checkpoints, failure: str) -> str:
 
 
 def smaller_steps(plan: Plan, failure: str) -> dict[str, float]:
-    """Return half of each learning rate or trust region that `failure` names, or of all; at most the default."""
+    """Return half of each learning rate or trust region, but at most its default.
+
+    `failure` is as for `advice`. If it names a network, only that network's options are returned.
+    """
     values = flatten(plan.config)
     defaults = flatten(type(plan.config)())
     halves = {
-        name: values[name] / 2 for name in SMALLER if isinstance(values.get(name), int | float)
+        name: values[name] / 2 for name in STEP_SIZES if isinstance(values.get(name), int | float)
     }
     halves = {name: min(half, defaults[name] or half) for name, half in halves.items()}
-    named = [
-        name for word, names in NAMED.items() if word in failure for name in names if name in halves
+    of_network = [
+        name
+        for network, names in STEP_SIZES_OF.items()
+        if network in failure
+        for name in names
+        if name in halves
     ]
-    return {name: halves[name] for name in named or halves}
+    return {name: halves[name] for name in of_network or halves}
 
 
 def last_good(checkpoints: Checkpoints) -> Saved | None:
@@ -227,7 +238,7 @@ def _finite(saved: Saved) -> bool:
 
 
 def _arrays(tree: object) -> Iterator[Array]:
-    """Return the arrays of floating point numbers in a component."""
+    """Yield the arrays of floating point numbers in the state of components."""
     if isinstance(tree, Mapping):
         tree = list(tree.values())
     if isinstance(tree, list):
@@ -239,13 +250,13 @@ def _arrays(tree: object) -> Iterator[Array]:
         yield tree
 
 
-#: Steps to measure, and the seconds after which the measurement ends.
-STEPS = 1_000
-ENOUGH = 0.3
+#: Steps after which a walk ends, and seconds in the environment after which it ends earlier.
+WALK_STEPS = 1_000
+WALK_SECONDS = 0.3
 
 
 def survey(plan: Plan) -> str:
-    """Return spaces, time limit, preset, normalization, number of environments and speed; "" if a preset names it.
+    """Return the environment's spaces, time limit, speed, preset, number and normalization; "" if a preset names it.
 
     It makes a separate environment and steps it with the actions of an untrained agent.
     """
@@ -269,11 +280,12 @@ def survey(plan: Plan) -> str:
 
 @dataclass
 class Walk:
-    """The results of an agent's steps that examine an environment.
+    """Measurements of some steps of an environment.
 
     Attributes:
-        steps: the sum over all rows. seconds: time in the environment only.
-        low, high: the least and the largest reward among them.
+        steps: the sum over all rows.
+        seconds: the time in the environment, without the agent's.
+        low, high: the smallest and the largest reward.
     """
 
     steps: int = 0
@@ -288,18 +300,18 @@ class Walk:
 
 
 def walk(agent: Agent, env: Env) -> Walk:
-    """Step an environment until enough steps are measured; the agent's time does not count."""
+    """Step an environment with an agent and measure it."""
     result = Walk()
     with preserve_generators():
         agent, memory = start(agent, env.spec)
         now = env.reset(0)
-        while result.steps < STEPS and result.seconds < ENOUGH:
+        while result.steps < WALK_STEPS and result.seconds < WALK_SECONDS:
             act = agent.act(now.obs, now.is_first, memory, Clock(1))
             memory = act.recurrent_state
             began = time.perf_counter()
             now = env.step(act.action)
-            result.seconds = result.seconds + time.perf_counter() - began
-            result.steps = result.steps + env.spec.num_envs
+            result.seconds += time.perf_counter() - began
+            result.steps += env.spec.num_envs
             rewards = now.reward[now.valid].tolist()
             result.low = min(result.low, *rewards, inf)
             result.high = max(result.high, *rewards, -inf)
@@ -307,7 +319,7 @@ def walk(agent: Agent, env: Env) -> Walk:
 
 
 def space_text(space: Space) -> str:
-    """Return a space in a few words; a Box with its bounds only if all its entries have the same."""
+    """Return a short description of a space; of a Box with its bounds only if all entries have the same ones."""
     if isinstance(space, spaces.Dict):
         return (
             "{"
@@ -321,13 +333,13 @@ def space_text(space: Space) -> str:
         return size
     low = space.low.min()
     high = space.high.max()
-    alike = space.low.max() == low > -np.inf and space.high.min() == high < np.inf
-    bounds = f" in [{low:g}, {high:g}]" if alike else ""
+    has_equal_bounds = space.low.max() == low > -np.inf and space.high.min() == high < np.inf
+    bounds = f" in [{low:g}, {high:g}]" if has_equal_bounds else ""
     return size + bounds
 
 
 def space_differences(actual: Spec, expected: Spec) -> str:
-    """Return in words how the spaces of two environments differ; empty if they do not."""
+    """Return a description of the differences between the spaces of two environments; "" without differences."""
     return ", ".join(
         [
             *_differences(actual.obs, expected.obs, "observations"),
@@ -337,7 +349,7 @@ def space_differences(actual: Spec, expected: Spec) -> str:
 
 
 def _differences(actual: Space, expected: Space, noun: str) -> Iterator[str]:
-    """Return the differences of one space, of Dicts only the parts that differ."""
+    """Yield the differences between two spaces; of Dicts only those of entries that differ."""
     if not (isinstance(actual, spaces.Dict) and isinstance(expected, spaces.Dict)):
         if actual != expected:
             # The bounds of a Box may differ in some entries only.
@@ -361,8 +373,8 @@ def _preset(plan: Plan, spec: Spec) -> str:
 
 
 def _normalization(plan: Plan) -> str:
-    named = {"net.normalize_obs": "observations", "normalize_reward": "rewards"}
-    normalized = [noun for name, noun in named.items() if plan.flat.get(name)]
+    nouns = {"net.normalize_obs": "observations", "normalize_reward": "rewards"}
+    normalized = [noun for name, noun in nouns.items() if plan.flat.get(name)]
     return f"{' and '.join(normalized)} normalized" if normalized else "nothing normalized"
 
 

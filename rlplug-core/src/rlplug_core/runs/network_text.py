@@ -1,4 +1,4 @@
-"""The networks of a learner in words: layers, shapes and numbers of parameters."""
+"""The networks of a learner as text: layers, shapes and numbers of parameters."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rlplug_core.nets.keys import KeyReader
 from rlplug_core.plugins.request import RunRequest
 from rlplug_core.protocols import AnyLearner
 
-#: A network with more layers than this is shown by its parts.
+#: A network with more layers than this has a row for each of its modules.
 MANY = 6
 WIDTH = 80
-#: The least number of columns for layers, if names are long.
+#: The minimum number of columns for layers, if names are long.
 LEAST = 24
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
@@ -35,9 +35,9 @@ def networks_of(algorithm: str, env: str) -> str:
 def network_text(learner: AnyLearner) -> str:
     """Return one row for each trained network of a learner, at 80 columns; "" if it is not a torch module.
 
-    A network has its number of parameters and its layers in their order, such as `Linear 4→64`, after the keys of a
-    Dict observation that it reads, if not all. A network of many layers has a row for each of its parts. Layers that
-    two networks share are in the first one.
+    A row has the number of parameters and the layers in their order, such as `Linear 4→64`, after the keys of a Dict
+    observation that the network reads, if not all. A network of many layers has a row for each of its modules. Layers
+    that two networks share are in the row of the first one.
     """
     if not isinstance(learner, nn.Module):
         return ""
@@ -60,7 +60,7 @@ def network_text(learner: AnyLearner) -> str:
 
 
 def _parts(learner: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the networks of a learner by name; of a network with many layers each part."""
+    """Yield the networks of a learner by name; of a network with many layers each module."""
     for name, module in learner.named_children():
         own_parameters = next(module.parameters(recurse=False), None)
         if own_parameters is not None or len(list(_layers(module, set()))) <= MANY:
@@ -81,7 +81,7 @@ def _without_repeats(words: list[str]) -> list[str]:
 
 
 def _wrap(start: str, words: Iterable[str]) -> str:
-    """Return a line that starts with `start`, continued below its first word if it is longer than 80 columns."""
+    """Return a line that starts with `start`; if it is longer than 80 columns, it continues below its first word."""
     unbroken = [word.replace(" ", NO_BREAK) for word in words]
     text = f"{NO_BREAK}· ".join(unbroken)
     columns = max(WIDTH - len(start), LEAST)
@@ -91,7 +91,7 @@ def _wrap(start: str, words: Iterable[str]) -> str:
 
 
 def _keys(module: nn.Module) -> list[str]:
-    """Return the keys of a Dict observation that a network reads, as words; none if it reads all."""
+    """Return the keys of a Dict observation that a network reads, as `obs KEY,KEY`; empty if it reads all."""
     readers = (part for part in module.modules() if isinstance(part, KeyReader))
     words = dict.fromkeys(f"obs {','.join(reader.keys)}" for reader in readers)
     return list(words)
@@ -111,7 +111,7 @@ def _layers(module: nn.Module, seen: set[int]) -> Iterator[tuple[str, int]]:
 
 
 def _layer_text(layer: nn.Module) -> str:
-    """Return the kind of a layer with its inputs and outputs, or else with the shapes of its parameters."""
+    """Return the class of a layer with its inputs and outputs, or with the shapes of its parameters."""
     kind = type(layer).__name__
     if isinstance(layer, nn.Conv2d):
         kernel = "x".join(map(str, layer.kernel_size))

@@ -1,4 +1,4 @@
-"""Check a new run before anything is written, and make its directory."""
+"""Check a new run before anything is written, and create its directory."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from rlplug_core.sharing.words import is_source
 
 
 def probe(request: RunRequest) -> None:
-    """Refuse a request that would not start; data sets and other runs are not read.
+    """Check that the run of a request can start; data sets and other runs are not read.
 
     Raises:
-        UsageError, PluginError: it would not start.
+        UsageError, PluginError: it cannot start.
     """
     check_plan(Plan.of(request))
 
@@ -44,14 +44,14 @@ def check_plan(plan: Plan) -> tuple[AnyLearner, str]:
     """Refuse a plan that cannot run, before anything is written.
 
     Returns:
-        The learner that it made, and a sentence about the memory of a device; "" without one.
+        A learner for the plan, and a sentence about the memory of its device, or "".
 
     Raises:
         UsageError: the environment for evaluations has other spaces, the runner would not train all parameters, or the
             device has too little memory.
     """
     with closing(plan.make_env(1)) as env:
-        learner = _fitting_learner(plan, env)
+        learner = _make_learner(plan, env)
         memory = device_memory(plan, learner, env)
     if (
         plan.eval_source is plan.source
@@ -63,21 +63,25 @@ def check_plan(plan: Plan) -> tuple[AnyLearner, str]:
     eval_env.close()
     if differences := space_differences(eval_env.spec, env.spec):
         raise UsageError(
-            f"evaluations in {eval_env.spec.id} do not fit training in {env.spec.id}: {differences}; name one with "
-            "the same spaces"
+            f"evaluations in {eval_env.spec.id} do not fit training in {env.spec.id}: {differences}; name an "
+            "environment with the same spaces"
         )
     return learner, memory
 
 
-def _fitting_learner(plan: Plan, env: Env) -> AnyLearner:
-    """Return a learner for the environment, if runner, wrappers and data fit both."""
+def _make_learner(plan: Plan, env: Env) -> AnyLearner:
+    """Return a learner for the environment.
+
+    Raises:
+        UsageError: runner, wrappers or data set do not fit the environment or the learner.
+    """
     if plan.options.offline and complete(env).learned():
         raise UsageError(
-            "a wrapper learns from env steps, and an offline run has none; leave it out"
+            "a wrapper learns from env steps, and an offline run has none; leave the wrapper out"
         )
     if plan.runner != "sync" and complete(env).learned():
         raise UsageError(
-            f"a wrapper learns as it goes, and each worker would learn separately; use --runner sync with {plan.env}"
+            f"a wrapper learns from steps, and each worker would learn separately; use --runner sync with {plan.env}"
         )
     learner = plan.make_learner(env.spec)
     check_optimized(learner, plan.runner, plan.options.learners)
@@ -91,7 +95,7 @@ def _fitting_learner(plan: Plan, env: Env) -> AnyLearner:
 
 
 def with_start(plan: Plan) -> tuple[Plan, WarmStart | None]:
-    """Return the plan with the run or export that it starts from, if any, by source or absolute path."""
+    """Return the plan and its warm start, if any; the plan then names it by its source or its absolute path."""
     if not plan.options.init:
         return plan, None
     warm = WarmStart.of(plan.options.init, plan.options.init_parts)
@@ -107,7 +111,11 @@ def initial_buffer(
     learner: AnyLearner,
     plan: Plan,
 ) -> Mapping[str, object] | None:
-    """Return the buffer state that a run starts from, if any; it fits a learner of this run."""
+    """Return the state of the buffer that a run starts with, if any.
+
+    Raises:
+        UsageError: it does not fit the buffer of this run.
+    """
     buffer = warm.buffer() if warm else None
     if warm and buffer is not None:
         warm.check(buffer, learner.buffer().state_dict(), plan.options.num_envs)
@@ -115,8 +123,8 @@ def initial_buffer(
 
 
 def with_checkpoints(plan: Plan, learner: AnyLearner) -> tuple[Plan, str]:
-    """Return the plan with a number of checkpoints to keep, and a sentence about their size if it is large."""
-    if not isinstance(learner, Algorithm):  # its observations are unknown
+    """Return the plan with the number of checkpoints to keep, and a sentence about their size if they are large."""
+    if not isinstance(learner, Algorithm):  # the space of its observations is unknown
         return plan, ""
     count, disk = checkpoints_to_keep(plan.flat, learner.spec.obs)
     return replace(plan, options=replace(plan.options, keep_checkpoints=count)), disk

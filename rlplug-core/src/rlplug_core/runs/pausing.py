@@ -1,4 +1,4 @@
-"""Pauses a run at an env step; a resume gives the same bits as without the pause. Also the data that a stop saves."""
+"""Ends a run early: at an env step, or when a signal comes. A resume then gives the same bits as without the stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Pause:
-    """A pause at the env step `until`; without one, the run trains to its end."""
+    """Pauses a run at the env step `until`; with None the run trains to its end."""
 
     def __init__(self, until: int | None) -> None:
         self.until = until
@@ -32,11 +32,11 @@ class Pause:
     def reason(self) -> str:
         return f"--until {self.until}" if self.reached else ""
 
-    def check(self, begin: Point | None, name: str) -> None:
-        """Raise UsageError if the run `name` would start at the pause or after it."""
-        if self.until is not None and begin and begin.step >= self.until:
+    def check(self, point: Point | None, name: str) -> None:
+        """Raise UsageError if the run `name` would continue from a checkpoint at the pause or after it."""
+        if self.until is not None and point and point.step >= self.until:
             raise UsageError(
-                f"run {name} is at step {begin.step:,} already, and --until {self.until} counts all its steps; give "
+                f"run {name} is at step {point.step:,} already, and --until {self.until} counts all its steps; give "
                 "more, or leave it out"
             )
 
@@ -59,7 +59,7 @@ class Pause:
 
 
 class StopSignal:
-    """The signal that asked a run to end: its `number`, 0 before it comes.
+    """Receives the signal that ends a run; `number` is 0 before it comes.
 
     Training ends after a checkpoint. The final evaluation has nothing to save, so it ends immediately.
     """
@@ -67,7 +67,9 @@ class StopSignal:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.number = 0
-        self._notice = Timer(0.0, warn)  # explains a slow stop
+        self._notice = Timer(
+            0.0, warn
+        )  # replaced by the notice about a slow stop; this one never starts
         self._ends_immediately = False
 
     def receive(self, number: int) -> None:
@@ -81,7 +83,7 @@ class StopSignal:
         self._notice.cancel()
 
     def run_until(self, work: Callable[[], T]) -> T | None:
-        """Return the result of `work`, or None if a signal comes before its end."""
+        """Call `work` and return its result, or None if a signal comes before its end."""
         self._ends_immediately = True
         try:
             return None if self.number else work()
@@ -91,7 +93,7 @@ class StopSignal:
             self._ends_immediately = False
 
     def check(self, run: Path, status: str, saved: bool = True) -> None:
-        """Raise Interrupted if a signal came; `saved` if the run has a checkpoint of this step."""
+        """Raise Interrupted if a signal came; `saved` is whether the run has a checkpoint of this step."""
         if self.number:
             raise interrupted(self.number, self.clock.steps, run, saved, status == "finished")
 
@@ -107,6 +109,6 @@ def wrapper_state(runner: Trainable) -> State:
 
 
 def failure_text(error: BaseException) -> str:
-    """Return the traceback of an error, after that of the worker that it comes from."""
+    """Return the traceback of an error; if a worker raised it, after the worker's traceback."""
     details = [f"{error.details}\n"] if isinstance(error, WorkerFailed) else []
     return "".join(details + traceback.format_exception(error))

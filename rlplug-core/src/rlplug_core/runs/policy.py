@@ -30,13 +30,13 @@ class Policy:
     """Maps observations to actions as in evaluation: one observation or a batch, in the units of the environment.
 
     The agent acts greedily, unless an option such as `eval_eps` sets the probability of another action; with
-    `deterministic=False` it acts as in training at the clock's progress. It draws random numbers for as many rows as a
-    call has. The run's wrappers process the observations as in an episode.
+    `deterministic=False` it acts as in training at the clock's progress. A call draws random numbers for as many rows
+    as it has. The run's wrappers process the observations as in an episode.
 
-    Unpickled in another process, it is loaded again from its run or export, with the same weights and no memory.
+    A pickle contains no weights: unpickling loads the policy again from its run or export, with an empty memory.
 
     Args:
-        origin: loads it again, deterministic or not; without one it cannot be pickled.
+        origin: loads the policy again; its argument is `deterministic`. Without it the policy cannot be pickled.
 
     Attributes:
         observation_space, action_space: of its input and its output.
@@ -57,8 +57,7 @@ class Policy:
         self.deterministic = deterministic
         self.observation_space = complete(env).source.obs
         self.action_space = complete(env).action_space
-        self._state = agent.initial(1)
-        self._first = np.ones(1, dtype=bool)
+        self._clear_memory(1)
 
     def __repr__(self) -> str:
         how = "" if self.deterministic else ", stochastic"
@@ -72,15 +71,18 @@ class Policy:
         return self._origin, (self.deterministic,)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Policy:
-        """Return a copy in this process, with the same memory."""
+        """Return a copy with the same memory; it does not load the policy again, as a pickle would."""
         memo[id(self)] = copied = Policy.__new__(Policy)
         copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return copied
 
     def reset(self) -> None:
-        """Clear all memory; needed between episodes if the policy or a wrapper has a memory."""
-        self._state = self._agent.initial(1)
-        self._first = np.ones(1, dtype=bool)
+        """Clear the memory of the policy and its wrappers; needed between episodes if they have one."""
+        self._clear_memory(1)
+
+    def _clear_memory(self, rows: int) -> None:
+        self._state = self._agent.initial(rows)
+        self._first = np.ones(rows, dtype=bool)
 
     def state_dict(self) -> State:
         """Return the memory of the policy and of its wrappers, and the state of its random draws; not the weights."""
@@ -93,7 +95,7 @@ class Policy:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Continue from the result of `state_dict` of a policy of the same run."""
+        """Load a state that `state_dict` of a policy of the same run returned."""
         memory = tree_map(np.copy, state["recurrent_state"])
         self._state = from_dicts(memory, self._state)
         self._first = np.array(state["is_first"])
@@ -102,21 +104,20 @@ class Policy:
             self._env.load_state_dict(state["env"])
 
     def __call__(self, obs: Obs) -> Any:
-        """Return the action for one observation, or for [B, ...] of them; wrappers with memory take one at a time.
+        """Return the action for one observation, or the actions for [B, ...]; wrappers with memory accept only one.
 
-        A policy with memory has one for each of B rows. Another number of rows than before starts with an empty memory.
+        A policy with memory has one for each of the B rows. If B changes, the memory is cleared.
 
         Raises:
-            UsageError: the observation has a wrong shape, a NaN in it or a number outside its space, or a part of it
-                is missing, such as the mask of an environment that has it in `info`.
+            UsageError: the observation has a wrong shape, a NaN or a number outside its space, or an entry is missing,
+                such as the mask that an environment has in `info`.
         """
         obs = _canonical(self.observation_space, obs)
         single = self._is_single(obs)
         batch = _batch(self.observation_space, obs, single)
         rows = rows_of(batch)
         if self._state is not None and rows != len(self._first):
-            self._state = self._agent.initial(rows)
-            self._first = np.ones(rows, dtype=bool)
+            self._clear_memory(rows)
         batch = complete(self._env).observe(batch, self._first)
         act = self._agent.act(
             batch, self._first, self._state, self._clock, explore=not self.deterministic
@@ -133,11 +134,11 @@ class Policy:
         episode_start: object = None,
         deterministic: bool | None = None,
     ) -> tuple[Any, RecurrentState]:
-        """Return the action and None, for code written for Stable-Baselines3; the policy keeps its own memory.
+        """Return the action and None, for code written for Stable-Baselines3; the policy itself has the memory.
 
         Args:
             state: not used; `state_dict` returns the memory.
-            episode_start: [B], or one value for all: rows that start an episode, whose memory is cleared.
+            episode_start: [B], or one value for all: whether a row starts an episode, so that its memory is cleared.
             deterministic: overrides the argument of `load` for this action.
         """
         starts = np.atleast_1d(
@@ -147,14 +148,15 @@ class Policy:
             self.reset()
         elif starts.any():
             self._first = self._first | starts
-        before = self.deterministic
-        self.deterministic = before if deterministic is None else deterministic
+        default = self.deterministic
+        self.deterministic = default if deterministic is None else deterministic
         try:
             return self(obs), None
         finally:
-            self.deterministic = before
+            self.deterministic = default
 
     def _is_single(self, obs: Obs) -> bool:
+        """Return whether this is one observation, not a batch of them."""
         space = self.observation_space
         part = obs
         while isinstance(part, dict):
@@ -176,7 +178,10 @@ def policy_of(
     deterministic: bool,
     origin: Callable[[str, bool], Policy],
 ) -> Policy:
-    """Return the policy of a run's checkpoint; `origin` loads the policy of a checkpoint by name, deterministic or not.
+    """Return the policy of a run's checkpoint.
+
+    Args:
+        origin: loads the policy again, from the name of a checkpoint and `deterministic`.
 
     Raises:
         UsageError: the checkpoint does not exist. BadCheckpoint: it cannot be read.
@@ -189,7 +194,11 @@ def policy_of(
 
 
 def _canonical(space: Space, obs: object, place: str = "") -> Obs:
-    """Return observations in the form of agents: tuples as dictionaries with keys "0", "1", …; `place` is a path."""
+    """Return observations in the form of agents: tuples as dictionaries with keys "0", "1", …
+
+    Args:
+        place: the keys that lead to `obs`, such as `robot/`, for messages.
+    """
     if not isinstance(space, spaces.Dict):
         return obs
     if isinstance(obs, tuple):
@@ -223,22 +232,22 @@ def _batch(space: Space, obs: Obs, single: bool, name: str = "") -> Obs:
             key: _batch(part, obs[key], single, f"{name}/{key}")
             for key, part in space.spaces.items()
         }
-    where = f"observation '{name[1:]}'" if name else "observation"
+    subject = f"the observation '{name[1:]}'" if name else "the observation"
     shape = space.shape or ()
     values: Array = np.asarray(obs)
     rows = values[None] if single else values
     if rows.shape[1:] != shape or rows.dtype.kind not in "biuf":
         batch_shape = f"({', '.join(map(str, ('B', *shape)))})"
         raise UsageError(
-            f"the {where} has shape {values.shape} of {values.dtype}; one is {shape}, many are {batch_shape}"
+            f"{subject} has shape {values.shape} of {values.dtype}; one is {shape}, many are {batch_shape}"
         )
     if rows.dtype.kind == "f" and np.isnan(rows).any():
         raise UsageError(
-            f"the {where} holds a NaN; look at the environment or the sensor that gave it"
+            f"{subject} holds a NaN; look at the environment or the sensor that gave it"
         )
     problem = outlier(space, rows) if isinstance(space, Counted) else first_altered(space, rows)
     if problem:
         raise UsageError(
-            f"the {where} {problem[1]}; look at the environment or the sensor that gave it"
+            f"{subject} {problem[1]}; look at the environment or the sensor that gave it"
         )
     return rows.astype(space.dtype, copy=False)

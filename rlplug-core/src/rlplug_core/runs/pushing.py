@@ -1,4 +1,4 @@
-"""Shares an agent: its exported policy, its card, and the record of its run, without paths of this machine."""
+"""Shares an agent: its exported policy, its card, and the record of its run without the folders of this machine."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rlplug_core.sharing.agent_files import LIMITS, MANIFEST, check_folder, mani
 from rlplug_core.sharing.film_file import FILM, FILM_BYTES, FILM_MARKDOWN
 from rlplug_core.sharing.places import place_of
 
-#: The parts of a configuration that are shared.
+#: The entries of a configuration that are shared.
 SHARED = ("name", "uid", "group", "algorithm", "env", "options", "origins", "created")
-#: The kinds of records that are shared, and the parts of a start.
+#: The kinds of records that are shared, and the entries of a `start` record.
 RECORDS = ("start", "evaluation", "final_eval", "end")
 START = ("resumed", "after", "limit", "rescale")
 #: The folder of an absolute path.
@@ -33,7 +33,7 @@ _FOLDER = re.compile(r"(?<![\w.:/])/(?:[^/\s:=,]+/)*")
 
 @dataclass(frozen=True)
 class PushedAgent:
-    """The word that pulls a shared agent, and the SHA-256 of its `agent.json`, which pins all its files."""
+    """The source that pulls a shared agent, and the SHA-256 of its `agent.json`, which pins all its files."""
 
     source: str
     sha256: str
@@ -49,12 +49,12 @@ def push(
 
     Args:
         destination: a new folder, `https://host/folder`, `hub:owner/name` or `mlflow:name`.
-        checkpoint: the checkpoint of the run.
+        checkpoint: as in `Run.export`.
         film: play an episode and add a film of it, which the card shows.
 
     Raises:
-        UsageError: it needs an environment or a wrapper that is not an installed plugin, the environment has no
-            frames, or the destination does not accept it.
+        UsageError: the agent needs an environment or a wrapper that is not an installed plugin, the environment has no
+            frames, or the destination does not accept the files.
     """
     target = place_of(destination)
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
@@ -80,10 +80,10 @@ def push(
 
 
 def _add_film(run: Run, folder: Path, checkpoint: str) -> None:
-    """Write a film of one episode into the folder, and show it on the card; with fewer frames if it is too large.
+    """Write a film of one episode into the folder, with fewer frames if it is too large, and show it on the card.
 
     Raises:
-        UsageError: the environment has no frames, or the film is still too large.
+        UsageError: the environment has no frames, or the film is too large even with every 32nd frame.
     """
     film_path = folder / FILM
     film_path.unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def _add_film(run: Run, folder: Path, checkpoint: str) -> None:
 
 
 def _refuse_code(run: Run, description: dict[str, Any]) -> None:
-    """Refuse an agent that would need code which is not installed."""
+    """Raise UsageError if an agent needs code that is not in an installed package."""
     evaluation = description.get("evaluation") or {}
     words = [
         *description.get("wrap", ()),
@@ -130,7 +130,7 @@ def _command(run: Run) -> str:
 
 
 def _write_record(run: Run, folder: Path) -> None:
-    """Write the part of a run's record that a comparison reads."""
+    """Write the part of a run's record that comparisons need, and remove folders of this machine from the card."""
     config = {name: value for name, value in run.config.items() if name in SHARED}
     config = _without_folders({**config, "sources": {}, "seal": ""})
     (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
@@ -147,7 +147,7 @@ def _write_record(run: Run, folder: Path) -> None:
 
 
 def _without_folders(value: Any) -> Any:
-    """Return JSON with the last part of each absolute path only."""
+    """Return JSON without the folders of absolute paths."""
     if isinstance(value, dict):
         return {name: _without_folders(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Notes that add the Python form of options to errors, which name options as typed in a shell."""
+"""Notes with the Python form of options, for errors that name options as typed in a shell."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ARGUMENTS = {
     "fps",
     "torchscript",
 }
-UNSAID = {"traceback", "trust", "set"}
+SHELL_ONLY = {"traceback", "trust", "set"}
 #: Python's error for an option that is passed as an argument, as in other libraries.
-UNASKED = re.compile(r"train\(\) got an unexpected keyword argument '(\w+)'")
+UNEXPECTED_ARGUMENT = re.compile(r"train\(\) got an unexpected keyword argument '(\w+)'")
 
 
 @contextmanager
@@ -45,15 +45,15 @@ def add_python_notes(*function_arguments: str) -> Iterator[None]:
             error.add_note(note)
         raise
     except TypeError as error:
-        if match := UNASKED.fullmatch(str(error)):
+        if match := UNEXPECTED_ARGUMENT.fullmatch(str(error)):
             error.add_note(f"Options go into a dictionary: train(..., {{'{match[1]}': ...}})")
         raise
 
 
 def in_python(sentence: str, function_arguments: Collection[str] = ()) -> str:
-    """Return the Python form of the options that a sentence names; empty if it names no option."""
+    """Return the Python form of the options that an error names; "" if it names no option."""
     typed = dict.fromkeys(name.rstrip(".-") for name in TYPED.findall(COMMAND.sub("", sentence)))
-    names = [name.replace("-", "_") for name in typed if name not in UNSAID]
+    names = [name.replace("-", "_") for name in typed if name not in SHELL_ONLY]
     arguments = ARGUMENTS.union(function_arguments)
     options = ", ".join(f"'{name}': ..." for name in names if name not in arguments)
     arguments_text = [f"{name}=..." for name in names if name in arguments] + [

@@ -1,4 +1,4 @@
-"""Films of a run's evaluations during training; if one fails, training continues."""
+"""Films of evaluations during training; if a film fails, training continues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONGEST = 5_000
 class Recorder:
     """Films an episode with the current weights, in a separate environment, into `videos/step-….mp4`.
 
-    Its first film is due at the first evaluation, each further one `every` env steps after the last.
+    The first film is made at the first evaluation, each further one at least `every` env steps after the one before.
     """
 
     plan: Plan
@@ -39,7 +39,7 @@ class Recorder:
         self.filmed = max((int(name) for name in names if name.isdecimal()), default=-self.every)
 
     def due(self, steps: int) -> bool:
-        """Return whether a film is to be made at this env step."""
+        """Return whether a film is due at this env step."""
         return bool(self.every) and steps - self.filmed >= self.every
 
     def record(
@@ -49,7 +49,7 @@ class Recorder:
         clock: Clock,
         wrappers: State,
     ) -> dict[str, object] | None:
-        """Make a film and return its journal record, or None if it fails: then no more films are made."""
+        """Make a film and return its journal record; if it fails, return None and make no more films."""
         path = self.run / VIDEOS / f"step-{clock.steps:012d}{usual_suffix()}"
         try:
             return self._record(learner, path, seed, clock, wrappers)

@@ -1,4 +1,4 @@
-"""Record everything besides the configuration that bit-exact resume depends on: versions, machine, threads, device."""
+"""Record what bit-exact resume depends on, except the configuration: versions, machine, threads, device."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import find
 from rlplug_core.processor import KERNELS, processor
 
-#: Returns the version of an installed distribution; a process reads it once, as each checkpoint records it.
+#: Returns the version of an installed distribution; cached, because each checkpoint records it.
 version = cache(importlib.metadata.version)
 
 
 def environment(plan: Plan) -> dict[str, Any]:
-    """Return everything besides the configuration that bit-exact resume depends on."""
+    """Return what bit-exact resume depends on, except the configuration."""
     name = plan.algorithm
     plugin = () if is_target(name) else (find("algorithms", name).distribution,)
     packages = ("rlplug-core", *plugin, "torch", "numpy", "gymnasium")
@@ -47,10 +47,10 @@ def recorded_environment(
     name: str,
     manifest: Mapping[str, Any],
 ) -> Mapping[str, Any]:
-    """Return the environment in the manifest of the checkpoint `name`, as `environment` gave it.
+    """Return the result of `environment` that the manifest of the checkpoint `name` contains.
 
     Raises:
-        BadCheckpoint: there is none, so whether a resume is exact is unknown.
+        BadCheckpoint: the manifest has none, so it is unknown whether a resume is exact.
     """
     recorded: Mapping[str, Any] | None = manifest.get("environment")
     if recorded is None:
@@ -86,7 +86,7 @@ def writers(
     recorded: Mapping[str, Any],
     current: Mapping[str, Any],
 ) -> tuple[str, ...]:
-    """Return the packages whose version changed, each with its recorded version as pip writes it: `torch==2.10.0`."""
+    """Return the packages with another version now, each with its recorded version for pip: `torch==2.10.0`."""
     return tuple(
         f"{name}=={version}"
         for name, version in recorded["versions"].items()
@@ -95,7 +95,7 @@ def writers(
 
 
 def absent_writers(versions: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the packages of rlplug and its plugins that made a run and that are not installed in this version.
+    """Return the packages of rlplug and its plugins that a run was made with and that are not installed in its version.
 
     Args:
         versions: the versions that the run recorded, by package.

@@ -1,4 +1,4 @@
-"""Train a run again from its record, and report differences between the two and their surroundings."""
+"""Train a run again from its record, and report differences between the two runs and between their machines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlplug_core.errors import UsageError, warn
+from rlplug_core.errors import UsageError
 from rlplug_core.loop.events import Progress
 from rlplug_core.plugins.request import RunRequest
 from rlplug_core.runs.api import resume, start
@@ -30,9 +30,9 @@ class Reproduction:
     """A run that was trained again.
 
     Attributes:
-        run: the new one.
+        run: the new run.
         differs: sentences about differences; empty if all bits are equal.
-        surroundings: changes that the bits depend on: packages, versions, threads, machine.
+        surroundings: changes that may cause differences: packages, versions, threads, machine.
     """
 
     run: Run
@@ -55,12 +55,12 @@ def reproduce(
     A run that was extended after its end is extended again.
 
     Args:
-        name: of the new run's directory; without it the old one's and `-again`.
+        name: of the new run's directory; default: the old name with `-again`.
         trust: whether to execute code that came with the run and that another account wrote.
 
     Raises:
-        UsageError: it is not finished, has no final checkpoint, or got another total before its end. Also all errors
-            of training.
+        UsageError: it is not finished, has no final checkpoint, or got another total before its end.
+        RlplugError: training failed.
     """
     old = _finished_run(run, trust)
     extensions = _extensions(old)
@@ -71,7 +71,7 @@ def reproduce(
     surroundings = differences(recorded, environment(plan))
     if not manifest["exact"]:
         surroundings.append(f"the run could not be exact: {manifest['inexact']}")
-    algorithm, env, options = names(old.path, old.directory.config, warn)
+    algorithm, env, options = names(old.path, old.directory.config)
     if plan.dataset:
         options = {**options, "dataset": plan.options.dataset}
     origins = dict.fromkeys(options, "record")
@@ -85,7 +85,7 @@ def reproduce(
 
 
 def _finished_run(run: Path | str | Run, trust: bool) -> Run:
-    """Return a run that can be repeated.
+    """Return the run if it can be repeated.
 
     Raises:
         UsageError: it is an export, or not finished.
@@ -121,7 +121,7 @@ def _extensions(run: Run) -> list[tuple[int, bool]]:
     """Return the totals that a finished run was extended to, each with whether its schedules were stretched to it.
 
     Raises:
-        UsageError: it got a new total before its end, and a repetition does not stop at that step.
+        UsageError: it got a new total before its end; a repetition would not stop at that step.
     """
     totals: list[tuple[int, bool]] = []
     goal = (run.options["total_timesteps"], False)
@@ -151,15 +151,17 @@ def compare(old: RunDirectory, new: RunDirectory) -> list[str]:
     if difference:
         sentences.append(difference)
     finals = [Checkpoints(run.checkpoints_path).kept("final")[0].path for run in (old, new)]
-    left, right = (digests(final, "learner") for final in finals)
-    files = sorted(left.keys() | right.keys())
+    old_hashes, new_hashes = (digests(final, "learner") for final in finals)
+    files = sorted(old_hashes.keys() | new_hashes.keys())
     return sentences + [
-        f"{file} of the final checkpoint" for file in files if left.get(file) != right.get(file)
+        f"{file} of the final checkpoint"
+        for file in files
+        if old_hashes.get(file) != new_hashes.get(file)
     ]
 
 
 def _numbers(path: Path) -> dict[tuple[int, str], float]:
-    """Return the recorded values by env step and name, without measured ones."""
+    """Return the recorded metrics by env step and name, without measured ones."""
     return {
         (record.step, key): value
         for record in records(path, "metrics", "evaluation")

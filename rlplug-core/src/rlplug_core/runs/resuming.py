@@ -1,4 +1,4 @@
-"""Continue a run: choose its checkpoint and its end, and continue training from there."""
+"""Continue a run: choose the checkpoint and the new end, and train."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ def resume_from_checkpoint(
     """Continue the training of a run from its newest readable checkpoint, or from the start if it has none.
 
     Args:
-        plan: the run's plan; `session` makes a session of a plan.
+        plan: the run's plan.
+        session: makes a session from a plan.
         total_timesteps: the new end; None keeps the old one.
         rescale: whether schedules are stretched to the new end.
 
     Raises:
         UsageError: there is nothing left to do. BadCheckpoint: no checkpoint can be read.
     """
-    status = run.directory.left()
+    status = run.directory.last_status()
     checkpoints = Checkpoints(run.directory.checkpoints_path)
     if not checkpoints.kept("final", "step"):
         _check_no_lost_checkpoint(run, status)
@@ -81,12 +82,12 @@ def _complete(
     Raises:
         UsageError: nothing is left.
     """
-    if run.directory.left() != "finished":
+    if run.directory.last_status() != "finished":
         session().conclude(saved.step, ended)
     elif run.directory.hooks_pending:
         session().call_hooks_again()
     else:
-        raise _finish(run, saved, limit, ended)
+        raise _finished_error(run, saved, limit, ended)
 
 
 def _check_total(run: Run, saved: Saved, total_timesteps: int | None) -> None:
@@ -94,17 +95,13 @@ def _check_total(run: Run, saved: Saved, total_timesteps: int | None) -> None:
     if total_timesteps is not None and saved.kind != "final" and total_timesteps <= saved.step:
         raise UsageError(
             f"run {run.name} is at step {saved.step:,} and would end at {total_timesteps:,}; --total-timesteps counts "
-            "all its steps, those before the stop included: give more, or leave it out to reach the first total"
+            "all its steps, also those before the stop: give more, or leave it out to reach the first total"
         )
 
 
 def _check_no_lost_checkpoint(run: Run, status: str) -> None:
     """Raise UsageError if a run had a checkpoint: starting again would supersede its records."""
-    names = (
-        [record.data["name"] for record in read(run.journal, kinds=("checkpoint",))]
-        if run.journal.exists()
-        else []
-    )
+    names = [record.data["name"] for record in read(run.journal, kinds=("checkpoint",))]
     last = next((name for name in reversed(names) if not name.startswith("best")), None)
     if last is not None or status == "finished":
         raise UsageError(
@@ -123,17 +120,19 @@ def _goal(
 
     The last process may have died before it saved them in a checkpoint.
     """
-    starts = (
-        list(read(run.journal, manifest.get("journal", 0), kinds=("start",)))
-        if run.journal.exists()
-        else []
-    )
+    starts = list(read(run.journal, manifest.get("journal", 0), kinds=("start",)))
     if total_timesteps is not None or not starts:
         return total_timesteps, rescale
     return starts[-1].data.get("limit"), rescale or starts[-1].data.get("rescale", False)
 
 
-def _finish(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
+def _finished_error(
+    run: Run,
+    saved: Saved,
+    limit: int,
+    ended: str,
+) -> UsageError:
+    """Return the error about a run that is finished; `ended` is why it stopped before its limit."""
     if saved.step >= limit:
         return UsageError(
             f"run {run.name} is finished at step {saved.step}; "

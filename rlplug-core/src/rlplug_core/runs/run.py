@@ -1,4 +1,4 @@
-"""`Run`: a run directory, to read, evaluate, watch, load and export.
+"""`Run`: a run directory, which can be read, evaluated, watched, loaded and exported.
 
 run = open_run("a2c-CartPole-v1-s1-20260101-120000")
 steps, returns = run.curve("eval/return_mean")
@@ -17,7 +17,7 @@ from rlplug_core.errors import PluginError, UsageError, did_you_mean, warn
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import on_this_machine, torch_defaults
-from rlplug_core.plugins.env_source import EnvSource, source_of
+from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.request import RunRequest
 from rlplug_core.runs import curves as tables
 from rlplug_core.runs.checkpoint import Checkpoints
@@ -29,7 +29,7 @@ from rlplug_core.runs.policy import Policy, policy_of
 from rlplug_core.runs.python_hints import add_python_notes
 from rlplug_core.runs.reproducibility import absent_writers
 from rlplug_core.runs.sources import names
-from rlplug_core.runs.trust import require
+from rlplug_core.runs.trust import require_seal
 from rlplug_core.runs.watching import Showing, show_episodes
 from rlplug_core.types import Array
 
@@ -37,8 +37,8 @@ from rlplug_core.types import Array
 class Run:
     """A run directory, by its path or as `RunDirectory`; its files are read when they are needed.
 
-    `env` is its environment, if it cannot be imported by name or if it has moved. `trust` allows executing
-    code that came with the run and that another account wrote.
+    `env` is its environment, if it cannot be imported by name or if it has moved. `trust` allows rlplug to execute code
+    that came with the run and that another account wrote.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Run:
         ]
 
     def summary(self) -> Summary:
-        """Return the run in a few words: status, steps, best and last evaluation, final evaluation."""
+        """Return a summary of the run: status, steps, best and last evaluation, final evaluation."""
         return summary(self.path)
 
     def curves(self, *names: str) -> dict[str, Array]:
-        """Return metrics by name as columns on the env steps in `step`; see `rlplug_core.runs.curves.columns`."""
+        """Return metrics by name as columns, and their env steps as `step`; see `rlplug_core.runs.curves.columns`."""
         return tables.columns(self.journal, *names)
 
     def curve(self, name: str = "eval/return_mean") -> tuple[Array, Array]:
@@ -134,7 +134,7 @@ class Run:
 
         Args:
             episodes: number of episodes, each in its own environment.
-            seed: of the environments; without one, the seed of the run's final evaluation.
+            seed: of the environments; default: the seed of the run's final evaluation.
             checkpoint: `best`, `final`, `latest`, or one of `checkpoints`.
             stochastic: whether to explore as in training at the checkpoint's step; else greedily.
             epsilon: an additional probability of a random action per step.
@@ -160,9 +160,11 @@ class Run:
         seed: int | None = None,
     ) -> dict[int, Evaluation]:
         """Play greedy episodes with every kept checkpoint; return evaluations by env step, a learning curve."""
-        kept = reversed(Checkpoints(self.directory.checkpoints_path).kept("final", "step", "best"))
-        # Of two with the same step, the final one is in the result.
-        names = {saved.step: saved.path.name for saved in kept}
+        oldest_first = reversed(
+            Checkpoints(self.directory.checkpoints_path).kept("final", "step", "best")
+        )
+        # Of two checkpoints at one step, the result has the final one.
+        names = {saved.step: saved.path.name for saved in oldest_first}
         return {step: self.evaluate(episodes, seed, name) for step, name in names.items()}
 
     @add_python_notes()
@@ -228,12 +230,12 @@ class Run:
         arguments: Mapping[str, object] | None = None,
         wrap: Sequence[str] | None = None,
     ) -> Evaluation:
-        """Play episodes one after the other and show them in a window, unless files are to be written.
+        """Play episodes one after the other and show them in a window, or write a video, pictures or a sheet instead.
 
         Args:
             video: a video file, `.mp4`, `.webp` or `.gif`.
             frames: a directory for numbered PNGs.
-            every: the interval between the frames in video and directory.
+            every: write every this many frames to the video and the directory.
             fps: frames per second of the video; default: those of the environment.
             sheet: a PNG with frames of the best and the worst episode.
             others: as in `evaluate`.
@@ -317,7 +319,7 @@ def open_run(
 
 
 def plan_of(run: Run) -> Plan:
-    """Return the plan that a run was made from, with its own copies of files.
+    """Return the plan of a run, with the run's own copies of files.
 
     Raises:
         Untrusted: it has its own code, which you have not trusted.
@@ -329,8 +331,8 @@ def plan_of(run: Run) -> Plan:
         return export_plan(run.path, run.trust)
     config = run.directory.config
     if not run.trust:
-        require(run.path, config)
-    algorithm, env, options = names(run.path, config, warn)
+        require_seal(run.path, config)
+    algorithm, env, options = names(run.path, config)
     options = on_this_machine(options, warn)
     unnamed = config.get("unnamed")
     if run.env is None and unnamed:
@@ -340,13 +342,13 @@ def plan_of(run: Run) -> Plan:
         )
     source = env if run.env is None else source_of(run.env)
     request = RunRequest.make(algorithm, source, options)
-    if isinstance(source, EnvSource) and source.is_object:
+    if request.env.is_object:  # an object takes no arguments, so the recorded ones are left out
         request = RunRequest.make(algorithm, source, request.options)
     return _plan_with_install_line(run, request)
 
 
 def _plan_with_install_line(run: Run, request: RunRequest) -> Plan:
-    """Return the plan of a request; an error names the packages that wrote the run and are absent."""
+    """Return the plan of a request; an error names the packages of the run that are not installed in its versions."""
     try:
         return Plan.of(request)
     except (UsageError, PluginError) as error:

@@ -1,11 +1,11 @@
-"""The shape of a run's files: configuration, journal records and states, checked when read."""
+"""The schemas of a run's files, which are checked when they are read: configuration, journal records and states."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, Required, TypedDict
 
 import msgspec
 
@@ -68,14 +68,14 @@ class Events(msgspec.Struct):
     logged_episodes: _Whole = 0
 
 
-class Environment(msgspec.Struct):
-    """The part of a manifest that a resume compares with this machine."""
+class Environment(TypedDict):
+    """The part of a recorded environment that its readers need; see `runs.reproducibility.environment`."""
 
     versions: dict[str, str]
 
 
 class Manifest(msgspec.Struct):
-    """The part of a manifest that a resume reads; the conformance kit writes checkpoints without it."""
+    """The part of a manifest that a resume reads; checkpoints of the conformance kit do not have it."""
 
     environment: Environment | None = None
     exact: bool = True
@@ -87,10 +87,10 @@ COMPONENTS: dict[str, Any] = {"clock": Clock, "events": Events}
 
 
 def check_component(path: Path, name: str, state: object) -> None:
-    """Check the component `name` of the checkpoint at `path`, if it is one that the run itself reads.
+    """Check the component `name` of the checkpoint at `path`, if it has a schema in `COMPONENTS`.
 
     Raises:
-        BadFile: something is missing or of a wrong type.
+        BadFile: an entry is missing or has a wrong type.
     """
     if name in COMPONENTS:
         as_type(state, COMPONENTS[name], path / f"{name}.json")
@@ -146,14 +146,14 @@ class Episodes(msgspec.Struct):
 
 
 def _columns_match(data: Mapping[str, Any]) -> bool:
-    """Return whether the `info` columns of these episodes have the same length and hold numbers or None."""
+    """Return whether the `info` columns of these episodes have the same length as the others, with numbers or None."""
     extra = [column for name, column in data.items() if name.startswith(INFO)]
     numbers = msgspec.convert(extra, list[list[float | None]])
     return all(len(column) == len(data["steps"]) for column in numbers)
 
 
 class FinalEvaluation(msgspec.Struct):
-    """Returns of a checkpoint on seeds that no evaluation used."""
+    """Returns of the best checkpoint and of the last one (`last_…`), on seeds that no evaluation used."""
 
     checkpoint: str
     return_mean: _Real
@@ -171,12 +171,12 @@ class FinalEvaluation(msgspec.Struct):
 
 
 class Evaluation(msgspec.Struct, rename={"return_mean": "eval/return_mean"}):
-    """An evaluation while the run trains."""
+    """An evaluation during training."""
 
     return_mean: _Real
 
 
-#: The required content of each kind of record; other kinds may hold anything.
+#: The required content of records by kind; records of other kinds may contain anything.
 KINDS: Mapping[str, type[msgspec.Struct]] = {
     "start": Start,
     "evaluation": Evaluation,
@@ -190,12 +190,12 @@ NAMED = ("perf/wall_s", "perf/env_steps_per_s", "rollout/return_mean")
 LARGEST = 2**63 - 1
 
 
-#: Six times as fast as `json`; a comparison reads a quarter of a million lines.
+#: Six times as fast as `json`, which matters for comparisons that read a quarter of a million lines.
 _PARSER = msgspec.json.Decoder(Record)
 
 
 def parse_record(line: bytes) -> Record | None:
-    """Return the record in a line, or None if the line is cut off, invalid or not a record."""
+    """Return the record in a line, or None if the line is incomplete, invalid or not a record."""
     record = _record(line) if line.endswith(b"\n") else None
     return record if record is not None and is_valid(record.kind, record.data) else None
 
@@ -204,7 +204,7 @@ def _record(line: bytes) -> Record | None:
     try:
         return _PARSER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass  # a NaN, which msgspec refuses and a diverging run may record; or not a record
+        pass  # not a record, or one with a NaN of a diverging run, which msgspec refuses and `json` accepts
     try:
         return msgspec.convert(parse_json(line), Record)
     except (ValueError, msgspec.ValidationError, RecursionError):
@@ -212,7 +212,7 @@ def _record(line: bytes) -> Record | None:
 
 
 def is_valid(kind: str, data: dict[str, object]) -> bool:
-    """Return whether a record of this kind holds everything that its readers rely on."""
+    """Return whether a record of this kind has everything that its readers need."""
     if kind in ("metrics", "evaluation") and not _fits_columns(data):
         return False
     if kind not in KINDS:
@@ -225,7 +225,7 @@ def is_valid(kind: str, data: dict[str, object]) -> bool:
 
 
 def _fits_columns(data: dict[str, object]) -> bool:
-    """Return whether columns can hold these metrics; most of a journal is metrics, so this avoids a schema."""
+    """Return whether these metrics fit into columns of numbers; a schema would be slower for the many metrics."""
     for value in data.values():
         if value.__class__ is int and not -LARGEST <= value <= LARGEST:
             return False
@@ -236,7 +236,7 @@ _REMEDY = "bring back the file, or delete the run with 'rlplug runs rm'"
 _Moment = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
 
-class Source(msgspec.Struct):
+class Source(TypedDict):
     """A copy of a source file: its original path, its name in the run, its SHA-256."""
 
     file: str
@@ -244,36 +244,20 @@ class Source(msgspec.Struct):
     sha256: str
 
 
-class Config(msgspec.Struct):
-    """The part that every run's configuration has; the plan checks the options."""
-
-    name: str
-    uid: str
-    group: str
-    algorithm: str
-    env: str
-    options: dict[str, Any]
-    created: _Moment
-    sources: dict[str, Source] = {}
-    origins: dict[str, str] = {}
-    environment: Environment | None = None
-    seal: str = ""
-
-
 class RunConfig(TypedDict, total=False):
-    """The content of a `config.json`: every run has the keys of `Config` without a default."""
+    """The content of a `config.json`; the plan checks the options."""
 
-    name: str
-    uid: str
-    group: str
-    algorithm: str
-    env: str
-    options: dict[str, Any]
-    created: float
-    sources: Mapping[str, Mapping[str, str]]
+    name: Required[str]
+    uid: Required[str]
+    group: Required[str]
+    algorithm: Required[str]
+    env: Required[str]
+    options: Required[dict[str, Any]]
+    created: Required[_Moment]
+    sources: Mapping[str, Source]
     modules: Mapping[str, str]
     origins: Mapping[str, str]
-    environment: Mapping[str, Any] | None
+    environment: Environment | None
     dataset: Mapping[str, Any]
     unnamed: str
     exchanges: list[dict[str, Any]]
@@ -281,7 +265,7 @@ class RunConfig(TypedDict, total=False):
 
 
 class Shown(msgspec.Struct):
-    """The options that are shown or compared before a plan is made."""
+    """The options that commands show or compare without a plan."""
 
     seed: _Whole | None = None
     total_timesteps: _Whole | None = None
@@ -297,11 +281,11 @@ def read_config(path: Path) -> RunConfig:
     """Return the content of a `config.json`.
 
     Raises:
-        BadFile: it cannot be read, or lacks a part that every run has.
+        BadFile: it cannot be read, or a required entry is missing or has a wrong type.
     """
     try:
         config: RunConfig = from_json(path)
-        as_type(config, Config, path)
+        as_type(config, RunConfig, path)
         as_type(config["options"], Shown, path)
     except BadFile as error:
         raise BadFile(path, f"{error.reason}; {_REMEDY}") from error

@@ -1,4 +1,4 @@
-"""One process's work on a run: builds it from a plan, trains it, and records everything that happens."""
+"""The work of one process on a run: build it from a plan, train it, and record all events."""
 
 from __future__ import annotations
 
@@ -89,15 +89,15 @@ class Session:
         """Train to the end.
 
         Args:
-            point: a checkpoint to continue from; default: start a new run. If a controller had stopped that run early,
-                it stays stopped, unless there is a `limit`.
+            point: the checkpoint to continue from; default: start a new run. If a controller had stopped the run early,
+                it trains no further without a `limit`.
             limit: the env step to train to; default: the run's total.
             rescale: stretch schedules to `limit`.
             buffer: the state of another run's buffer, for a new run.
 
         Raises:
-            Interrupted: a signal stopped the run, or came after it had finished.
-            RlplugError: it failed. UsageError: `until` is at or before `point`.
+            Interrupted: a signal stopped the run, or came after its end.
+            RlplugError: it failed. UsageError: `until` is not after `point`.
         """
         self.pause.check(point, self.run.path.name)
         with self._open_journal(point.after if point else 0):
@@ -114,7 +114,7 @@ class Session:
 
         Args:
             steps: the env step of that checkpoint.
-            ended: why the run had ended early; "" if it had not.
+            ended: why training had ended early; "" if it had not.
         """
         with self._open_journal(None):
             self._record_start(steps, {})
@@ -142,7 +142,7 @@ class Session:
 
     @contextmanager
     def _open_journal(self, after: int | None) -> Iterator[None]:
-        """Open the journal, supersede the records after number `after`, and always write an end record."""
+        """Open the journal for the block, supersede records after number `after`, and always write an end record."""
         self.journal = Journal(self.directory.journal_path, after)
         self.directory.hooks_pending = True
         put_aside(self.directory.path / FAILURE)
@@ -160,7 +160,7 @@ class Session:
                 self._record_end()
             except Stopped as error:
                 raise self._record_stop(error) from error
-            # Whatever ends a run, the journal records it; the exception is raised again below.
+            # The journal records every way to end; the exception is raised again below.
             except BaseException as error:
                 self._exit_if_forked()
                 self.status = "failed"
@@ -170,7 +170,7 @@ class Session:
                 raise
 
     def _record_stop(self, error: Stopped) -> Stopped:
-        """Record that a second signal stopped the run, and return the error with the way to continue."""
+        """Record that a second signal stopped the run, and return the error with the command that continues it."""
         self._exit_if_forked()
         self.status = "interrupted"
         with suppress(NotWritten):
@@ -178,7 +178,7 @@ class Session:
         return add_resume_command(error, self.run.path)
 
     def _record_start(self, steps: int, goal: Mapping[str, object]) -> None:
-        # A run that was killed before its first checkpoint has records, too.
+        # A run without a checkpoint may have records, if it was killed.
         resumed = self.journal.seq > 0
         data = {"resumed": resumed, "after": self.journal.after, **goal, **self.directory.config}
         self.record("start", steps, data)
@@ -191,7 +191,7 @@ class Session:
         rescale: bool,
         buffer: Mapping[str, object] | None,
     ) -> Iterator[None]:
-        """Build the runner and its events, and load the checkpoint if any; close the runner at the end."""
+        """Build the runner and its events, load the checkpoint if any, and close the runner after the block."""
         goal = {"limit": limit, "rescale": rescale} if limit else {}
         self._record_start(point.step if point else 0, goal)
         seed_globals(self.plan.seeds().child("globals"))
@@ -234,7 +234,7 @@ class Session:
         self.clock.stop = bool(self.events.ended)
 
     def _set_limit(self, limit: int | None, rescale: bool) -> None:
-        """Set the limit of the clock, if there is one, and the end of schedules if they are rescaled."""
+        """Set the clock's limit, unless it is None, and stretch schedules to the limit if they are rescaled."""
         self.clock.limit = limit or self.clock.limit
         if rescale:
             self.clock.total = self.clock.limit
@@ -244,9 +244,9 @@ class Session:
             try:
                 self.runner.run(self.pause.stop_at_pause(self.events.poll, self.clock))
                 self._finish()
-            # The cause of any exception may be a NaN on a device, which only this check finds.
+            # A NaN on a device can cause any exception, and only this check finds it.
             except Exception:
-                # Workers of `async` are on the CPU, which checks every step.
+                # Workers of `async` are on the CPU, and there the optimizer checks every step.
                 if self.plan.runner != "async":
                     check_optimizers(self.runner.snapshot())
                 raise
@@ -259,8 +259,8 @@ class Session:
     def _finish(self) -> None:
         """Save the final checkpoint."""
         if self.stop.number or (self.pause.reached and not self.events.ended):
-            # With --resume-exact every checkpoint restarts the environments, so a signal saves none: a run without the
-            # signal has no checkpoint at this step, and would continue differently.
+            # With --resume-exact every checkpoint restarts the environments. So a signal saves none: without the signal
+            # the run would not restart them at this step.
             if self.pause.reached or not restarts_envs(self.runner):
                 self.events.checkpoint("step", "paused" if self.pause.reached else "interrupted")
             self.status = "interrupted"
@@ -297,7 +297,7 @@ class Session:
         self.record("final_eval", steps, scores)
 
     def _record_failure(self, error: BaseException) -> None:
-        """Record `error`, which the caller raises next; a full disk must not raise another error."""
+        """Record an error, which the caller raises next; a full disk must not replace it by another error."""
         if isinstance(error, OSError):
             error.add_note(f"continue with 'rlplug resume {shell_word(self.run.path)}'")
         with suppress(OSError):
@@ -319,7 +319,7 @@ class Session:
         self.journal.sync()
 
     def _exit_if_forked(self) -> None:
-        """Exit if this is a child process that an environment forked: only the run's own process may write."""
+        """Exit if this is a child process that an environment forked: only the run's own process may write records."""
         if not self.directory.held:
             os._exit(1)
 
@@ -330,10 +330,10 @@ class Session:
             RlplugError: it was deleted or moved.
         """
         self._exit_if_forked()
-        if self.journal.lost:
+        if self.journal.is_gone:
             raise missing_run_error(self.run.path)
 
-    # `Events` calls these methods.
+    # The methods of `Sink`, which `Events` calls.
 
     def record(self, kind: str, step: int, data: Mapping[str, object]) -> None:
         self._check_directory()
@@ -387,7 +387,7 @@ class Session:
             self.runner.replace_envs(self.events.group.settings)
 
     def _missing_state(self, components: Mapping[str, State]) -> str:
-        """Return why an environment's state is missing from a checkpoint; warn the first time."""
+        """Return why a checkpoint lacks an environment's state, or ""; warn the first time."""
         reason = "" if restarts_envs(self.runner) else missing_env_state(components)
         if reason and not self.state_missing:
             warn(f"a resume from here on will not be exact: {reason}")

@@ -1,16 +1,16 @@
-"""Copies of source files in a run, so that the code of `./file.py:Name` remains if the file changes."""
+"""Copies of source files in a run, so that a run keeps the code of `./file.py:Name` if the file changes."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from rlplug_core.config.files import content, hold_directory, own_directory, replace
+from rlplug_core.config.files import content, hold_directory, is_directory, replace
 from rlplug_core.config.import_string import is_target, source_file
-from rlplug_core.config.module_search import folder_of, importable
-from rlplug_core.errors import BadFile, plain
+from rlplug_core.config.module_search import folder_of, search_folder
+from rlplug_core.errors import BadFile, plain, warn
 from rlplug_core.plugins.spec import join_words, split
 from rlplug_core.runs.files import writing
 from rlplug_core.runs.schemas import RunConfig
@@ -31,8 +31,9 @@ def copy_sources(
         targets: the options of the algorithm that name something to import, such as `net.factory`.
 
     Returns:
-        The configuration with `sources`: for each of `algorithm`, `env`, `wrap.0`, `controller.0`, … and the targets
-        that is a file: its path, its copy, its SHA-256. With `modules`: the folder of each that is not installed.
+        The configuration with two more entries, by `algorithm`, `env`, `wrap.0`, `controller.0`, …, or target.
+        `sources` has the path, the copy and the SHA-256 of each file; `modules` the folder of each module that is not
+        installed.
     """
     copies: dict[str, dict[str, str]] = {}
     named = roles(cast("RunConfig", config), targets)
@@ -54,57 +55,61 @@ def copy_sources(
     return {**config, "sources": copies, **({"modules": modules} if modules else {})}
 
 
-def names(
-    run: Path,
-    config: RunConfig,
-    say: Callable[[str], None],
-) -> tuple[str, str, Mapping[str, Any]]:
-    """Return the algorithm, the environment and the options of a run with its own copies; warn about changed files."""
-    sources = config.get("sources", {})
-    folders = config.get("modules", {})
-    options = config["options"]
-    named = roles(config, [role for role in sources if role in options])
-    for folder in folders.values():
-        importable(Path(folder))
-    resolved = {role: _name(run, config, role, name, say) for role, name in named.items()}
-    targets = {
-        role: join_words(name, split(options[role])[1])
-        for role, name in resolved.items()
-        if role in options
+def names(run: Path, config: RunConfig) -> tuple[str, str, Mapping[str, Any]]:
+    """Return the algorithm, the environment and the options of a run, with its copies in place of files.
+
+    It warns about files that have changed.
+    """
+    for folder in config.get("modules", {}).values():
+        search_folder(Path(folder))
+    targets = [role for role in config.get("sources", {}) if role in config["options"]]
+    new_names = {
+        role: _name(run, config, role, name) for role, name in roles(config, targets).items()
     }
-    lists = {}
-    for name, listed in _lists(options).items():
-        lists[name] = [
-            join_words(resolved[f"{name}.{number}"], split(words)[1])
-            for number, words in enumerate(listed)
-        ]
-    return resolved["algorithm"], resolved["env"], {**options, **targets, **lists}
+    return _with_names(config["options"], targets, new_names)
 
 
 def identities(
     algorithm: str,
     env: str,
     options: Mapping[str, Any],
-    targets: Iterable[str] = (),
-) -> tuple[str, str, Mapping[str, object]]:
-    """Return the same as `names` for a comparison of runs: the hash of a file's content instead of its path."""
-    lists = {}
-    for role, listed in _lists(options).items():
-        words = map(split, listed)
-        lists[role] = [join_words(identity(name), values) for name, values in words]
-    parsed = {role: split(options[role]) for role in targets}
-    named = {role: join_words(identity(name), values) for role, (name, values) in parsed.items()}
-    return identity(algorithm), identity(env), {**options, **named, **lists}
+    targets: Sequence[str],
+) -> tuple[str, str, Mapping[str, Any]]:
+    """Return the same as `names` for a comparison of runs, with the hash of a file's content instead of its path."""
+    config = cast("RunConfig", {"algorithm": algorithm, "env": env, "options": options})
+    new_names = {role: identity(name) for role, name in roles(config, targets).items()}
+    return _with_names(options, targets, new_names)
+
+
+def _with_names(
+    options: Mapping[str, Any],
+    targets: Iterable[str],
+    new_names: Mapping[str, str],
+) -> tuple[str, str, Mapping[str, Any]]:
+    """Return the algorithm, the environment and the options with `new_names`, which are by role."""
+    replaced = {
+        role: join_words(new_names[role], split(options[role])[1])
+        for role in targets
+        if role in new_names
+    }
+    lists = {
+        name: [
+            join_words(new_names[f"{name}.{number}"], split(words)[1])
+            for number, words in enumerate(listed)
+        ]
+        for name, listed in _lists(options).items()
+    }
+    return new_names["algorithm"], new_names["env"], {**options, **replaced, **lists}
 
 
 def identity(name: str) -> str:
-    """Return a name to compare: the hash of a file's content instead of its path."""
+    """Return a name for comparisons: with the hash of a file's content instead of its path."""
     path = source_file(name)
     return name if path is None else f"{_hash_of(path)}:{name.rpartition(':')[2]}"
 
 
 def roles(config: RunConfig, targets: Iterable[str]) -> dict[str, str]:
-    """Return the parts of a run's configuration that may name a file; `targets` only if they are among the options."""
+    """Return the names in a run's configuration that may be files, by role: `algorithm`, `env`, `wrap.0`, or target."""
     options = config["options"]
     listed = {
         f"{role}.{number}": split(words)[0]
@@ -118,29 +123,29 @@ def roles(config: RunConfig, targets: Iterable[str]) -> dict[str, str]:
 
 
 def _lists(options: Mapping[str, Any]) -> dict[str, Sequence[str]]:
-    """Return the options of a run that are lists of `NAME:option=value,…`."""
+    """Return the options of a run that list plugins as `NAME:option=value,…`."""
     return {name: options[name] for name in LISTS if options.get(name)}
 
 
 def copy_of(run: Path, config: RunConfig, role: str) -> Path | None:
-    """Return the run's copy of a file; None if the name is not a file.
+    """Return the run's copy of the file with this role; None if it is not a file.
 
     Raises:
-        BadFile: it is not in the run's own `sources`.
+        BadFile: the copy is not in the run's own `sources`.
     """
     source = config.get("sources", {}).get(role)
     if source is None:
         return None
     copy = Path(source["copy"])
-    if copy.parent != Path(FOLDER) or copy.name in ("", "..") or not own_directory(run / FOLDER):
+    if copy.parent != Path(FOLDER) or copy.name in ("", "..") or not is_directory(run / FOLDER):
         raise BadFile(
             run / "config.json", f"the copy {plain(str(copy))} is not in the run's {FOLDER}/"
         )
     return run / copy
 
 
-def as_given(run: Path, config: RunConfig, env: str) -> str:
-    """Return the original name of a run's environment if `env` names its own copy; any other name unchanged."""
+def original_name(run: Path, config: RunConfig, env: str) -> str:
+    """Return the original name of a run's environment if `env` is the run's copy of it; other names unchanged."""
     copy = copy_of(run, config, "env")
     return str(config["env"]) if copy is not None and source_file(env) == copy.resolve() else env
 
@@ -150,17 +155,19 @@ def _name(
     config: RunConfig,
     role: str,
     name: str,
-    say: Callable[[str], None],
 ) -> str:
+    """Return the name of a part of a run; for a file that of the run's copy. Warn if one of the two has changed."""
     copy = copy_of(run, config, role)
     if copy is None:
         return name
     source = config["sources"][role]
-    importable(Path(source["file"]).parent)  # the copy imports modules next to the file
+    search_folder(Path(source["file"]).parent)  # the copy imports modules next to the file
     if digest(copy) not in ("", source["sha256"]):
-        say(f"{copy} has changed since the run started; this will not give the same bits")
+        warn(f"{copy} has changed since the run started; this will not give the same bits")
     elif _hash_of(Path(source["file"])) not in ("", source["sha256"]):
-        say(f"{source['file']} has changed since the run started; this uses the run's copy, {copy}")
+        warn(
+            f"{source['file']} has changed since the run started; this uses the run's copy, {copy}"
+        )
     return f"{copy}:{name.rpartition(':')[2]}"
 
 

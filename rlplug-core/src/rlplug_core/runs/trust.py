@@ -1,10 +1,9 @@
 """Decides whether a run may execute code: only code that is installed, or that this account wrote.
 
 A run's algorithm, environment, wrappers and network may be Python files, with copies in its `sources/`, or modules in
-folders that the run names. Installed plugins are the user's own choice. Everything else needs the seal of
-`config.json`: an HMAC under a key that only this account can read (`$XDG_STATE_HOME/rlplug/key`, or
-`~/.local/state/rlplug/key`). An account that cannot read the key cannot write a run with a valid seal. The seal covers
-the hashes of the copies.
+folders that the run names. The user chose the installed plugins. All other code needs the seal of `config.json`: an
+HMAC with a key that only this account can read (`$XDG_STATE_HOME/rlplug/key`, or `~/.local/state/rlplug/key`). An
+account that cannot read the key cannot write a run with a valid seal. The seal covers the hashes of the copies.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from rlplug_core.config.files import content, regular
+from rlplug_core.config.files import content, is_regular
 from rlplug_core.config.import_string import is_target
 from rlplug_core.config.module_search import is_local
 from rlplug_core.errors import BadFile, Untrusted, plain, warn
@@ -33,7 +32,7 @@ from rlplug_core.runs.sources import copy_of, digest, roles
 from rlplug_core.sharing.words import is_source
 
 SEAL = "seal"
-#: The wrapper of Gymnasium that writes files, into any folder.
+#: The wrapper of Gymnasium that writes files, to any folder.
 WRITER = f"{SHORT}RecordVideo"
 #: The pattern of an option that may name something to import.
 _TARGET = re.compile(r".+:[^\W\d]\w*", re.DOTALL)
@@ -55,7 +54,7 @@ def genuine(data: Mapping[str, object]) -> bool:
     )
 
 
-def require(run: Path, config: RunConfig) -> None:
+def require_seal(run: Path, config: RunConfig) -> None:
     """Refuse to execute a run's code without this account's seal.
 
     Raises:
@@ -75,7 +74,7 @@ def require_plugins(
     """Refuse an environment and wrappers that are not installed plugins, for a record without a seal.
 
     Raises:
-        Untrusted: one of them is not, or it writes files to places in the record.
+        Untrusted: one of them is not an installed plugin, or writes files to a folder that the record names.
     """
     named = [("environment", env), *(("wrapper", split(words)[0]) for words in wrappers)]
     for noun, name in named:
@@ -107,8 +106,8 @@ def require_known_start(run: Path, config: RunConfig) -> None:
 def unknown_wrappers(wrappers: Iterable[str], env: str) -> list[str]:
     """Return the wrappers that no installed provider sets for this environment.
 
-    `rlplug run` uses the wrappers of providers without a question, so a record that repeats one adds no code. A module
-    of the working directory with the same name would be other code.
+    `rlplug run` uses the wrappers of providers without a question, so a record that names one of them adds no code. A
+    module in the working directory with the same name would be other code.
     """
     preset_wrappers = provider_preset(env).get("wrap", ()) if env else ()
     return [
@@ -119,26 +118,26 @@ def unknown_wrappers(wrappers: Iterable[str], env: str) -> list[str]:
 
 
 def names_code(name: str) -> bool:
-    """Return whether importing the target of this word may execute code that is not installed.
+    """Return whether an import of this name may execute code that is not installed.
 
-    A provider of environments may import the part after its slash (`pettingzoo/module.name`). A word of a record must
-    not reach a module of the working directory that way.
+    A provider of environments may import the part after its slash (`pettingzoo/module.name`), which must not be a
+    module of the working directory.
     """
     return is_target(name) or any(map(is_local, name.split("/")[1:]))
 
 
 def code_without_seal(run: Path, config: RunConfig) -> list[str]:
-    """Return the code that a run would execute without this account's seal, each part with the reason."""
+    """Return the code that a run would execute without this account's seal, each file or module with the reason."""
     written_here = genuine(config)
     changed = _find_changed_sources(run, config, written_here)
     if written_here:
         return changed
     folders = [f"modules in {plain(str(folder))}" for folder in config.get("modules", {}).values()]
     cluster = str(config["options"].get("on", ""))
-    # A driver unpickles the results of a cluster, so joining one is running its code.
+    # Ray unpickles the results of a cluster, so a cluster can execute any code here.
     clusters = [f"code of the Ray cluster {plain(cluster)}"] if "://" in cluster else []
     return changed + [
-        f"{part}, which this account did not write here" for part in folders + clusters
+        f"{code}, which this account did not write here" for code in folders + clusters
     ]
 
 
@@ -172,7 +171,7 @@ def _find_changed_sources(
 
 def _seal(data: Mapping[str, object]) -> str:
     sealed = {name: value for name, value in data.items() if name != SEAL}
-    # Sealed in the form of its file: a tuple becomes a list there.
+    # The data as they are read from the file: a tuple becomes a list.
     text = json.dumps(json.loads(json.dumps(sealed)), sort_keys=True)
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     key = _key(Path(home) / "rlplug" / "key")
@@ -181,9 +180,9 @@ def _seal(data: Mapping[str, object]) -> str:
 
 @cache
 def _key(path: Path) -> bytes:
-    """Return the account's key, made on first use; empty if it cannot be read, made or kept from other accounts."""
+    """Return the account's key, made on first use; empty if it cannot be read or made, or if it is not private."""
     try:
-        if not regular(path):
+        if not is_regular(path):
             _make_key(path)
         if reason := _is_exposed(path):
             warn(
@@ -202,13 +201,13 @@ def _make_key(path: Path) -> None:
     temporary = path.with_name(f".key-{os.getpid()}-{secrets.token_hex(4)}")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secrets.token_bytes(32))
-    with suppress(FileExistsError):  # another process was first, and it is its key
+    with suppress(FileExistsError):  # another process was first: its key counts
         os.link(temporary, path)
     temporary.unlink()
 
 
 def _is_exposed(path: Path) -> str:
-    """Return how another account could have put this key there, or "". The same rule as for the keys of ssh."""
+    """Return how another account could have written this key, or "". The same rule as for the keys of ssh."""
     if not hasattr(os, "geteuid"):  # not a POSIX system: its home directories are private
         return ""
     key = path.lstat()

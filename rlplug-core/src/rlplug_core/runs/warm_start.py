@@ -20,7 +20,7 @@ from rlplug_core.runs.evaluation import learner_state
 from rlplug_core.runs.listing import find
 from rlplug_core.sharing.words import is_source
 
-#: The parts that can be loaded. All weights of a learner without a policy, such as a Q-network, are its policy.
+#: The parts that can be loaded. If a learner has no policy network, all its weights are the policy, as those of DQN.
 PARTS = ("policy", "critic", "optimizer", "buffer")
 
 
@@ -32,9 +32,14 @@ class WarmStart:
     parts: tuple[str, ...]
 
     @classmethod
-    def of(cls, words: str, parts: Sequence[str]) -> WarmStart:
-        """Return the warm start from a run, a checkpoint or an export; from a run its best checkpoint, or its
-        latest one for the buffer or the optimizers.
+    def of(cls, start: str, parts: Sequence[str]) -> WarmStart:
+        """Return a warm start from a run, a checkpoint or an export.
+
+        Of a run it takes the best checkpoint, or the latest one if the parts include the buffer or the optimizers.
+
+        Args:
+            start: a path, a run's name, or a source of a shared agent.
+            parts: some of `PARTS`.
 
         Raises:
             UsageError: the run or the part does not exist. BadCheckpoint: no checkpoint can be read.
@@ -44,16 +49,16 @@ class WarmStart:
                 raise UsageError(
                     f"--init-parts {part}: no such part{did_you_mean(part, PARTS)} ({', '.join(PARTS)})"
                 )
-        location = find(words) if is_source(words) else Path(words)
+        location = find(start) if is_source(start) else Path(start)
         if (location / "policy.json").is_file() or (location / "manifest.json").is_file():
             return cls(location.absolute(), tuple(parts))
         if location.parent.name == "checkpoints" and not location.exists():
             raise UsageError(
-                f"--init {words}: this checkpoint is gone, because later ones of its run replaced it; "
+                f"--init {start}: this checkpoint is gone, because later ones of its run replaced it; "
                 "name the run, or an export of it, which stays"
             )
         training_parts = {"buffer", "optimizer"} & {*parts}
-        checkpoints = Checkpoints(find(words) / "checkpoints")
+        checkpoints = Checkpoints(find(start) / "checkpoints")
         return cls(
             learner_state(checkpoints, "latest" if training_parts else "best")[0].path.absolute(),
             tuple(parts),
@@ -70,7 +75,7 @@ class WarmStart:
                 f"--init needs a learner that builds on Algorithm, which {type(learner).__name__} does not"
             )
         if (self.path / "policy.json").is_file():
-            self._export(learner)
+            self._load_export(learner)
             return
         saved = read(self.path, "learner")[0]["learner"]
         if {"policy", "critic"} & {*self.parts}:
@@ -78,7 +83,7 @@ class WarmStart:
         if "optimizer" in self.parts:
             if learner.context.runner != "sync":
                 raise UsageError("--init-parts optimizer and buffer work only with --runner sync")
-            self._give_optimizers(learner, saved["_extra_state"]["optimizers"])
+            self._load_optimizers(learner, saved["_extra_state"]["optimizers"])
 
     def _choose(self, state: Mapping[str, object]) -> dict[str, Tensor]:
         """Return the tensors of a learner's state that belong to the parts."""
@@ -87,10 +92,10 @@ class WarmStart:
             name: value for name, value in tensors.items() if part_of(name, tensors) in self.parts
         }
 
-    def _give_optimizers(self, learner: Algorithm[Any], saved: object) -> None:
+    def _load_optimizers(self, learner: Algorithm[Any], saved: object) -> None:
         try:
             learner.set_extra_state({**learner.get_extra_state(), "optimizers": saved})
-        except UNFIT as error:  # errors of other rules and sizes
+        except UNFIT as error:  # another update rule, or tensors of other sizes
             raise UsageError(
                 f"the optimizers at {self.path} do not fit: {message_of(error)}; use the same algorithm, network and "
                 "optimizer, or leave the optimizer out of --init-parts"
@@ -100,8 +105,9 @@ class WarmStart:
         """Warn if wrappers of the other run have learned state, which is not loaded."""
         if {"policy", "critic"} & {*self.parts} and (self.path / "wrappers.json").is_file():
             warn(
-                f"the wrappers of {self.path} have learned from its observations, which --init does not take over: "
-                "this run's start again, so the weights get other inputs at first; --net.normalize-obs is loaded"
+                f"the wrappers of {self.path} have learned state, such as running means, which --init does not load: "
+                "the wrappers of this run start without it, so the weights get other inputs at first; the state of "
+                "--net.normalize-obs is loaded"
             )
 
     def buffer(self) -> Mapping[str, object] | None:
@@ -129,7 +135,7 @@ class WarmStart:
         empty: Mapping[str, Any],
         num_envs: int,
     ) -> None:
-        """Refuse a buffer's state if its numbers have another meaning in this run.
+        """Refuse the state of a buffer that was made with other options than this run's.
 
         Args:
             buffer: the state to load.
@@ -137,21 +143,16 @@ class WarmStart:
             num_envs: number of environments of this run.
 
         Raises:
-            UsageError: it was made with other options; the message names them.
+            UsageError: they differ; the message names them.
         """
         settings = {"num_envs": num_envs, **empty.get("made", {})}
-        saved_settings = {**_rows(buffer), **buffer.get("made", {})}
-        names = (
-            [*settings, *saved_settings] if "made" in buffer else saved_settings
-        )  # older checkpoints do not have it
-        different = [
-            name
-            for name in dict.fromkeys(names)
-            if saved_settings.get(name, "none") != settings.get(name, "none")
-        ]
+        saved_settings = {**_num_envs_of(buffer), **buffer.get("made", {})}
+        # Older checkpoints do not have "made".
+        names = [*settings, *saved_settings] if "made" in buffer else saved_settings
         differences = [
-            f"{name} is {saved_settings.get(name, 'none')} there and {settings.get(name, 'none')} here"
-            for name in different
+            f"{name} is {there} there and {here} here"
+            for name in dict.fromkeys(names)
+            if (there := saved_settings.get(name, "none")) != (here := settings.get(name, "none"))
         ]
         if differences:
             raise UsageError(
@@ -159,7 +160,7 @@ class WarmStart:
                 "the buffer out of --init-parts"
             )
 
-    def _export(self, learner: Algorithm[Any]) -> None:
+    def _load_export(self, learner: Algorithm[Any]) -> None:
         from rlplug_core.export.bundle import read as read_export
         from rlplug_core.export.flat import Flat
         from rlplug_core.export.greedy import greedy
@@ -225,8 +226,8 @@ def _difference(
     return "" if saved_shape == shape else f"{name} is {[*saved_shape]} there and {[*shape]} here"
 
 
-def _rows(buffer: Mapping[str, object]) -> dict[str, int]:
-    """Return a replay state's number of environments as an option; "" if it is empty or not a replay."""
+def _num_envs_of(buffer: Mapping[str, object]) -> dict[str, int]:
+    """Return the number of environments in a replay buffer's state as an option; {} if it has none."""
     data = buffer.get("data")
     if not isinstance(data, Mapping) or "fields" not in data:
         return {}
@@ -247,6 +248,5 @@ def load_buffer(
         buffer.load_state_dict(dict(state))
         if isinstance(buffer, SupportsRestart):
             buffer.restart()  # the next steps do not follow the other run's last ones
-    # Buffers raise these if shapes differ.
-    except (ValueError, KeyError, RuntimeError, IndexError) as error:
+    except (ValueError, KeyError, RuntimeError, IndexError) as error:  # shapes differ
         raise UsageError(f"the buffer of {source} does not fit this run: {error}") from error

@@ -27,7 +27,7 @@ VIDEOS = "videos"
 
 @dataclass(frozen=True)
 class Showing:
-    """The outputs for shown episodes; default: a window. Fields as in `Run.play`."""
+    """The outputs of episodes to show; without any, a window opens. Fields as in `Run.play`."""
 
     video: Path | None = None
     frames: Path | None = None
@@ -41,7 +41,6 @@ class Showing:
             raise UsageError(
                 f"fps is {self.fps:g}; it must be above 0 and at most 1000 frames per second"
             )
-
         if self.sheet is not None and self.sheet.suffix.lower() != ".png":
             raise UsageError(
                 f"a sheet is a PNG file, and {self.sheet} does not end in .png; name it {self.sheet.stem}.png"
@@ -53,17 +52,17 @@ class Showing:
 
     @contextmanager
     def films(self, fps: float, run: Path) -> Iterator[Films]:
-        """Yield the receivers of the frames; no link leads a film out of the videos of the run."""
-        receivers: list[Film] = []
+        """Yield the films that get the frames; a film in the run's own `videos/` stays there even if that is a link."""
+        films: list[Film] = []
         if self.frames is not None:
-            receivers.append(Pictures(self.frames))
+            films.append(Pictures(self.frames))
         with ExitStack() as stack:
             if self.video is not None:
                 video = self.video.absolute()
                 if video.parent == run / VIDEOS:
                     video = stack.enter_context(hold_directory(video.parent)) / video.name
-                receivers.append(film(video, self.fps or fps))
-            yield stack.enter_context(Films(*receivers))
+                films.append(film(video, self.fps or fps))
+            yield stack.enter_context(Films(*films))
 
 
 def show_episodes(
@@ -85,7 +84,7 @@ def show_episodes(
         raise UsageError("there is no display for a window; write a film instead: --video film.mp4")
     check_whole("episodes", episodes, 1)
     play_seed = seed_of(plan, seed)
-    env = make_shown_env(conditions.applied(plan), "human" if showing.in_window else "rgb_array")
+    env = make_shown_env(conditions.apply_to(plan), "human" if showing.in_window else "rgb_array")
     try:
         agent, clock = prepare_agent(plan, directory, env, conditions, play_seed)
         with showing.films(complete(env).fps, directory.path) as films, renderer_errors(plan.env):
@@ -109,16 +108,17 @@ def show_episodes(
 
 
 def make_shown_env(plan: Plan, render_mode: str) -> Env:
-    """Return one environment inside the plan's wrappers, to be watched."""
+    """Return one environment inside the plan's wrappers that renders frames, or opens a window with `human`."""
     if render_mode == "rgb_array":
         headless()
     return plan.for_evaluation(plan.eval_source.apart().make_shown(render_mode))
 
 
 def headless() -> None:
-    """Let renderers work without a window if none can open."""
+    """Let renderers work without a window if this machine has no display."""
     if not has_display():
-        # Read when pygame starts. Highway draws nothing if it reads only "dummy"; SDL takes the first that it has.
+        # pygame reads this when it starts; SDL takes the first driver that it has. With "dummy" highway-env draws
+        # nothing.
         os.environ.setdefault("SDL_VIDEODRIVER", "offscreen,dummy")
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is imported
 

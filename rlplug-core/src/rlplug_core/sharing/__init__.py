@@ -1,4 +1,4 @@
-"""Shared agents: the source words, the files of an agent with their limits and hashes, and the places that have them.
+"""Shared agents: their sources, their files with limits and hashes, and the places that store them.
 
 Nothing here loads or plays an agent; `runs` does.
 """

@@ -26,7 +26,7 @@ from rlplug_core.sharing.film_file import FILM, FILM_BYTES, FILM_MARKDOWN, check
 
 FORMAT = 1
 MANIFEST = "agent.json"
-#: The maximum size in bytes of the manifest, and of each other file.
+#: The maximum size in bytes of the manifest, and of the other files by name.
 MANIFEST_BYTES = 2**16
 LIMITS = {
     "policy.json": 2**24,
@@ -96,7 +96,7 @@ def read_manifest(data: bytes, place: str) -> Manifest:
         )
     if missing := [name for name in REQUIRED if name not in manifest.files]:
         raise RlplugError(
-            f"{place} is not a whole agent: its {MANIFEST} does not list {missing[0]}"
+            f"{place} is not a complete agent: its {MANIFEST} does not list {missing[0]}"
         )
     for name, listed in manifest.files.items():
         if name not in LIMITS:
@@ -116,7 +116,7 @@ def check_content(
     listed: ListedFile,
     place: str,
 ) -> None:
-    """Compare a file with its entry in the manifest.
+    """Compare the content of a file with its entry in the manifest.
 
     Raises:
         RlplugError: its size or its hash is different.

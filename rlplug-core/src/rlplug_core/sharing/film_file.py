@@ -1,4 +1,4 @@
-"""The film of a shared agent: a small animated WebP with nothing in it but pictures."""
+"""The film of a shared agent: a small animated WebP that contains only pictures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlplug_core.errors import RlplugError, plain
 FILM = "film.webp"
 #: The line of a card that shows it.
 FILM_MARKDOWN = f"![An episode]({FILM})"
-#: The maximum numbers of bytes, of frames, and of pixels of a side.
+#: The maximum numbers of bytes and of frames, and the maximum width and height in pixels.
 FILM_BYTES = 2**22
 MOST_FRAMES = 2000
 MOST_PIXELS = 2048
@@ -19,7 +19,7 @@ INNER = {b"VP8 ", b"VP8L", b"ALPH"}
 
 
 def check_film(data: bytes) -> None:
-    """Raise RlplugError unless this is a WebP file with chunks of pictures only, to its end; nothing is decoded."""
+    """Raise RlplugError unless this is a WebP file with only chunks of pictures; nothing is decoded."""
     if data[:4] != b"RIFF" or data[8:12] != b"WEBP" or len(data) > FILM_BYTES:
         raise RlplugError(f"{FILM} is not a WebP film; do not use this agent")
     if struct.unpack("<I", data[4:8])[0] + 8 != len(data):
@@ -42,7 +42,7 @@ def _chunks(
     start: int,
     known: set[bytes],
 ) -> list[tuple[bytes, bytes]]:
-    """Return the chunks from `start` to the end of the data by name."""
+    """Return the chunks from `start` to the end of the data, each with its name."""
     chunks = []
     while start < len(data):
         name = data[start : start + 4]
@@ -59,9 +59,7 @@ def _chunks(
 
 
 def _check_size(body: bytes) -> None:
-    """Raise RlplugError if a picture is too large; each side minus one is stored in three bytes."""
-    sides = [int.from_bytes(body[place : place + 3], "little") + 1 for place in (0, 3)]
-    if max(sides) > MOST_PIXELS:
-        raise RlplugError(
-            f"{FILM} has pictures of {sides[0]:,} x {sides[1]:,} pixels; do not use it"
-        )
+    """Raise RlplugError if a picture is too large; width minus one and height minus one have three bytes each."""
+    width, height = (int.from_bytes(body[at : at + 3], "little") + 1 for at in (0, 3))
+    if max(width, height) > MOST_PIXELS:
+        raise RlplugError(f"{FILM} has pictures of {width:,} x {height:,} pixels; do not use it")

@@ -1,4 +1,4 @@
-"""Shared agents as versions of registered models in MLflow; only its client is used, and no pickle."""
+"""Shared agents as versions of registered models in MLflow; this uses only its client, and no pickle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
 ARTIFACTS = "agent"
 EXPERIMENT = "shared agents"
 SQLITE = "sqlite:///"
-#: Variables that are set before MLflow is imported, unless they are set already.
+#: Environment variables for MLflow, which reads them when it is imported; values that are set already stay.
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
@@ -112,7 +112,7 @@ def _library() -> Any:
 
 
 def _experiment(client: Any, uri: str) -> str:
-    """Return the id of the experiment of shared agents; files of a SQLite store are next to it."""
+    """Return the id of the experiment of shared agents, made if missing; a SQLite store has its files next to it."""
     experiment = client.get_experiment_by_name(EXPERIMENT)
     if experiment:
         return str(experiment.experiment_id)

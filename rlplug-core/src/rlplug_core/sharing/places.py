@@ -15,7 +15,7 @@ from rlplug_core.config.files import content
 from rlplug_core.errors import MissingPackage, UsageError, did_you_mean, plain
 from rlplug_core.export.bundle import new_directory
 from rlplug_core.sharing.agent_files import MANIFEST
-from rlplug_core.sharing.words import Source, is_source, parse
+from rlplug_core.sharing.words import is_source, parse
 
 #: The server of the Hugging Face Hub, unless the variable `HF_ENDPOINT` names another one, as for its own library.
 HUB = "https://huggingface.co"
@@ -26,7 +26,7 @@ class Place(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """The name of the place in messages."""
 
     def read(self, file: str, max_bytes: int) -> bytes:
         """Return a file of at most `max_bytes` bytes; raises RlplugError if it cannot be read."""
@@ -76,7 +76,7 @@ class Address:
         return download(f"{self.url.rstrip('/')}/{file}", max_bytes, "shared agent")
 
     def write(self, files: Mapping[str, bytes]) -> str:
-        # The manifest is the last file, so an agent that can be pulled is whole.
+        # The manifest is the last file, so an agent that can be pulled is complete.
         for file in sorted(files, key=lambda name: name == MANIFEST):
             upload(f"{self.url.rstrip('/')}/{file}", files[file], "shared agent")
         return self.url
@@ -112,7 +112,7 @@ class HubRepository:
         try:
             api.create_repo(repository, exist_ok=True)
             api.create_commit(repository, operations, commit_message="Share an agent of rlplug")
-        # The errors are those of its HTTP library, which depends on its version.
+        # The library's version decides which HTTP library raises here.
         except Exception as error:
             raise UsageError(
                 f"{self.name} cannot be written ({plain(str(error))}); 'hf auth login' signs in"
@@ -126,10 +126,9 @@ def place_of(word: str) -> Place:
     Raises:
         UsageError: the word has another form, or the agent does not exist. MissingPackage: a package is missing.
     """
-    return _place_of(parse(word)) if is_source(word) else Folder(Path(word))
-
-
-def _place_of(source: Source) -> Place:
+    if not is_source(word):
+        return Folder(Path(word))
+    source = parse(word)
     if source.kind == "hub":
         owner, _, rest = source.name.partition("/")
         repository, _, revision = rest.partition("@")
@@ -162,7 +161,7 @@ def zoo_agents() -> list[str]:
         MissingPackage: the package is not installed.
     """
     agents = _zoo()
-    return sorted(one.parent.relative_to(agents).as_posix() for one in agents.rglob(MANIFEST))
+    return sorted(path.parent.relative_to(agents).as_posix() for path in agents.rglob(MANIFEST))
 
 
 def _zoo() -> Path:

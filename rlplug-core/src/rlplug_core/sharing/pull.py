@@ -1,4 +1,4 @@
-"""Copies a shared agent to this machine and checks every file before anyone can load it."""
+"""Copies a shared agent to this machine and checks every file before it can be loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from rlplug_core.export.bundle import new_directory
 from rlplug_core.sharing.agent_files import (
     MANIFEST,
     MANIFEST_BYTES,
-    Manifest,
     check_content,
     check_folder,
     read_manifest,
@@ -31,7 +30,7 @@ def pull(word: str, out: Path | None = None, refresh: bool = False) -> Path:
         refresh: read a source again, although its files are in the cache.
 
     Raises:
-        RlplugError: it cannot be read, or a file is damaged, too large or not allowed; nothing is written then.
+        RlplugError: it cannot be read, or a file is damaged, too large or not allowed; then nothing is written.
     """
     pin = parse(word).pin if is_source(word) else ""
     if out is not None:
@@ -39,34 +38,36 @@ def pull(word: str, out: Path | None = None, refresh: bool = False) -> Path:
             folder.mkdir()
             _copy(place_of(word), folder, pin)
         return out
-    kept = cache_folder(word)
-    if not refresh and (kept / MANIFEST).is_file():
-        return kept
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".pull-", dir=kept.parent, ignore_cleanup_errors=True) as hidden:
+    cache = cache_folder(word)
+    if not refresh and (cache / MANIFEST).is_file():
+        return cache
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(
+        prefix=".pull-", dir=cache.parent, ignore_cleanup_errors=True
+    ) as hidden:
         folder = Path(hidden, "agent")
         folder.mkdir()
         _copy(place_of(word), folder, pin)
-        if kept.is_dir():
-            kept.rename(Path(hidden, "before"))
+        if cache.is_dir():
+            cache.rename(Path(hidden, "before"))
         try:
-            folder.rename(kept)
+            folder.rename(cache)
         except OSError:  # another process has written the same agent meanwhile
-            if not (kept / MANIFEST).is_file():
+            if not (cache / MANIFEST).is_file():
                 raise
-    return kept
+    return cache
 
 
 def cache_folder(word: str) -> Path:
-    """Return the folder in the cache for a source; its name starts with the source's letters and digits."""
+    """Return the folder in the cache for a source; its name has the source's letters and digits and a hash."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     readable = re.sub(r"[^A-Za-z0-9.]+", "-", word.partition("#")[0])[-60:].strip("-.")
-    mark = hashlib.sha256(word.encode()).hexdigest()[:16]
-    return Path(home, "rlplug", "agents", f"{readable}-{mark}")
+    digest = hashlib.sha256(word.encode()).hexdigest()[:16]
+    return Path(home, "rlplug", "agents", f"{readable}-{digest}")
 
 
-def _copy(place: Place, folder: Path, pin: str) -> Manifest:
-    """Write the files of an agent into an empty folder and check them."""
+def _copy(place: Place, folder: Path, pin: str) -> None:
+    """Write the files of an agent into an empty folder and check them; `pin` is as in `Source`."""
     data = place.read(MANIFEST, MANIFEST_BYTES)
     if pin and hashlib.sha256(data).hexdigest() != pin:
         raise RlplugError(
@@ -75,9 +76,9 @@ def _copy(place: Place, folder: Path, pin: str) -> Manifest:
     manifest = read_manifest(data, place.name)
     (folder / MANIFEST).write_bytes(data)
     for name, listed in manifest.files.items():
-        part = place.read(name, listed.bytes)
-        check_content(name, part, listed, place.name)
-        (folder / name).write_bytes(part)
+        file = place.read(name, listed.bytes)
+        check_content(name, file, listed, place.name)
+        (folder / name).write_bytes(file)
     try:
         check_folder(folder)
     except BadFile as error:
@@ -87,4 +88,3 @@ def _copy(place: Place, folder: Path, pin: str) -> Manifest:
         raise RlplugError(
             message if place.name in message else f"{place.name}: {message}"
         ) from error
-    return manifest

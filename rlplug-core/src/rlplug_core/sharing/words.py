@@ -1,6 +1,6 @@
-"""Source words: `https://host/agents/ppo`, `hub:owner/name`, `mlflow:name/version`, `zoo:ppo/CartPole-v1`.
+"""Sources of shared agents: `https://host/agents/ppo`, `hub:owner/name`, `mlflow:name/version`, `zoo:ppo/CartPole-v1`.
 
-`#sha256=HASH` at the end of a word gives the hash of `agent.json`, which has the hashes of all other files.
+`#sha256=HASH` at the end of a source is the hash of `agent.json`, which has the hashes of all other files.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from rlplug_core.errors import UsageError, plain
 
-#: The prefixes of source words.
+#: The prefixes of sources.
 KINDS = ("http", "https", "hub", "mlflow", "zoo")
 _WORD = re.compile(rf"(?:{'|'.join(KINDS)}):")
-#: The parts of a name; a part is never `.` or `..`, nor an option of a command.
+#: A part of a name; it cannot be `.` or `..`, or look like an option of a command.
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}"
 _FORMS = {
     "hub": (rf"{_PART}/{_PART}(?:@{_PART})?", "hub:owner/name or hub:owner/name@revision"),
@@ -26,11 +26,11 @@ _FORMS = {
 
 @dataclass(frozen=True)
 class Source:
-    """A source word in its parts.
+    """The parts of a source.
 
     Attributes:
         kind: one of `KINDS`.
-        name: the rest of the word, without `#sha256=HASH`.
+        name: the text after `kind:`, without `#sha256=HASH`.
         pin: the SHA-256 of `agent.json`, or "" if any content is accepted.
     """
 
@@ -49,7 +49,7 @@ def is_source(word: object) -> bool:
 
 
 def parse(word: str) -> Source:
-    """Return a source word in its parts.
+    """Return the parts of a source.
 
     Raises:
         UsageError: it has another form.
