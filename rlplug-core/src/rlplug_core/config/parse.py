@@ -31,13 +31,6 @@ WORD_VALUES: dict[tuple[str, object], int] = {
     ("keep_checkpoints", "all"): 0,
 }
 BOOLEANS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
-#: The function that parses a number, by the type of option.
-NUMBER_PARSERS: dict[str, Callable[[str], Any]] = {
-    "int": whole_number,
-    "ints": whole_number,
-    "float": float,
-    "floats": float,
-}
 
 
 def convert(config: type[C], values: Mapping[str, object], owner: str) -> C:
@@ -235,7 +228,8 @@ def parse(option: Option, text: str) -> object:
         return None
     if option.type == "repeated":
         return [] if text.lower() == "none" and option.name not in NONE_IS_A_VALUE else [text]
-    parse_item = NUMBER_PARSERS.get(option.type, str)
+    parsers: dict[str, Callable[[str], Any]] = {"int": whole_number, "float": float}
+    parse_item = parsers.get(option.type.removesuffix("s"), str)
     try:
         if option.type == "bool":
             return BOOLEANS[text.lower()]

@@ -53,8 +53,7 @@ RUNNERS = {
 def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
     """Yield sentences about options that have less effect than their values suggest, or another effect.
 
-    Args:
-        origins: the origin of each option's value: `default`, `preset`, or the way the user set it.
+    `origins` has the origin of each option's value: `default`, `preset`, or the way the user set it.
     """
     set_by_user = {name for name, origin in origins.items() if origin not in ("preset", "default")}
     yield from _warn_of_large_batches(plan)
@@ -212,14 +211,9 @@ def smaller_steps(plan: Plan, failure: str) -> dict[str, float]:
         name: values[name] / 2 for name in STEP_SIZES if isinstance(values.get(name), int | float)
     }
     halves = {name: min(half, defaults[name] or half) for name, half in halves.items()}
-    of_network = [
-        name
-        for network, names in STEP_SIZES_OF.items()
-        if network in failure
-        for name in names
-        if name in halves
-    ]
-    return {name: halves[name] for name in of_network or halves}
+    networks = [network for network in STEP_SIZES_OF if network in failure]
+    named = {name for network in networks for name in STEP_SIZES_OF[network]}
+    return {name: half for name, half in halves.items() if name in named} or halves
 
 
 def last_good(checkpoints: Checkpoints) -> Saved | None:

@@ -70,11 +70,7 @@ def check_plan(plan: Plan) -> tuple[AnyLearner, str]:
 
 
 def _make_learner(plan: Plan, env: Env) -> AnyLearner:
-    """Return a learner for the environment.
-
-    Raises:
-        UsageError: runner, wrappers or data set do not fit the environment or the learner.
-    """
+    """Return a learner for the environment; raise UsageError if runner, wrappers or data set do not fit the two."""
     if plan.options.offline and complete(env).learned():
         raise UsageError(
             "a wrapper learns from env steps, and an offline run has none; leave the wrapper out"
@@ -111,11 +107,7 @@ def initial_buffer(
     learner: AnyLearner,
     plan: Plan,
 ) -> Mapping[str, object] | None:
-    """Return the state of the buffer that a run starts with, if any.
-
-    Raises:
-        UsageError: it does not fit the buffer of this run.
-    """
+    """Return the state of the buffer that a run starts with, if any; raise UsageError if it does not fit."""
     buffer = warm.buffer() if warm else None
     if warm and buffer is not None:
         warm.check(buffer, learner.buffer().state_dict(), plan.options.num_envs)

@@ -178,10 +178,7 @@ def policy_of(
     deterministic: bool,
     origin: Callable[[str, bool], Policy],
 ) -> Policy:
-    """Return the policy of a run's checkpoint.
-
-    Args:
-        origin: loads the policy again, from the name of a checkpoint and `deterministic`.
+    """Return the policy of a run's checkpoint; `origin` loads it again, from the checkpoint's name and `deterministic`.
 
     Raises:
         UsageError: the checkpoint does not exist. BadCheckpoint: it cannot be read.
@@ -194,11 +191,7 @@ def policy_of(
 
 
 def _canonical(space: Space, obs: object, place: str = "") -> Obs:
-    """Return observations in the form of agents: tuples as dictionaries with keys "0", "1", …
-
-    Args:
-        place: the keys that lead to `obs`, such as `robot/`, for messages.
-    """
+    """Return observations in the form of agents: tuples as dictionaries with keys "0", "1", …; messages use `place`."""
     if not isinstance(space, spaces.Dict):
         return obs
     if isinstance(obs, tuple):

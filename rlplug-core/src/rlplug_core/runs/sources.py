@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,10 +64,7 @@ def names(run: Path, config: RunConfig) -> tuple[str, str, Mapping[str, Any]]:
     for folder in config.get("modules", {}).values():
         search_folder(Path(folder))
     targets = [role for role in config.get("sources", {}) if role in config["options"]]
-    new_names = {
-        role: _name(run, config, role, name) for role, name in roles(config, targets).items()
-    }
-    return _with_names(config["options"], targets, new_names)
+    return _with_names(config, targets, partial(_name, run, config))
 
 
 def identities(
@@ -77,29 +75,28 @@ def identities(
 ) -> tuple[str, str, Mapping[str, Any]]:
     """Return the same as `names` for a comparison of runs, with the hash of a file's content instead of its path."""
     config = cast("RunConfig", {"algorithm": algorithm, "env": env, "options": options})
-    new_names = {role: identity(name) for role, name in roles(config, targets).items()}
-    return _with_names(options, targets, new_names)
+    return _with_names(config, targets, lambda _, name: identity(name))
 
 
 def _with_names(
-    options: Mapping[str, Any],
-    targets: Iterable[str],
-    new_names: Mapping[str, str],
+    config: RunConfig,
+    targets: Sequence[str],
+    new_name: Callable[[str, str], str],
 ) -> tuple[str, str, Mapping[str, Any]]:
-    """Return the algorithm, the environment and the options with `new_names`, which are by role."""
-    replaced = {
-        role: join_words(new_names[role], split(options[role])[1])
+    """Return the algorithm, the environment and the options, with the new name of each role and name."""
+    options = config["options"]
+    resolved = {role: new_name(role, name) for role, name in roles(config, targets).items()}
+    changed: dict[str, object] = {
+        role: join_words(resolved[role], split(options[role])[1])
         for role in targets
-        if role in new_names
+        if role in resolved
     }
-    lists = {
-        name: [
-            join_words(new_names[f"{name}.{number}"], split(words)[1])
+    for name, listed in _lists(options).items():
+        changed[name] = [
+            join_words(resolved[f"{name}.{number}"], split(words)[1])
             for number, words in enumerate(listed)
         ]
-        for name, listed in _lists(options).items()
-    }
-    return new_names["algorithm"], new_names["env"], {**options, **replaced, **lists}
+    return resolved["algorithm"], resolved["env"], {**options, **changed}
 
 
 def identity(name: str) -> str:
