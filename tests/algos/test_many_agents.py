@@ -87,7 +87,10 @@ def test_error_names_agents_without_an_algorithm(words: tuple[str, ...], message
 @pytest.mark.parametrize(
     ("algorithm", "message"),
     [
-        ("./file.py:Class", "'./file.py:Class' is not an installed algorithm, as each algorithm of several must be"),
+        (
+            "./file.py:Class",
+            "'./file.py:Class' is not an installed algorithm, and an algorithm made of others",
+        ),
         ("ppo:steps=3", "algorithm ppo has no option 'steps'"),
         ("pppo", "'pppo'.* did you mean 'ppo'"),
     ],

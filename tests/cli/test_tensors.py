@@ -712,6 +712,12 @@ def test_agent_trained_on_arrays_is_evaluated_on_tensors(tmp_path: Path) -> None
     assert run.evaluate(episodes=20).mean > 8
 
 
+def test_object_with_a_device_is_evaluated_in_copies(tmp_path: Path) -> None:
+    options = {"total_timesteps": 128, "n_steps": 16, "batch_size": 32, "eval_episodes": 3, "final_eval_episodes": 3}
+    run = train("ppo", CartPole(4), options, out=tmp_path, hooks=False)
+    assert run.status == "finished"
+
+
 LISTENER = """
 import rlplug_core as rl
 

@@ -279,7 +279,7 @@ class Plan:
 
     def make_eval_env(self, num_envs: int) -> Env:
         """Return the environment for evaluations, in the wrappers of `for_evaluation`."""
-        return self.for_evaluation(self.eval_source.apart().make(num_envs))
+        return self.for_evaluation(self.eval_source.with_copies().make(num_envs))
 
     def for_evaluation(self, env: Env) -> Env:
         """Return an environment in the wrappers of evaluations, or in those wrappers of training that they use, too."""

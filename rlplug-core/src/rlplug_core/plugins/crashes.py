@@ -30,9 +30,9 @@ if sentence and not over:
 
 
 @contextlib.contextmanager
-def name_on_crash(imported: str, remedy: str) -> Iterator[None]:
-    """Import `imported` inside this block: if the process dies there, stderr says so, with the `remedy`."""
-    sentence = f"the process died while {plain(imported)} was imported: it crashed, or called os._exit; {plain(remedy)}"
+def name_on_crash(plugin: str, remedy: str) -> Iterator[None]:
+    """Import `plugin` inside this block: if the process dies there, stderr names it, with the `remedy`."""
+    sentence = f"the process died while {plain(plugin)} was imported: it crashed, or called os._exit; {plain(remedy)}"
     command = [sys.executable, "-I", "-S", "-c", _CODE]
     import subprocess  # 4 modules that commands without a plugin do not need
 

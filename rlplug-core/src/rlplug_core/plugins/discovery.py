@@ -1,4 +1,4 @@
-"""Finds every plugin in one scan of the installed metadata, and imports none. Broken plugins get a reason, no error."""
+"""Finds every plugin in one scan of the installed metadata; imports none. A broken one gets a reason, not an error."""
 
 from __future__ import annotations
 
@@ -44,6 +44,11 @@ _USUAL = re.compile(
 def records() -> tuple[Record, ...]:
     """Return all contributions of installed plugins: first-party ones first, then by name; scanned once per process."""
     return scan(Switches.read(os.environ))
+
+
+def usable_records(group: Group) -> list[Record]:
+    """Return the contributions of a group that can be used by their ids."""
+    return [record for record in records() if record.group == group and record.status == "ok"]
 
 
 def refresh() -> None:

@@ -1,7 +1,7 @@
-"""`EnvSource`: the source of a run's environments, from any form that a user has, and its record.
+"""`EnvSource`: makes the environments of a run from any form that a user gives, and has the name that is recorded.
 
-An id, `module:Name`, `./file.py:Name`; from Python also a class, a function, or an object: a `gymnasium.Env`, a
-`gymnasium.vector.VectorEnv`, or an environment of ours.
+The forms are an id, `module:Name` and `./file.py:Name`; in Python also a class, a function, or an object: a
+`gymnasium.Env`, a `gymnasium.vector.VectorEnv`, or an environment of ours.
 """
 
 from __future__ import annotations
@@ -19,15 +19,7 @@ from rlplug_core.config.import_string import absolute, describe
 from rlplug_core.config.parse import nest
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.envs import make_env, make_shown
-from rlplug_core.plugins.user_envs import (
-    adopt,
-    adopt_vector,
-    adopt_worlds,
-    hold,
-    is_world,
-    make_from_code,
-    with_device,
-)
+from rlplug_core.plugins.user_envs import adopt_like, hold, make_from_code, with_device
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Env
@@ -39,14 +31,14 @@ EVAL = "eval_env."
 
 @dataclass(frozen=True)
 class EnvSource:
-    """Makes environments.
+    """Makes the environments of a run, or returns one that exists already.
 
     Attributes:
         name: the recorded name: an id or an import path; for an object that no name can rebuild, its display name.
         arguments: keyword arguments for the class, the function, or the registered id.
         given: a class, a function or an object passed in Python.
         unnamed: the reason why no name can rebuild it, or empty.
-        copied: a copy of an object before its first use, for evaluations; or the reason why there is none.
+        copied: a copy of an object before its first use, for evaluations, or the reason why it cannot be copied.
         device: the device of environments that give tensors.
     """
 
@@ -68,16 +60,10 @@ class EnvSource:
             return self.given(num_envs)
         if self.given is None:
             return make_env(self.name, num_envs, self.arguments, self.device)
-        return (
-            hold(self.given, self.name)
-            if self.is_object
-            else make_from_code(
-                self.given,
-                self.name,
-                num_envs,
-                with_device(self.given, self.arguments, self.device),
-            )
-        )
+        if self.is_object:
+            return hold(self.given, self.name)
+        arguments = with_device(self.given, self.arguments, self.device)
+        return make_from_code(self.given, self.name, num_envs, arguments)
 
     def make_shown(self, render_mode: str) -> Env:
         """Make one environment that can be rendered; for an object, a copy of it.
@@ -91,7 +77,7 @@ class EnvSource:
 
     @property
     def is_object(self) -> bool:
-        """Return whether it is an environment already."""
+        """Return whether the user gave an environment, not something that makes one."""
         return (
             self.given is not None
             and not isinstance(self.given, type | FunctionType)
@@ -109,7 +95,7 @@ class EnvSource:
         vector = spec if isinstance(spec, Spec) else self.given
         return int(getattr(vector, "num_envs", 1))
 
-    def apart(self) -> EnvSource:
+    def with_copies(self) -> EnvSource:
         """Return a source for evaluations, which step copies of an object, not the object that training uses.
 
         Raises:
@@ -128,7 +114,7 @@ class EnvSource:
         """Return the same source with these arguments, which override its own.
 
         Raises:
-            UsageError: it is an object, which is made already.
+            UsageError: it is an object, which exists already.
         """
         if arguments and self.is_object:
             raise UsageError(
@@ -145,17 +131,8 @@ class _Copies:
     name: str
 
     def __call__(self, num_envs: int) -> Env:
-        from gymnasium import Env as Single
-        from gymnasium.vector import VectorEnv
-
-        def new() -> Any:
-            return copy.deepcopy(self.env)
-
-        if is_world(self.env):
-            return adopt_worlds(new, num_envs, self.name)
-        if isinstance(self.env, Single):
-            return adopt(new, num_envs, self.name)
-        return adopt_vector(new, self.name) if isinstance(self.env, VectorEnv) else new()
+        env: Env = adopt_like(self.env, lambda: copy.deepcopy(self.env), num_envs, self.name)
+        return env
 
 
 def source_of(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rlplug_core.config.import_string import load_target
 from rlplug_core.errors import PluginError, UnknownEnv, UsageError
 from rlplug_core.plugins import index
-from rlplug_core.plugins.discovery import records
+from rlplug_core.plugins.discovery import usable_records
 from rlplug_core.plugins.known import KNOWN, install_line
 from rlplug_core.plugins.loading import build
 from rlplug_core.plugins.names import DEFAULT, env_parts, offered, provider_in, usable
@@ -95,7 +95,7 @@ def by_provider(
 
 def env_ids() -> tuple[str, ...]:
     """Return every id that an index lists, without importing anything."""
-    return tuple(sorted({id for record in _usable_providers() for id in index.env_ids(record)}))
+    return tuple(sorted({id for record in usable_records("envs") for id in index.env_ids(record)}))
 
 
 def load_code(env_id: str) -> object:
@@ -139,10 +139,6 @@ def names_code(env_id: str) -> bool:
     return bool(module and name.isidentifier() and not provider_in(env_id))
 
 
-def _usable_providers() -> list[Record]:
-    return [record for record in records() if record.group == "envs" and record.status == "ok"]
-
-
 def record_of(env_id: str) -> Record | None:
     """Return the plugin of the id's namespace, or the default one for an id without; None if no plugin has it."""
     if full := env_parts(env_id)[0]:
@@ -155,7 +151,7 @@ def record_of(env_id: str) -> Record | None:
 def _providers_listing(env_id: str, excluded: Record) -> list[Record]:
     """Return other providers with a pattern in their index that matches the id."""
     providers = []
-    for record in _usable_providers():
+    for record in usable_records("envs"):
         patterns = () if record == excluded else index.env_ids(record)
         if any(fnmatchcase(env_id, pattern) for pattern in patterns):
             providers.append(record)
@@ -183,7 +179,7 @@ def _find_in_registry(
             raise UnknownEnv(
                 f"no plugin with the namespace '{namespace}' is installed; {offer}"
             ) from error
-        providers = ", ".join(sorted({record.id for record in _usable_providers()})) or "none"
+        providers = ", ".join(sorted({record.id for record in usable_records("envs")})) or "none"
         raise UnknownEnv(
             f"{error}; no plugin has the namespace '{namespace}' (providers: {providers})"
         ) from error

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from rlplug_core.config.files import from_toml
 from rlplug_core.errors import PluginError
 from rlplug_core.plugins import index
-from rlplug_core.plugins.discovery import records
+from rlplug_core.plugins.discovery import usable_records
 from rlplug_core.plugins.index import package_root
 from rlplug_core.plugins.names import provider_in
 from rlplug_core.plugins.records import Record
@@ -55,7 +55,7 @@ class Family:
         return f"python -m pip install {quoted}"
 
     def holds(self, env_id: str) -> bool:
-        """Return whether an id is one of these; `name` is, too, if `name_v3` is."""
+        """Return whether an id is in this family; `name` is in it if `name_v3` is."""
         return any(
             fnmatchcase(env_id, pattern) or (env_id and pattern.rpartition("_v")[0] == env_id)
             for pattern in self.ids
@@ -68,8 +68,7 @@ def families() -> list[Family]:
     Raises:
         PluginError: a file of families cannot be read.
     """
-    usable = [record for record in records() if record.group == "envs" and record.status == "ok"]
-    return [family for record in usable for family in _of(record)]
+    return [family for record in usable_records("envs") for family in _families_of(record)]
 
 
 def family_of(env_id: str) -> Family | None:
@@ -86,7 +85,7 @@ def time_limit(env_id: str, steps: int) -> str:
     return (family.limit if family else "") or "no time limit known"
 
 
-def _of(record: Record) -> Iterable[Family]:
+def _families_of(record: Record) -> Iterable[Family]:
     root = package_root(record.top_level)
     path = None if root is None else root / "families" / f"{record.id}.toml"
     if path is None or not path.is_file():

@@ -16,7 +16,7 @@ from rlplug_core.plugins.hook_specs import RunView
 #: Writes a record of a kind into the journal, at the clock's env step.
 Write = Callable[[str, Mapping[str, object]], object]
 #: Groups of metrics that are the run's own.
-TAKEN = ("rollout", "eval", "perf", "final_eval", "info")
+RESERVED = ("rollout", "eval", "perf", "final_eval", "info")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+")
 
 
@@ -24,8 +24,8 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+")
 class HookView:
     """A run's name, directory, journal and configuration, with methods that add to its record.
 
-    `config` is read again each time, so changes affect only a copy. Logged values go into the journal at the clock's
-    env step, and from there to MLflow and every other mirror.
+    `config` is read again at each access, so changes affect only a copy. Logged values go into the journal at the env
+    step of the clock, and from there to MLflow and every other mirror.
     """
 
     name: str
@@ -42,11 +42,11 @@ class HookView:
         """Record a number under `group/name`.
 
         Raises:
-            UsageError: the name has no group, or one of the run's own; the value is not finite.
+            UsageError: the name has no group or a group of the run itself, or the value is not finite.
         """
-        if not _NAME.fullmatch(name) or name.partition("/")[0] in TAKEN:
+        if not _NAME.fullmatch(name) or name.partition("/")[0] in RESERVED:
             raise UsageError(
-                f"metric '{name}': write group/name, in another group than {', '.join(TAKEN)}"
+                f"metric '{name}': write group/name, in another group than {', '.join(RESERVED)}"
             )
         if not math.isfinite(value):
             raise UsageError(f"metric '{name}' is {value}; only finite numbers are recorded")
@@ -70,7 +70,7 @@ class HookView:
         if not file.is_file():
             raise UsageError(f"{kind} '{name}': there is no file {file}")
         target = self.path / folder / f"{name.replace('/', '-')}{file.suffix}"
-        with hold_directory(target.parent) as held, file.open("rb") as parts:
-            replace(held / target.name, parts)
+        with hold_directory(target.parent) as held, file.open("rb") as content:
+            replace(held / target.name, content)
         self._write(kind, {"name": name, "path": f"{folder}/{target.name}"})
         return target

@@ -22,7 +22,7 @@ from rlplug_core.plugins.spec import PartSpec, split
 
 TAG = "rlplug.hook_failed"
 #: The exceptions of pluggy for an unknown hook, an unknown argument, and a name that is used twice.
-MISSPELT = (pluggy.PluginValidationError, ValueError)
+BAD_HOOKS = (pluggy.PluginValidationError, ValueError)
 
 
 class Hooks:
@@ -68,8 +68,8 @@ class Hooks:
                 except RlplugError as error:
                     self._fail(record.full_name, str(error))
 
-    def choose(self, loggers: Iterable[str]) -> None:
-        """Register these loggers, each `NAME` or `NAME:option=value,…`, unless hooks are off.
+    def add_loggers(self, loggers: Iterable[str]) -> None:
+        """Register loggers, each `NAME` or `NAME:option=value,…`, unless hooks are off.
 
         Raises:
             UsageError: no logger has this name, or a file's logger has no hooks. BadConfig: an option is wrong.
@@ -79,25 +79,30 @@ class Hooks:
             name, _ = split(words)
             hooks = PartSpec.parse("logger", words).build()
             if is_target(name):
-                self._admit(hooks, f"logger '{words}'")
+                self._add_checked(hooks, f"logger '{words}'")
             else:
                 self.add(hooks, usable("loggers", name).full_name)
 
-    def join(self, objects: Sequence[object]) -> None:
-        """Add the caller's objects as hooks; messages name them by their numbers and classes.
+    def add_objects(self, objects: Sequence[object]) -> None:
+        """Register the caller's objects as hooks; messages name them by their numbers and classes.
 
         Raises:
             UsageError: one of them implements no hook, or an unknown one.
         """
         for number, plugin in enumerate(objects):
             name = f"hooks[{number}] ({getattr(plugin, '__name__', type(plugin).__name__)})"
-            self._admit(plugin, name, "objects, not classes, with ")
+            self._add_checked(plugin, name, "objects, not classes, with ")
 
-    def _admit(self, plugin: object, name: str, prefix: str = "it ") -> None:
+    def _add_checked(
+        self,
+        plugin: object,
+        name: str,
+        prefix: str = "it ",
+    ) -> None:
         """Register a user's hooks; unlike a plugin, they are refused without a hook or with a wrong one."""
         try:
             self._register(plugin, name)
-        except MISSPELT as error:
+        except BAD_HOOKS as error:
             raise UsageError(f"{name}: {plain(str(error), 300)}") from error
         if isinstance(plugin, type) or not self._manager.get_hookcallers(plugin):
             raise UsageError(
@@ -122,7 +127,7 @@ class Hooks:
 
     def run_start(self, run: RunView) -> None:
         self._tag()
-        self._call("rlplug_run_start", run=self._view(run))
+        self._call("rlplug_run_start", run)
 
     def run_log(
         self,
@@ -130,12 +135,8 @@ class Hooks:
         step: int,
         metrics: Mapping[str, float],
     ) -> None:
-        self._call(
-            "rlplug_run_log",
-            run=self._view(run),
-            step=step,
-            metrics=MappingProxyType(dict(metrics)),
-        )
+        frozen = MappingProxyType(dict(metrics))
+        self._call("rlplug_run_log", run, step=step, metrics=frozen)
 
     def episodes(
         self,
@@ -148,7 +149,7 @@ class Hooks:
             for name, column in episodes.items()
         }
         frozen = MappingProxyType(columns)
-        self._call("rlplug_episodes", run=self._view(run), step=step, episodes=frozen)
+        self._call("rlplug_episodes", run, step=step, episodes=frozen)
 
     def evaluation(
         self,
@@ -157,45 +158,38 @@ class Hooks:
         returns: Sequence[float],
         lengths: Sequence[int],
     ) -> None:
-        self._call(
-            "rlplug_evaluation",
-            run=self._view(run),
-            step=step,
-            returns=tuple(returns),
-            lengths=tuple(lengths),
-        )
+        evaluation = {"returns": tuple(returns), "lengths": tuple(lengths)}
+        self._call("rlplug_evaluation", run, step=step, **evaluation)
 
     def run_checkpoint(self, run: RunView, path: Path, reason: str) -> None:
-        self._call("rlplug_run_checkpoint", run=self._view(run), path=path, reason=reason)
+        self._call("rlplug_run_checkpoint", run, path=path, reason=reason)
 
     def run_end(self, run: RunView, status: str) -> None:
-        self._call("rlplug_run_end", run=self._view(run), status=status)
+        self._call("rlplug_run_end", run, status=status)
 
     def run_error(self, run: RunView, error: BaseException) -> None:
-        self._call("rlplug_run_error", run=self._view(run), error=error)
+        self._call("rlplug_run_error", run, error=error)
 
     def doctor(self, report: list[str]) -> None:
         for name, call in self._calls("rlplug_doctor"):
             self._isolate(name, "rlplug_doctor", partial(call, report=report))
 
-    def _view(self, run: RunView) -> HookView:
-        return HookView(run.name, run.path, run.journal, run, self.write)
-
     def add(self, plugin: object, name: str) -> None:
         """Register one object of hook implementations; a misspelt hook or argument switches it off at once."""
         try:
             self._register(plugin, name)
-        except MISSPELT as error:
+        except BAD_HOOKS as error:
             self._fail(name, f"hook plugin '{name}': {plain(str(error), 300)}")
 
     def _register(self, plugin: object, name: str) -> None:
         self._manager.register(plugin, name=name)
         self._manager.check_pending()
 
-    def _call(self, hook: str, **arguments: object) -> None:
+    def _call(self, hook: str, run: RunView, **arguments: object) -> None:
         """Call one hook of every plugin, the later registered first, as pluggy does."""
+        view = HookView(run.name, run.path, run.journal, run, self.write)
         for name, call in self._calls(hook):
-            self._guard(name, hook, partial(call, **arguments))
+            self._guard(name, hook, partial(call, run=view, **arguments))
 
     def _calls(self, hook: str) -> Iterator[tuple[str, Callable[..., object]]]:
         """Return the plugins that implement a hook, each with a function that calls only its hook."""
@@ -275,5 +269,5 @@ def hooks_for(
             f"hooks is {requested!r}; give True, False, or a list of objects with hooks: hooks=[MyHooks()]"
         )
     hooks = Hooks(options=options)
-    hooks.join(requested)
+    hooks.add_objects(requested)
     return hooks

@@ -101,7 +101,7 @@ def _from_file(record: Record) -> tuple[Index | None, str]:
         return None, "it has no index"
     try:
         # Follow links, because installers may link the files of a package.
-        index = _parse(_show(from_json(path, follow=True)))
+        index = _parse(_printable(from_json(path, follow=True)))
     except BadFile as error:
         return None, f"its index cannot be read ({error.reason})"
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -211,14 +211,14 @@ def _single_file(module: str) -> Path | None:
     return Path(spec.origin) if spec and spec.has_location and spec.origin else None
 
 
-def _show(value: object) -> Any:
-    """Return a foreign value as a terminal may show it: no text in it holds control characters."""
+def _printable(value: object) -> Any:
+    """Return a foreign value without control characters in its texts, so that a terminal may show it."""
     if isinstance(value, str):
         return value if value.isprintable() else plain(value, 1000)
     if isinstance(value, list):
-        return [_show(item) for item in value]
+        return [_printable(item) for item in value]
     if isinstance(value, dict):
-        return {name: _show(item) for name, item in value.items()}
+        return {name: _printable(item) for name, item in value.items()}
     return value
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def learner_of(words: str, spec: Spec, context: Context) -> AnyLearner:
     """Return the learner of `ppo`, or of `ppo:learning_rate=1e-3,net.hidden=64,64`, with its presets.
 
-    Only installed algorithms are accepted: otherwise a run's own record could name a file to execute.
+    Only installed algorithms are accepted: otherwise the record of a run could name a file to execute.
 
     Raises:
         UsageError: the algorithm does not exist, it does not support the runner, or it does not support the spaces.
@@ -31,12 +31,14 @@ def learner_of(words: str, spec: Spec, context: Context) -> AnyLearner:
     name, text = split(words)
     if is_target(name):
         raise UsageError(
-            f"'{name}' is not an installed algorithm, as each algorithm of several must be; make it a plugin"
+            f"'{name}' is not an installed algorithm, and an algorithm made of others takes only these; make it a "
+            "plugin"
         )
     learner: type[Any] = algorithm(name)
     if context.runner not in learner.runners:
         raise UsageError(
-            f"{name} does not run under '{context.runner}', as one algorithm of several does"
+            f"{name} does not run under '{context.runner}', and the algorithm of this run is made of it; use --runner "
+            f"{learner.runners[0]}"
         )
     names = {option.name for option in schema(learner.Config)}
     presets = {

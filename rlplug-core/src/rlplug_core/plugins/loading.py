@@ -42,7 +42,7 @@ def _import(module: str, record: Record) -> ModuleType:
                 f"{record} cannot be loaded: {plain(str(error))}; reinstall it: "
                 f"python -m pip install --force-reinstall {record.distribution}"
             ) from error
-        raise MissingPackage(_missing(record, missing)) from error
+        raise MissingPackage(_describe_missing(record, missing)) from error
     # A foreign module may raise anything while it is imported.
     except (Exception, SystemExit) as error:
         raise PluginError(
@@ -51,8 +51,11 @@ def _import(module: str, record: Record) -> ModuleType:
         ) from error
 
 
-def _missing(record: Record, module: str) -> str:
-    """Offers only a requirement that the plugin itself declares: a package of the module's name may be anyone's."""
+def _describe_missing(record: Record, module: str) -> str:
+    """Return which package a plugin needs for a missing module, and the command that installs it.
+
+    The command names only a requirement that the plugin declares: a package of the module's name may be anyone's.
+    """
     from importlib import metadata  # 13 ms
 
     package = module.partition(".")[0]

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from rlplug_core.config.import_string import is_target
 from rlplug_core.config.schema import flat
 from rlplug_core.errors import warn
-from rlplug_core.plugins.discovery import records
+from rlplug_core.plugins.discovery import usable_records
 from rlplug_core.plugins.names import env_parts, find
 from rlplug_core.plugins.preset_files import Presets, chain, read
 
@@ -55,7 +55,7 @@ def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, object]:
     env_id = env_parts(env_id)[1]
     kind = "" if is_known(algorithm, env_id) else kind
     extended = [] if is_target(algorithm) else chain(find("algorithms", algorithm))
-    for presets in [*_of_providers(), *reversed(extended)]:
+    for presets in [*_provider_presets(), *reversed(extended)]:
         values.update(_matching_values(presets, env_id, kind))
     for tables in _for_algorithm(algorithm):
         values.update(_matching_values(Presets(None, tables), env_id, ""))
@@ -73,10 +73,8 @@ def _for_algorithm(algorithm: str) -> list[dict[str, dict[str, object]]]:
     record = find("algorithms", algorithm)
     providers = {
         provider.top_level: provider
-        for provider in records()
-        if provider.group == "envs"
-        and provider.status == "ok"
-        and provider.top_level != record.top_level
+        for provider in usable_records("envs")
+        if provider.top_level != record.top_level
     }
     tables: list[dict[str, dict[str, object]]] = []
     for presets in (read(replace(provider, id=record.id)) for provider in providers.values()):
@@ -100,15 +98,13 @@ def provider_preset(env_id: str) -> dict[str, Any]:
         PluginError: a preset file cannot be read.
     """
     values: dict[str, object] = {}
-    for presets in _of_providers():
+    for presets in _provider_presets():
         values.update(_matching_values(presets, env_parts(env_id)[1], ""))
     return values
 
 
-def _of_providers() -> list[Presets]:
-    return [
-        read(record) for record in records() if record.group == "envs" and record.status == "ok"
-    ]
+def _provider_presets() -> list[Presets]:
+    return [read(record) for record in usable_records("envs")]
 
 
 def _matching_values(
@@ -143,7 +139,7 @@ def is_known(algorithm: str, env_id: str) -> bool:
 
 
 def usual(algorithm: str, options: Iterable[Option]) -> tuple[Option, ...]:
-    """Return options with the defaults of every environment: those of presets override the configuration's."""
+    """Return options with their defaults in every environment: those of presets override the configuration's."""
     values = preset(algorithm, "")
     return tuple(
         replace(option, default=values.get(option.name, option.default)) for option in options

@@ -21,7 +21,7 @@ Group: TypeAlias = Literal[
 ]
 Status: TypeAlias = Literal["ok", "disabled", "incompatible", "broken", "shadowed"]
 
-#: How a sentence calls one contribution of each group, in the order of lists.
+#: The noun for one contribution of each group in messages, in the order of lists.
 NOUNS: dict[Group, str] = {
     "algorithms": "algorithm",
     "envs": "environment provider",
@@ -34,7 +34,7 @@ NOUNS: dict[Group, str] = {
     "loggers": "logger",
 }
 GROUPS: tuple[Group, ...] = tuple(NOUNS)
-#: The groups with modules as targets: hooks are listed by name only.
+#: The groups with entry points that may name a module; front ends list them by name only.
 MODULES: tuple[Group, ...] = ("hooks", "loggers")
 #: The distributions with reserved ids.
 FIRST_PARTY = frozenset({"rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli"})

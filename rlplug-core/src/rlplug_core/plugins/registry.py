@@ -21,12 +21,12 @@ from typing import Any
 from urllib.parse import urldefrag
 
 from rlplug_core.config.download import download
-from rlplug_core.config.files import as_type, from_json, from_toml, replace
+from rlplug_core.config.files import as_type, from_json, replace
 from rlplug_core.errors import BadFile, UsageError, plain
 from rlplug_core.plugins import index
 from rlplug_core.plugins.records import GROUPS, Record
 from rlplug_core.plugins.result_files import CheckResult, all_results, check_results
-from rlplug_core.plugins.switches import config_path
+from rlplug_core.plugins.switches import config_path, plugins_table
 
 FORMAT = 1
 #: The variable that names the registry.
@@ -99,12 +99,7 @@ def source(environ: Mapping[str, str] = os.environ) -> str:
     if environ.get(VARIABLE):
         return environ[VARIABLE]
     path = config_path(environ)
-    if not path.is_file():
-        return str(OWN)
-    try:
-        place = from_toml(path).get("plugins", {}).get("registry", str(OWN))
-    except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(f"the configuration file {path} cannot be read: {error}") from error
+    place = plugins_table(path).get("registry", str(OWN))
     if not isinstance(place, str):
         raise UsageError(f"{path}: plugins.registry must be a path or an address")
     return place
@@ -256,11 +251,11 @@ def _offer(entry: object) -> Offer | None:
         ids=tuple(map(plain, offer.ids)),
         aliases=tuple(map(plain, offer.aliases)),
         learned=tuple(map(plain, offer.learned)),
-        checks=tuple(map(_cleaned, offer.checks)),
+        checks=tuple(map(_clean_check, offer.checks)),
     )
 
 
-def _cleaned(check: CheckResult) -> CheckResult:
+def _clean_check(check: CheckResult) -> CheckResult:
     """Return the result of a check with cleaned strings."""
     return dataclasses.replace(
         check,

@@ -16,7 +16,7 @@ import rlplug_core
 from rlplug_core.config.files import as_type, from_json, replace
 from rlplug_core.errors import BadFile, warn
 from rlplug_core.plugins import index
-from rlplug_core.plugins.discovery import records
+from rlplug_core.plugins.discovery import usable_records
 from rlplug_core.plugins.index import package_root
 from rlplug_core.plugins.records import Record
 
@@ -92,10 +92,8 @@ def preset_results(env: str) -> list[PresetResult]:
 
 def all_results() -> list[PresetResult]:
     """Return the results of all usable algorithms, as far as their packages have them."""
-    usable = [
-        result for result in records() if result.group == "algorithms" and result.status == "ok"
-    ]
-    ids = {result.id for result in usable}
+    usable = usable_records("algorithms")
+    ids = {record.id for record in usable}
     return [
         result for result in _rows(usable, PRESETS, list[PresetResult]) if result.algorithm in ids
     ]

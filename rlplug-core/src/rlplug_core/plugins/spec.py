@@ -7,28 +7,20 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rlplug_core.config.import_string import absolute, describe
 from rlplug_core.config.options import Config
 from rlplug_core.config.parse import convert, parse
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig, BadEnv, PluginError, RlplugError, UsageError, did_you_mean
-from rlplug_core.plugins.resolve import (
-    controller,
-    hook,
-    logger,
-    memory,
-    network,
-    population,
-    wrapper,
-)
+from rlplug_core.plugins.records import Group
+from rlplug_core.plugins.resolve import LOADERS, wrapper
 from rlplug_core.plugins.user_envs import missing_argument
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Controller, Env, Wrapper
 
-T = TypeVar("T")
 #: A name, which may contain a colon (`module:Class`), and options after the colon before the first `option=`.
 _WORDS = re.compile(r"(?P<name>.*?)(?::(?P<options>[A-Za-z_][\w.-]*=.*))?", re.DOTALL)
 
@@ -115,6 +107,17 @@ class WrapperSpec:
         return f"give it: --wrap {self.words}{separator}{missing}=VALUE"
 
 
+#: The group of each kind of part, by its noun in messages.
+_GROUPS: dict[str, Group] = {
+    "controller": "controllers",
+    "memory": "memories",
+    "network": "networks",
+    "rule": "populations",
+    "logger": "loggers",
+    "hook": "hooks",
+}
+
+
 @dataclass(frozen=True)
 class PartSpec:
     """The code of a controller, a memory, a network, a rule or hooks, and its options; `words` has absolute paths."""
@@ -133,15 +136,7 @@ class PartSpec:
             PluginError: the plugin is disabled, incompatible or broken, or has another kind.
         """
         name, text = split(words)
-        parts: dict[str, Callable[[str], object]] = {
-            "controller": controller,
-            "memory": memory,
-            "network": network,
-            "rule": population,
-            "logger": logger,
-            "hook": hook,
-        }
-        code = parts[noun](name)
+        code = LOADERS[_GROUPS[noun]](name)
         return cls(with_path(words), noun, code, _config(code, text, name, noun))
 
     def build(self, *arguments: object) -> object:
@@ -157,8 +152,14 @@ class PartSpec:
         make = cast("Callable[..., object]", self.code)
         takes_config = self.noun == "controller" or hasattr(make, "Config")
         options = (self.config,) if takes_config else ()
-        call = partial(make, *arguments, *options)
-        return call_plugin(call, f"the {self.noun} '{self.words}' cannot be made")
+        try:
+            return make(*arguments, *options)
+        except RlplugError:
+            raise
+        except Exception as error:  # a foreign constructor may raise anything
+            raise PluginError(
+                f"the {self.noun} '{self.words}' cannot be made: {describe(error)}; --traceback shows where"
+            ) from error
 
 
 def build_controller(spec: PartSpec) -> Controller:
@@ -179,20 +180,6 @@ def _config(code: object, text: str, name: str, noun: str) -> object:
     """Return the options `option=value,…` as the `Config` of a plugin's class."""
     config = getattr(code, "Config", Config)
     return convert(config, values_of(config, text, name, noun), name)
-
-
-def call_plugin(call: Callable[[], T], failure: str) -> T:
-    """Return the result of a plugin's code.
-
-    Raises:
-        PluginError: it raised; errors of rlplug pass unchanged.
-    """
-    try:
-        return call()
-    except RlplugError:
-        raise
-    except Exception as error:  # a foreign constructor may raise anything
-        raise PluginError(f"{failure}: {describe(error)}; --traceback shows where") from error
 
 
 def split(words: str) -> tuple[str, str]:

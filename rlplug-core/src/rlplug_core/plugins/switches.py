@@ -34,11 +34,14 @@ class Switches:
         """Return the switches of the process environment and of the configuration file it points to.
 
         Raises:
-            UsageError: the configuration file cannot be read.
+            UsageError: the configuration file cannot be read, or has no list of names.
         """
         disabled = dict.fromkeys(_names(environ.get(DISABLED, "")), DISABLED)
         path = config_path(environ)
-        for name in _from_file(path):
+        names = plugins_table(path).get("disabled", [])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise UsageError(f"{path}: plugins.disabled must be a list of names")
+        for name in names:
             disabled.setdefault(canonical(name), str(path))
         allowed = frozenset(_names(environ[ALLOWED])) if ALLOWED in environ else None
         return cls(allowed, disabled)
@@ -69,13 +72,18 @@ def _names(text: str) -> list[str]:
     return [canonical(name.strip()) for name in text.split(",") if name.strip()]
 
 
-def _from_file(path: Path) -> list[str]:
+def plugins_table(path: Path) -> dict[str, object]:
+    """Return the table `plugins` of the user's configuration file; empty without one.
+
+    Raises:
+        UsageError: the file cannot be read, or `plugins` is not a table.
+    """
     if not path.is_file():
-        return []
+        return {}
     try:
-        names = from_toml(path).get("plugins", {}).get("disabled", [])
-    except (OSError, ValueError, AttributeError) as error:
+        table = from_toml(path).get("plugins", {})
+    except (OSError, ValueError) as error:
         raise UsageError(f"the configuration file {path} cannot be read: {error}") from error
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UsageError(f"{path}: plugins.disabled must be a list of names")
-    return names
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: 'plugins' is not a table; write [plugins] above its options")
+    return table

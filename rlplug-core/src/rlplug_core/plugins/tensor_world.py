@@ -134,10 +134,10 @@ class TensorWorld:
 Moved: TypeAlias = tuple[Rows, Tensor, Tensor]
 
 
-def select_rows(mask: Tensor, one: Obs, other: Obs) -> Obs:
-    """Return the rows in `mask` [N] from `one`, and the rest from `other`: tensors [N, ...] or dictionaries of them."""
+def select_rows(mask: Tensor, inside: Obs, outside: Obs) -> Obs:
+    """Return `inside` in the rows of `mask` [N], and `outside` in the others: tensors [N, ...] or dictionaries."""
 
     def choose(a: Tensor, b: Tensor) -> Tensor:
         return torch.where(mask.view(-1, *[1] * (a.ndim - 1)), a, b)
 
-    return tree_map(choose, one, other)
+    return tree_map(choose, inside, outside)

@@ -46,9 +46,9 @@ class Transform(EnvBase):
         """`config` is for subclasses that have options."""
         self.env = env
         self.spec = env.spec
-        below = complete(env)
-        self._source = below.source
-        self.fps = below.fps
+        inner = complete(env)
+        self._source = inner.source
+        self.fps = inner.fps
 
     @property
     def source(self) -> Spec:
@@ -65,8 +65,8 @@ class Transform(EnvBase):
 
     def state_dict(self) -> State:
         """Return the environment's state as "env", and as "inexact" the reason why it cannot be captured, if so."""
-        below = self.env.state_dict()
-        return {"env": below} | ({"inexact": below["inexact"]} if "inexact" in below else {})
+        state = self.env.state_dict()
+        return {"env": state} | ({"inexact": state["inexact"]} if "inexact" in state else {})
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a state; if the bare environment's state was not captured, a reset follows."""

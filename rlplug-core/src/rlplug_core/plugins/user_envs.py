@@ -1,4 +1,4 @@
-"""Make an environment from a user's class, function or object."""
+"""Makes environments of ours from a user's class, function or object."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ def make_from_code(
         UsageError: it has no such argument, or made another number. PluginError: it raised, or made something else.
     """
     from gymnasium import Env as Single  # heavy, so only here
-    from gymnasium.vector import VectorEnv
 
     if not callable(code):
         raise PluginError(
@@ -50,19 +49,16 @@ def make_from_code(
     check_arguments(code, name, arguments)
     if isinstance(code, type) and issubclass(code, Single):
         return adopt(partial(code, **arguments), num_envs, name)
-    make, made_env = _call(code, num_envs, arguments)
+    make, takes_number = _call(code, num_envs, arguments)
     first = call_user_code(make, name)
-    if isinstance(first, Single):
-        if made_env:
-            raise PluginError(
-                f"'{name}' takes the number of environments, but returned one; leave '{ROWS}' out of it"
-            )
-        return adopt(_first_then_new(first, make, name), num_envs, name)
-    if is_world(first):
-        return adopt_worlds(_first_then_new(first, make, name), num_envs, name)
-    if isinstance(first, VectorEnv) or is_tensor_env(first):
-        first = adopt_vector(_first_then_new(first, make, name), name)
-    return check_env(first, name, num_envs)
+    if takes_number and isinstance(first, Single):
+        raise PluginError(
+            f"'{name}' takes the number of environments, but returned one; leave '{ROWS}' out of it"
+        )
+    env = adopt_like(first, _first_then_new(first, make, name), num_envs, name)
+    # A vector has the number that the function chose; the others are called once per row.
+    has_right_number = isinstance(first, Single) or is_world(first)
+    return env if has_right_number else check_env(env, name, num_envs)
 
 
 def _call(
@@ -153,16 +149,27 @@ def adopt(make: Callable[[], object], num_envs: int, name: str) -> Env:
     return call_user_code(lambda: adopter.adopt(make, num_envs, name), name, make)
 
 
-def adopt_vector(make: Callable[[], object], name: str) -> Env:
-    """Return a vector environment of Gymnasium as one of ours."""
-    adopter = _adopter(name)
-    return call_user_code(lambda: adopter.adopt_vector(make, name), name)
+def adopt_like(
+    example: object,
+    make: Callable[[], object],
+    num_envs: int,
+    name: str,
+) -> Any:
+    """Return environments from `make` as one of ours; `example` is of the same kind as those that it makes.
 
+    Several calls of `make` give `num_envs` single environments or worlds; one call gives a vector. Anything else is
+    returned unchanged.
+    """
+    from gymnasium import Env as Single
+    from gymnasium.vector import VectorEnv
 
-def adopt_worlds(make: Callable[[], object], num_envs: int, name: str) -> Env:
-    """Return several multi-agent worlds as one vector."""
-    adopter = _adopter(name)
-    return call_user_code(lambda: adopter.adopt_worlds(make, num_envs, name), name)
+    if isinstance(example, Single):
+        return adopt(make, num_envs, name)
+    if is_world(example):
+        return call_user_code(lambda: _adopter(name).adopt_worlds(make, num_envs, name), name)
+    if isinstance(example, VectorEnv) or is_tensor_env(example):
+        return call_user_code(lambda: _adopter(name).adopt_vector(make, name), name)
+    return make()
 
 
 def _adopter(name: str) -> SupportsAdopt:
@@ -207,11 +214,11 @@ def hold(env: object, name: str) -> Env:
     from gymnasium import Env as Single
     from gymnasium.vector import VectorEnv
 
+    if isinstance(env, Single | VectorEnv) or is_tensor_env(env):
+        return call_user_code(lambda: _adopter(name).hold(env, name), name)
     if is_world(env):
         return call_user_code(lambda: _adopter(name).hold_world(env, name), name)
-    if not isinstance(env, Single | VectorEnv) and not is_tensor_env(env):
-        return check_env(env, name, None)
-    return call_user_code(lambda: _adopter(name).hold(env, name), name)
+    return check_env(env, name, None)
 
 
 def is_environment(code: object) -> bool:

@@ -136,7 +136,7 @@ def start(
     with no_exit("before it trained"), keep_directory(), notice(reason):
         plan, warm = with_start(with_dataset(Plan.of(request)))
         check_ignored(plan.learner, plan.config, request.set_by_user)
-        hook_plugins.choose(plan.options.log)
+        hook_plugins.add_loggers(plan.options.log)
         plan, timing = choose_env_workers(plan)
         learner, memory = check_plan(plan)
         check_dropped(learner, request.set_by_user)
@@ -242,7 +242,7 @@ def _steps(name: str, value: object) -> int | None:
 def _hooks(plan: Plan, requested: bool | Sequence[object]) -> Hooks:
     """Return the hooks of a resumed run, with the loggers of its options."""
     hooks = hooks_for(requested, plan.options.hook)
-    hooks.choose(plan.options.log)
+    hooks.add_loggers(plan.options.log)
     return hooks
 
 

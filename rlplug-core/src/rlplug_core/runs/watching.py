@@ -111,7 +111,7 @@ def make_shown_env(plan: Plan, render_mode: str) -> Env:
     """Return one environment inside the plan's wrappers that renders frames, or opens a window with `human`."""
     if render_mode == "rgb_array":
         headless()
-    return plan.for_evaluation(plan.eval_source.apart().make_shown(render_mode))
+    return plan.for_evaluation(plan.eval_source.with_copies().make_shown(render_mode))
 
 
 def headless() -> None:
