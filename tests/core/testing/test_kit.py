@@ -14,7 +14,7 @@ from rlplug_core.testing import Check, ProvisionalFailure, checks
 from rlplug_core.testing.envs import Chain
 from rlplug_core.testing.kit.algorithm_checks import RULES
 from rlplug_core.testing.kit.outcome import Failed
-from rlplug_core.testing.kit.probe import Probe, Story
+from rlplug_core.testing.kit.probe import Probe, Scenario
 from tests.core import wraps, wrong_algorithms
 from tests.core.testing import test_kit_close
 from tests.tables import for_each
@@ -140,13 +140,13 @@ def test_algorithm_with_wrong_sign_passes_other_learning_checks(name: str) -> No
     assert [check.name for check in learning if check.outcome().status == "failed"] == [WRONG_SIGN[name]]
 
 
-@pytest.mark.parametrize("story", [Story(absent=True), Story(pausing=True)], ids=["absent", "pausing"])
-def test_absent_rows_have_enough_steps(story: Story) -> None:
+@pytest.mark.parametrize("scenario", [Scenario(absent=True), Scenario(pauses=True)], ids=["absent", "pauses"])
+def test_absent_rows_have_enough_steps(scenario: Scenario) -> None:
     """Otherwise a replay would make no update in the stories with absent rows."""
     for turns in (1, 2, 3, 7, 30):
-        probe = Probe(Chain(5).spec, story)
+        probe = Probe(Chain(5).spec, scenario)
         probe.reset(0)
-        present = [probe.step(np.zeros(5, int)).valid for _ in range(story.lasting(turns))]
+        present = [probe.step(np.zeros(5, int)).valid for _ in range(scenario.steps_for(turns))]
         assert np.sum(present, axis=0).min() >= turns
         assert not np.all(present) or turns == 1
 

@@ -104,7 +104,7 @@ def checks(
         "algorithm",
         name,
         expected_failures,
-        dict(options or {}),
+        options,
         env,
         wrap=tuple(wrap),
         learn=learn,

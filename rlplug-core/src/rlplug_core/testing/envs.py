@@ -50,6 +50,14 @@ class Vector:
         """Return reward, terminated and truncated [N] for the actions."""
         raise NotImplementedError
 
+    def set_rows(self, name: str, rows: Array, values: Array) -> None:
+        """Set the rows of the mask `rows` [N] in `state[name]` to those of `values` [N, ...]."""
+        self.state.setdefault(name, np.zeros_like(values))[rows] = values[rows]
+
+    def terminate(self, reward: Array) -> tuple[Array, Array, Array]:
+        """Return the rewards [N] of steps that all terminate their episodes, as `move` does."""
+        return reward, np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
+
     def reset(self, seed: int) -> Timestep:
         self.generator = np.random.default_rng(seed)
         never = np.zeros(self.num_envs, np.bool_)
@@ -146,7 +154,7 @@ class Chain(Vector):
     obs = spaces.Box(0, 1, (5,), np.float32)
 
     def open(self, rows: Array) -> None:
-        self.state.setdefault("place", np.zeros(self.num_envs, np.int64))[rows] = self.places // 2
+        self.set_rows("place", rows, np.full(self.num_envs, self.places // 2))
 
     def observe(self) -> Obs:
         """Return one-hot places; zeros outside."""
@@ -193,8 +201,7 @@ class Recall(Vector):
     )
 
     def open(self, rows: Array) -> None:
-        cue = self.state.setdefault("cue", np.zeros(self.num_envs, np.int64))
-        cue[rows] = 2 * self.generator.integers(0, 2, self.num_envs)[rows] - 1
+        self.set_rows("cue", rows, 2 * self.generator.integers(0, 2, self.num_envs) - 1)
 
     def observe(self) -> Obs:
         age = self.state["length"]
@@ -229,11 +236,7 @@ class Masked(Vector):
     )
 
     def open(self, rows: Array) -> None:
-        self._draw(rows)
-
-    def _draw(self, rows: Array) -> None:
-        forbidden = self.state.setdefault("forbidden", np.zeros(self.num_envs, np.int64))
-        forbidden[rows] = self.generator.integers(0, 3, self.num_envs)[rows]
+        self.set_rows("forbidden", rows, self.generator.integers(0, 3, self.num_envs))
 
     def observe(self) -> Obs:
         mask = (np.arange(3) != self.state["forbidden"][:, None]).astype(np.int8)
@@ -246,7 +249,7 @@ class Masked(Vector):
                 f"forbidden actions were taken in the rows {np.flatnonzero(action == forbidden).tolist()}"
             )
         reward = (action == np.where(forbidden == 0, 1, 0)).astype(np.float64)
-        self._draw(np.ones(self.num_envs, np.bool_))
+        self.open(np.ones(self.num_envs, np.bool_))
         return reward, self.state["length"] + 1 >= 4, np.zeros(self.num_envs, np.bool_)
 
 
@@ -256,8 +259,7 @@ class Pixels(Vector):
     obs = spaces.Box(0, 255, (1, 10, 10), np.uint8)
 
     def open(self, rows: Array) -> None:
-        column = self.state.setdefault("column", np.zeros(self.num_envs, np.int64))
-        column[rows] = self.generator.integers(0, 10, self.num_envs)[rows]
+        self.set_rows("column", rows, self.generator.integers(0, 10, self.num_envs))
 
     def observe(self) -> Obs:
         image = np.zeros((self.num_envs, 1, 10, 10), np.uint8)
@@ -266,11 +268,7 @@ class Pixels(Vector):
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         right = action == (self.state["column"] >= 5)
-        return (
-            right.astype(np.float64),
-            np.ones(self.num_envs, np.bool_),
-            np.zeros(self.num_envs, np.bool_),
-        )
+        return self.terminate(right.astype(np.float64))
 
 
 class Bandit(Vector):
@@ -283,11 +281,7 @@ class Bandit(Vector):
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         paid = self.generator.random(self.num_envs) < np.where(action == 1, 0.9, 0.1)
-        return (
-            paid.astype(np.float64),
-            np.ones(self.num_envs, np.bool_),
-            np.zeros(self.num_envs, np.bool_),
-        )
+        return self.terminate(paid.astype(np.float64))
 
 
 class Continuous(Vector):
@@ -297,16 +291,14 @@ class Continuous(Vector):
     obs = spaces.Box(-1, 1, (1,), np.float32)
 
     def open(self, rows: Array) -> None:
-        positions = self.state.setdefault("x", np.zeros(self.num_envs))
-        positions[rows] = self.generator.uniform(-1, 1, self.num_envs)[rows]
+        self.set_rows("x", rows, self.generator.uniform(-1, 1, self.num_envs))
 
     def observe(self) -> Obs:
         return self.state["x"][:, None].astype(np.float32)
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         taken = np.clip(action[:, 0], -1, 1)
-        reward = -np.square(taken - self.state["x"] / 2)
-        return reward, np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
+        return self.terminate(-np.square(taken - self.state["x"] / 2))
 
 
 class Faulty(Chain):

@@ -31,10 +31,7 @@ class Bits(Vector):
 
     def open(self, rows: Array) -> None:
         for name in ("bits", "goal"):
-            drawn = self.generator.integers(0, 2, (self.num_envs, self.bits))
-            self.state.setdefault(name, np.zeros((self.num_envs, self.bits), np.int64))[rows] = (
-                drawn[rows]
-            )
+            self.set_rows(name, rows, self.generator.integers(0, 2, (self.num_envs, self.bits)))
 
     def observe(self) -> Obs:
         bits, goal = (self.state[name].astype(np.float32) for name in ("bits", "goal"))

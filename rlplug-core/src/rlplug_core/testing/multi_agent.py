@@ -23,14 +23,16 @@ class Dilemma:
         self.spec = Spec(
             spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2), rows, "Dilemma", agents=agents
         )
-        self.at = 0
-        self.totals = np.zeros(rows)
-        self.obs = np.zeros((rows, 2), np.float32)
+        self._start()
 
-    def reset(self, seed: int) -> Timestep:
-        self.at = 0
+    def _start(self) -> None:
+        """Start an episode in all worlds."""
+        self.round = 0
         self.totals = np.zeros(self.spec.num_envs)
         self.obs = np.zeros((self.spec.num_envs, 2), np.float32)
+
+    def reset(self, seed: int) -> Timestep:
+        self._start()
         never = np.zeros(self.spec.num_envs, np.bool_)
         return Timestep.opening(
             self.obs, np.zeros(self.spec.num_envs, np.float32), is_first=~never, never=never
@@ -43,24 +45,24 @@ class Dilemma:
             [DILEMMA[own_choice, other_choice], DILEMMA[other_choice, own_choice]], 1
         ).reshape(-1)
         self.totals = self.totals + reward
-        self.at = self.at + 1
-        after = np.eye(2, dtype=np.float32)[pairs[:, ::-1].reshape(-1)]
-        over = np.full(self.spec.num_envs, self.at == ROUNDS)
+        self.round += 1
+        final_obs = np.eye(2, dtype=np.float32)[pairs[:, ::-1].reshape(-1)]
+        ended = np.full(self.spec.num_envs, self.round == ROUNDS)
         episodes: list[Episode] = []
-        self.obs = after
-        if over.any():
+        self.obs = final_obs
+        if ended.any():
             episodes = self._end_episodes()
         return Timestep(
             obs=self.obs,
-            final_obs=after,
+            final_obs=final_obs,
             reward=reward,
-            terminated=over,
-            truncated=np.zeros_like(over),
-            is_first=over.copy(),
-            valid=np.ones_like(over),
+            terminated=ended,
+            truncated=np.zeros_like(ended),
+            is_first=ended.copy(),
+            valid=np.ones_like(ended),
             episodes=episodes,
-            ended=bool(over.any()),
-            count=len(over),
+            ended=bool(ended.any()),
+            count=len(ended),
         )
 
     def _end_episodes(self) -> list[Episode]:
@@ -70,16 +72,14 @@ class Dilemma:
             Episode(row, float(total), ROUNDS, agent=name)
             for row, (total, name) in enumerate(named)
         ]
-        self.at = 0
-        self.totals = np.zeros_like(self.totals)
-        self.obs = np.zeros_like(self.obs)
+        self._start()
         return episodes
 
     def state_dict(self) -> State:
-        return {"at": self.at, "totals": self.totals.copy(), "obs": self.obs.copy()}
+        return {"at": self.round, "totals": self.totals.copy(), "obs": self.obs.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.at = state["at"]
+        self.round = state["at"]
         self.totals = np.array(state["totals"])
         self.obs = np.array(state["obs"])
 

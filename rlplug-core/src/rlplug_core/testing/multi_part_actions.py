@@ -21,15 +21,13 @@ class Dials(Vector):
     obs = spaces.MultiDiscrete(sizes)
 
     def open(self, rows: Array) -> None:
-        place = self.state.setdefault("place", np.zeros((self.num_envs, 2), np.int64))
-        place[rows] = self.generator.integers(0, self.sizes, (self.num_envs, 2))[rows]
+        self.set_rows("place", rows, self.generator.integers(0, self.sizes, (self.num_envs, 2)))
 
     def observe(self) -> Obs:
         return self.state["place"]
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
-        right = (action == self.state["place"]).mean(1)
-        return right, np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
+        return self.terminate((action == self.state["place"]).mean(1))
 
 
 class MaskedDials(Vector):
@@ -46,11 +44,8 @@ class MaskedDials(Vector):
     )
 
     def open(self, rows: Array) -> None:
-        self._draw(rows)
-
-    def _draw(self, rows: Array) -> None:
-        forbidden = self.state.setdefault("forbidden", np.zeros((self.num_envs, 2), np.int64))
-        forbidden[rows] = self.generator.integers(0, self.sizes, (self.num_envs, 2))[rows]
+        drawn = self.generator.integers(0, self.sizes, (self.num_envs, 2))
+        self.set_rows("forbidden", rows, drawn)
 
     def observe(self) -> Obs:
         columns = [
@@ -66,7 +61,7 @@ class MaskedDials(Vector):
             wrong = np.flatnonzero((action == forbidden).any(1)).tolist()
             raise ValueError(f"forbidden actions were taken in the rows {wrong}")
         reward = (action == (forbidden == 0)).mean(1)
-        self._draw(np.ones(self.num_envs, np.bool_))
+        self.open(np.ones(self.num_envs, np.bool_))
         return reward, self.state["length"] + 1 >= 4, np.zeros(self.num_envs, np.bool_)
 
 
@@ -77,15 +72,14 @@ class Switches(Vector):
     obs = spaces.MultiBinary(3)
 
     def open(self, rows: Array) -> None:
-        lamps = self.state.setdefault("lamps", np.zeros((self.num_envs, 3), np.int8))
-        lamps[rows] = self.generator.integers(0, 2, (self.num_envs, 3))[rows]
+        lamps = self.generator.integers(0, 2, (self.num_envs, 3)).astype(np.int8)
+        self.set_rows("lamps", rows, lamps)
 
     def observe(self) -> Obs:
         return self.state["lamps"]
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
-        right = (action == self.state["lamps"]).mean(1)
-        return right, np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
+        return self.terminate((action == self.state["lamps"]).mean(1))
 
 
 class Panel(Vector):
@@ -112,10 +106,9 @@ class Panel(Vector):
     )
 
     def open(self, rows: Array) -> None:
-        levers = self.state.setdefault("levers", np.zeros((self.num_envs, 2)))
-        levers[rows] = self.generator.uniform(-1, 1, (self.num_envs, 2))[rows]
-        places = self.state.setdefault("places", np.zeros((self.num_envs, 5), np.int64))
-        places[rows] = self.generator.integers(0, (3, 3, 2, 2, 2), (self.num_envs, 5))[rows]
+        self.set_rows("levers", rows, self.generator.uniform(-1, 1, (self.num_envs, 2)))
+        places = self.generator.integers(0, (3, 3, 2, 2, 2), (self.num_envs, 5))
+        self.set_rows("places", rows, places)
 
     def observe(self) -> Obs:
         return {"levers": self.state["levers"].astype(np.float32), "places": self.state["places"]}
@@ -129,4 +122,4 @@ class Panel(Vector):
         reward = reward + (taken["more"]["switches"] == places[:, 3:]).mean(1)
         levers = np.clip(taken["levers"], -1, 1)
         reward -= np.square(levers - self.state["levers"] / 2).mean(1)
-        return reward, np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
+        return self.terminate(reward)

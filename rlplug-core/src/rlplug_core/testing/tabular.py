@@ -41,7 +41,7 @@ class Tabular(Vector):
 
     def open(self, rows: Array) -> None:
         start = self.generator.choice(np.flatnonzero(~self.terminal), self.num_envs)
-        self.state.setdefault("place", np.zeros(self.num_envs, np.int64))[rows] = start[rows]
+        self.set_rows("place", rows, start)
 
     def observe(self) -> Array:
         return np.eye(len(self.terminal), dtype=np.float32)[self.state["place"]]

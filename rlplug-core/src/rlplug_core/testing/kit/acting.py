@@ -19,11 +19,14 @@ from rlplug_core.protocols import Agent, Env
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing import envs
 from rlplug_core.testing.kit.outcome import Failed
-from rlplug_core.testing.kit.probe import Probe, Story
+from rlplug_core.testing.kit.probe import Probe, Scenario
 from rlplug_core.testing.kit.short_run import TOTAL, Trial
-from rlplug_core.testing.kit.subject import PROBES, Subject, short
+from rlplug_core.testing.kit.subject import KIT_ENVS, Subject, name_of, short
+from rlplug_core.testing.kit.trees import Leaves, leaves
 from rlplug_core.types import Act, Array, Space, Spec, tree_map, tree_where
 
+#: Number of vector steps in which acts are compared.
+TURNS = 32
 #: How the core calls each method: numbers of positional arguments and keywords.
 _CALLS: dict[str, dict[str, tuple[tuple[int, ...], tuple[str, ...]]]] = {
     "learner": {"agent": ((0, 2), ()), "buffer": ((0,), ()), "update": ((2,), ())},
@@ -54,7 +57,11 @@ def spaces(subject: Subject) -> None:
             f"it accepts no environment of the kit; name a supported one with env=... or --env ({reason})"
         )
     declared = getattr(subject.cls, "actions", ())
-    taken = {type(probe.action).__name__ for probe in PROBES if subject.accepts(probe)}
+    taken = {
+        type(env_class.action).__name__
+        for env_class in KIT_ENVS
+        if name_of(env_class) in subject.accepted
+    }
     if declared and not taken <= set(declared):
         raise Failed(
             f"it accepts {' and '.join(sorted(taken))} actions, but declares actions = {tuple(declared)}"
@@ -63,7 +70,7 @@ def spaces(subject: Subject) -> None:
 
 def protocol(subject: Subject) -> None:
     """Learner, agent and buffer have the methods of `rlplug_core.protocols`, with the arguments that runners pass."""
-    learner = subject.learner(subject.make_main_env().spec, Seeds(0))
+    learner = subject.learner(subject.spec, Seeds(0))
     parts = {"learner": learner, "agent": learner.agent(), "buffer": learner.buffer()}
     for noun, part in parts.items():
         for method, (counts, keywords) in (_CALLS[noun] | _STATE).items():
@@ -78,11 +85,11 @@ def actions(subject: Subject) -> None:
     """Actions, extras and recurrent state have the rows as first dimension; actions are in the action space."""
     for name in subject.accepted:
         for rows in (1, 3):
-            env = Probe(subject.makers[name](rows).spec, Story())
+            env = Probe(subject.makers[name](rows).spec, Scenario())
             agent = subject.learner(env.spec, Seeds(0)).agent()
             for explore in (True, False):
-                how = "" if explore else ", without exploration"
-                where = f"on {short(name)} with {rows} row{'s' * (rows > 1)}{how}"
+                mode = "" if explore else ", without exploration"
+                where = f"on {short(name)} with {rows} row{'s' * (rows > 1)}{mode}"
                 for act in acts(agent, env, 8, explore):
                     _check_act(act, env.spec, where)
 
@@ -114,11 +121,18 @@ def acts(
     clock = Clock(TOTAL)
     initial = tree_map(np.copy, recurrent_state)
     for _ in range(turns):
-        held = tree_where(now.is_first, initial, recurrent_state) if forgets else recurrent_state
-        act = agent.act(now.obs, now.is_first, held, clock, explore=explore)
+        if forgets:
+            recurrent_state = tree_where(now.is_first, initial, recurrent_state)
+        act = agent.act(now.obs, now.is_first, recurrent_state, clock, explore=explore)
         yield act
         now = env.step(act.action)
         recurrent_state = act.recurrent_state
+
+
+def greedy_actions(subject: Subject, agent: Agent) -> Leaves:
+    """Return the actions of an agent in a probe with `explore=False`."""
+    env = Probe(subject.spec, Scenario())
+    return leaves([act.action for act in acts(agent, env, TURNS, explore=False)])
 
 
 def _check_call(
@@ -126,9 +140,9 @@ def _check_call(
     count: int,
     keywords: tuple[str, ...],
 ) -> None:
-    for passed in ((), keywords):
+    for names in ((), keywords):
         try:
-            inspect.signature(function).bind(*range(count), **dict.fromkeys(passed))
+            inspect.signature(function).bind(*range(count), **dict.fromkeys(names))
         except TypeError as error:
             name = getattr(function, "__qualname__", function)
             raise Failed(f"{name} does not accept the arguments of the runners: {error}") from error
@@ -175,7 +189,7 @@ def _outside_parts(action: Array, space: gym.Dict) -> str:
     if action.dtype != np.float32 or not np.array_equal(join(space, tree), action):
         return f"{action} are not float32, or have fractions in discrete parts"
     for part in parts(space):
-        inside = reduce(getitem, part.keys, tree)
-        if problem := _outside(inside, part.space):
+        part_action = reduce(getitem, part.keys, tree)
+        if problem := _outside(part_action, part.space):
             return f"'{'.'.join(part.keys)}': {problem}"
     return ""

@@ -6,15 +6,14 @@ import torch
 
 from rlplug_core.protocols import Agent
 from rlplug_core.seeds import Seeds
-from rlplug_core.testing.kit.acting import acts
+from rlplug_core.testing.kit.acting import TURNS, acts, greedy_actions
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.probe import Probe, Story
+from rlplug_core.testing.kit.probe import Probe, Scenario
 from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.testing.kit.trees import Leaves, difference, leaves
 from rlplug_core.types import Array
 
-TURNS = 32
 #: Number of random changes of the weights while agents are compared.
 SHAKES = 4
 
@@ -27,19 +26,19 @@ def agents(subject: Subject) -> None:
         raise Failed("random numbers of one agent depend on another; give each its own generator")
     if not difference(*separate):
         raise Failed("agents of rank 0 and 1 explore equally; derive their seeds from the rank")
-    trial = Trial(subject, subject.make_main_env())
+    trial = Trial(subject)
     early = trial.learner.agent(1, 2)
     trial.run(subject.horizon.turns)
     new = trial.learner.agent()
     generator = torch.Generator().manual_seed(0)
     for _ in range(SHAKES):
-        greedy = _greedy(subject, trial.learner.agent())
+        greedy = greedy_actions(subject, trial.learner.agent())
         for agent, name in ((trial.agent, "the agent that acted"), (early, "an older agent")):
             if path := difference(leaves(agent.weights()), leaves(new.weights())):
                 raise Failed(
                     f"after learning {name} has other weights than a new one ('{path}'); share them"
                 )
-            if difference(greedy, _greedy(subject, agent)):
+            if difference(greedy, greedy_actions(subject, agent)):
                 raise Failed(
                     f"after learning {name} acts with other weights than weights() has; change parameters in place "
                     "(parameter.copy_), so that views of them stay valid"
@@ -65,7 +64,7 @@ def memory(subject: Subject) -> None:
 def _behavior(subject: Subject, explore: bool, forgets: bool) -> Leaves:
     """Return all acts of an agent; `forgets` as in `acts`."""
     agent = subject.learner(subject.spec, Seeds(0)).agent()
-    env = Probe(subject.spec, Story())
+    env = Probe(subject.spec, Scenario())
     results = acts(agent, env, TURNS, explore, forgets)
     return leaves(
         [
@@ -86,22 +85,15 @@ def _perturb(agent: Agent, generator: torch.Generator) -> None:
             tensor.mul_(4 * (factor if (tensor < 0).any() else factor.abs()))
 
 
-def _greedy(subject: Subject, agent: Agent) -> Leaves:
-    """Return the actions of an agent without exploration."""
-    return leaves(
-        [act.action for act in acts(agent, Probe(subject.spec, Story()), TURNS, explore=False)]
-    )
-
-
 def _actions(subject: Subject, in_turns: bool) -> tuple[Leaves, Leaves]:
     """Return the actions of agents 0 and 1 for the same observations, separately or in turns (`in_turns`)."""
     learner = subject.learner(subject.spec, Seeds(0))
     first = learner.agent(0, 2)
     second = learner.agent(1, 2)
-    first_acts = acts(first, Probe(subject.spec, Story()), TURNS)
+    first_acts = acts(first, Probe(subject.spec, Scenario()), TURNS)
     actions: list[Array] = []
     first_actions: list[Array] = []
-    for act in acts(second, Probe(subject.spec, Story()), TURNS):
+    for act in acts(second, Probe(subject.spec, Scenario()), TURNS):
         actions.append(act.action.copy())
         if in_turns:
             first_actions.append(next(first_acts).action.copy())

@@ -1,4 +1,4 @@
-"""The list of all checks, in their order."""
+"""The list of all checks, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,24 @@ from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 Level: TypeAlias = Literal["static", "import", "contract", "learn"]
+
+#: The class of the tested plugin of each kind, `module:class` in this package.
+SUBJECTS = {
+    "algorithm": "subject:Subject",
+    "env": "env_subject:EnvSubject",
+    "wrapper": "env_subject:WrapperSubject",
+    "controller": "controller_checks:ControllerSubject",
+    "population": "population_checks:PopulationSubject",
+    "hooks": "hook_checks:HooksSubject",
+    "memory": "module_subject:MemorySubject",
+    "network": "module_subject:NetworkSubject",
+}
+
+
+def load_place(place: str) -> Any:
+    """Return the object `module:name` of this package."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"rlplug_core.testing.kit.{module}"), name)
 
 
 @dataclass(frozen=True)
@@ -28,10 +46,7 @@ class Rule:
 
     @property
     def function(self) -> Callable[[Any], None]:
-        module, _, name = self.place.partition(":")
-        function: Callable[[object], None] = getattr(
-            import_module(f"rlplug_core.testing.kit.{module}"), name
-        )
+        function: Callable[[Any], None] = load_place(self.place)
         return function
 
     @property
@@ -93,7 +108,7 @@ RULES = (
     Rule("learn-chain", "learn", "learning:chain", _BITS),
     Rule("learn-continuous", "learn", "learning:continuous", _BITS),
     Rule("learn-masked", "learn", "learning:masked", ("masks", *_BITS)),
-    Rule("learn-episodes", "learn", "learning:tempted", _BITS, since=2),
+    Rule("learn-episodes", "learn", "learning:episodes", _BITS, since=2),
     Rule("learn-truncated", "learn", "learning:truncated", ("truncation",)),
 )
 
@@ -107,6 +122,22 @@ ENV_RULES = (
     Rule("env-state", "contract", "env_checks:state", ("env-seeding",), since=2),
     Rule("env-close", "contract", "env_checks:ends", ("env-spaces",), since=2),
 )
+
+
+def _rules(kind: str, first: str, others: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Return the checks in `<kind>_checks`, named like their functions; the others depend on the first one."""
+    return tuple(
+        Rule(
+            f"{kind}-{name}",
+            "contract",
+            f"{kind}_checks:{name}",
+            () if name == first else (f"{kind}-{first}",),
+            since=2,
+        )
+        for name in (first, *others)
+    )
+
+
 KINDS: dict[str, tuple[Rule, ...]] = {
     "algorithm": RULES,
     "env": (
@@ -128,45 +159,9 @@ KINDS: dict[str, tuple[Rule, ...]] = {
             "wrapper-learned", "contract", "wrapper_checks:learned_state", ("env-spaces",), since=2
         ),
     ),
-    "controller": (
-        Rule("controller-events", "contract", "controller_checks:events", since=2),
-        Rule(
-            "controller-reason",
-            "contract",
-            "controller_checks:reasons",
-            ("controller-events",),
-            since=2,
-        ),
-        Rule(
-            "controller-state",
-            "contract",
-            "controller_checks:state",
-            ("controller-events",),
-            since=2,
-        ),
-        Rule(
-            "controller-settings",
-            "contract",
-            "controller_checks:settings",
-            ("controller-events",),
-            since=2,
-        ),
-        Rule(
-            "controller-generators",
-            "contract",
-            "controller_checks:generators",
-            ("controller-events",),
-            since=2,
-        ),
-    ),
-    "population": tuple(
-        Rule(f"population-{name}", "contract", f"population_checks:{name}", needs, since=2)
-        for name, needs in {
-            "exchanges": (),
-            **dict.fromkeys(
-                ("values", "failures", "seed", "inputs", "resume"), ("population-exchanges",)
-            ),
-        }.items()
+    "controller": _rules("controller", "events", ("reason", "state", "settings", "generators")),
+    "population": _rules(
+        "population", "exchanges", ("values", "failures", "seed", "inputs", "resume")
     ),
     "hooks": (
         Rule("hooks-registered", "static", "hook_checks:registered", since=2),
@@ -174,20 +169,8 @@ KINDS: dict[str, tuple[Rule, ...]] = {
         Rule("hooks-options", "contract", "hook_checks:options", ("hooks-registered",), since=2),
         Rule("hooks-leftovers", "contract", "hook_checks:leftovers", ("hooks-events",), since=2),
     ),
-    "memory": tuple(
-        Rule(f"memory-{name}", "contract", f"memory_checks:{name}", needs, since=2)
-        for name, needs in {
-            "state": (),
-            **dict.fromkeys(
-                ("unroll", "episodes", "recall", "rows", "weights", "export"), ("memory-state",)
-            ),
-        }.items()
+    "memory": _rules(
+        "memory", "state", ("unroll", "episodes", "recall", "rows", "weights", "export")
     ),
-    "network": tuple(
-        Rule(f"network-{name}", "contract", f"network_checks:{name}", needs, since=2)
-        for name, needs in {
-            "outputs": (),
-            **dict.fromkeys(("rows", "calls", "weights", "export"), ("network-outputs",)),
-        }.items()
-    ),
+    "network": _rules("network", "outputs", ("rows", "calls", "weights", "export")),
 }

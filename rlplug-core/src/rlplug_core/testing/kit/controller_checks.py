@@ -1,15 +1,74 @@
-"""Checks of controllers: their decisions, state and reasons."""
+"""Checks of controllers, with made-up evaluations and episodes: their decisions, state and reasons."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
+
 from rlplug_core.clock import Clock
 from rlplug_core.loop.controllers import ControllerGroup, settings_of
-from rlplug_core.plugins.spec import build_controller
-from rlplug_core.seeds import global_state
-from rlplug_core.testing.kit.controllers import EVENTS, ControllerSubject
+from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.plugins.spec import PartSpec, build_controller
 from rlplug_core.testing.kit.outcome import Failed, Skipped
+from rlplug_core.testing.kit.side_effects import check_generators
 from rlplug_core.testing.kit.state import save_and_read
-from rlplug_core.testing.kit.trees import difference, leaves
+from rlplug_core.types import Episode, State
+
+#: Number of evaluations; returns rise, stay, fall and rise again.
+EVENTS = 60
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The clock, the reason and the settings of a controller after an event."""
+
+    scale: float
+    stop: bool
+    reason: str
+    settings: dict[str, object]
+
+
+class ControllerSubject:
+    """A controller, `NAME` or `NAME:option=value`.
+
+    Raises:
+        UsageError: no controller has this name.
+        PluginError: the controller cannot be used.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.controller = PartSpec.parse("controller", name)
+
+    def group(self, clock: Clock) -> ControllerGroup:
+        """Return a new controller in a group."""
+        return ControllerGroup([build_controller(self.controller)], clock, lambda settings: None)
+
+    def play(
+        self,
+        start: int = 0,
+        end: int = EVENTS,
+        state: State | None = None,
+    ) -> tuple[list[Decision], State]:
+        """Return its decisions after each event from `start` to `end`, and its state. `state` is a saved one."""
+        clock = Clock(100 * EVENTS)
+        group = self.group(clock)
+        if state is not None:
+            group.load_state_dict(state["group"])
+            clock.scale = state["scale"]["factor"]
+        decisions = []
+        for number in range(start, end):
+            clock.steps = 100 * number
+            clock.stop = False  # the run continues after a stop
+            value = 10.0 * np.sin(number / 9) + 10.0
+            info = {"score": value, "is_success": float(value > 10)}
+            group.ended([Episode(row, value, 50 + number, value > 10, info) for row in range(2)])
+            group.evaluated(
+                Evaluation((value, value + 1), (50, 60), (value > 10,) * 2, (info,) * 2)
+            )
+            reason = group.controllers[0].reason
+            decisions.append(Decision(clock.scale, clock.stop, reason, dict(group.settings)))
+        return decisions, {"group": group.state_dict(), "scale": {"factor": clock.scale}}
 
 
 def events(subject: ControllerSubject) -> None:
@@ -17,20 +76,20 @@ def events(subject: ControllerSubject) -> None:
     subject.play()
 
 
-def reasons(subject: ControllerSubject) -> None:
+def reason(subject: ControllerSubject) -> None:
     """It gives a reason when it stops the run, and only then."""
     before = ""
-    for number, moment in enumerate(subject.play()[0]):
-        if moment.stop and not moment.reason:
+    for number, decision in enumerate(subject.play()[0]):
+        if decision.stop and not decision.reason:
             raise Failed(
                 f"at event {number} it stops the run without a reason; set `reason` together with `clock.stop`"
             )
-        if moment.reason != before and not moment.stop:
+        if decision.reason != before and not decision.stop:
             raise Failed(
-                f"at event {number} it gives the reason '{moment.reason}' but does not stop the run; set "
+                f"at event {number} it gives the reason '{decision.reason}' but does not stop the run; set "
                 "`clock.stop`, too"
             )
-        before = moment.reason
+        before = decision.reason
 
 
 def state(subject: ControllerSubject) -> None:
@@ -54,11 +113,9 @@ def settings(subject: ControllerSubject) -> None:
     _, saved = subject.play()
     if not saved["group"]["settings"]:
         raise Skipped("it sets no attributes of environments")
-    group = ControllerGroup(
-        [build_controller(subject.controlling)], Clock(1), lambda settings: None
-    )
-    group.controllers[0].load_state_dict(saved["group"]["all"][0])
-    if (loaded := settings_of(group.controllers)) != saved["group"]["settings"]:
+    controllers = subject.group(Clock(1)).controllers
+    controllers[0].load_state_dict(saved["group"]["all"][0])
+    if (loaded := settings_of(controllers)) != saved["group"]["settings"]:
         raise Failed(
             f"after loading, its settings are {loaded} instead of {saved['group']['settings']}; save their state"
         )
@@ -66,9 +123,5 @@ def settings(subject: ControllerSubject) -> None:
 
 def generators(subject: ControllerSubject) -> None:
     """It leaves the random generators of the process unchanged and uses its own."""
-    before = leaves(global_state())
-    subject.play()
-    if path := difference(before, leaves(global_state())):
-        raise Failed(
-            f"it draws from the process-wide generator '{path}'; use your own generator and save its state"
-        )
+    with check_generators("use your own generator and save its state"):
+        subject.play()

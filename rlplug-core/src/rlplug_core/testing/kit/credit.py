@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.probe import Moved, Probe, Story
+from rlplug_core.testing.kit.probe import Change, Probe, Scenario
 from rlplug_core.testing.kit.samples import Samples
 from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.types import Array
@@ -39,7 +39,7 @@ def episodes(subject: Subject) -> None:
     if not own_effect:
         raise Skipped("rewards have no effect on its first batch")
     same_half = _norm(_response(subject, "sequel", _even) - baseline)
-    other_half = _norm(_response(subject, "sequel", _even, elsewhere=True) - baseline)
+    other_half = _norm(_response(subject, "sequel", _even, second_half=True) - baseline)
     if same_half > MARGIN * other_half + ROUNDING * own_effect:
         raise Failed(
             f"updates depend on the next episode of the row, {same_half / own_effect:.0%} as much as on the episode's "
@@ -56,7 +56,7 @@ def rewards(subject: Subject) -> None:
     reward_change = np.abs(all_rewards - baseline)
     own_change = np.abs(_response(subject, "opening", _opening) - baseline)
     other_half = _norm(
-        _response(subject, "opening", _opening, elsewhere=True) - baseline
+        _response(subject, "opening", _opening, second_half=True) - baseline
     ) / np.sqrt(len(baseline))
     responding = reward_change > ROUNDING * reward_change.max() + 10 * other_half
     if not responding.any():
@@ -87,8 +87,8 @@ def later_matters(subject: Subject) -> bool:
     """
     baseline = _response(subject, "", _opening)
     same_half, other_half = (
-        _norm(_response(subject, "later", _opening, elsewhere) - baseline)
-        for elsewhere in (False, True)
+        _norm(_response(subject, "later", _opening, second_half) - baseline)
+        for second_half in (False, True)
     )
     return same_half > MARGIN * other_half + ROUNDING * _norm(baseline)
 
@@ -99,30 +99,30 @@ def _half(places: Array) -> Array:
 
 def _response(
     subject: Subject,
-    moved: Moved,
+    change: Change,
     mask: Mask,
-    elsewhere: bool = False,
+    second_half: bool = False,
 ) -> Array:
-    """Return the response of the samples of a mask to a change `moved`.
+    """Return the response of the samples of a mask to a change of the scenario.
 
     Raises:
         Failed: its gradients ignore weights.
         Skipped: its updates without gradients ignore weights, or samples cannot be identified.
     """
     samples = subject.once(
-        ("samples", moved, elsewhere), lambda: _samples(subject, moved, elsewhere)
+        ("samples", change, second_half), lambda: _samples(subject, change, second_half)
     )
     return samples.response(lambda places: np.where(mask(places), 1.0, LITTLE))
 
 
-def _samples(subject: Subject, moved: Moved, elsewhere: bool) -> Samples:
-    story = Story("either", moved=moved, elsewhere=elsewhere, scale=MODEST)
-    samples = Samples(subject, Probe(subject.spec, story, placing=True), MANY)
-    if not moved:
+def _samples(subject: Subject, change: Change, second_half: bool) -> Samples:
+    scenario = Scenario("either", change=change, second_half=second_half, scale=MODEST)
+    samples = Samples(subject, Probe(subject.spec, scenario, placing=True), MANY)
+    if not change:
         nothing = samples.response(lambda places: np.full(places.shape[:-1], LITTLE))
         everything = samples.response(lambda places: np.ones(places.shape[:-1]))
         if _norm(nothing) > 0.1 * _norm(everything):
-            if not samples.seen:  # a search without gradients compares whole episodes
+            if not samples.recorded:  # a search without gradients compares whole episodes
                 raise Skipped("its updates do not depend on the weights of its batches")
             raise Failed(
                 "some updates do not depend on the weights of their batch; use Batch.mean in every loss, so that rows "

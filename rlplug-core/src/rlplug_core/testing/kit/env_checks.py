@@ -14,7 +14,15 @@ from rlplug_core.nets.number_scale import scaled_parts
 from rlplug_core.plugins import make_env
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.envs import names_code
-from rlplug_core.testing.kit.env_subject import ROWS, TURNS, EnvSubject, copy_leaves, play, rows
+from rlplug_core.testing.kit.env_subject import (
+    ROWS,
+    SEED,
+    TURNS,
+    EnvSubject,
+    copy_leaves,
+    play,
+    rows,
+)
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.side_effects import children
 from rlplug_core.testing.kit.state import save_and_read
@@ -36,7 +44,7 @@ def spaces(subject: EnvSubject) -> None:
         now = env.reset(7)
         env.spec.action.seed(7)
         _check_obs(env.spec.obs, now.obs, "obs after the reset")
-        for turn, action in enumerate(play(subject.make(), TURNS).actions):
+        for turn, action in enumerate(subject.actions()):
             now = env.step(action)
             for name, obs in (("obs", now.obs), ("final_obs", now.final_obs)):
                 _check_obs(env.spec.obs, obs, f"{name} of step {turn + 1}")
@@ -64,7 +72,7 @@ def steps(subject: EnvSubject) -> None:
         if not now.is_first.all():
             raise Failed("after a reset `is_first` must be set in every row")
         before = now.is_first
-        for turn, action in enumerate(play(subject.make(), TURNS).actions):
+        for turn, action in enumerate(subject.actions()):
             now = env.step(action)
             _check_flags(now, env.spec.num_envs, turn + 1)
             before = _check_ends(now, before, turn + 1)
@@ -75,33 +83,30 @@ def steps(subject: EnvSubject) -> None:
 
 def seeding(subject: EnvSubject) -> None:
     """The same seed gives the same episodes bit for bit in new and used environments, another seed other episodes."""
-    env = subject.make()
-    first = play(env)
-    again = play(env)
-    other_seed = play(subject.make(), seed=8)
-    fresh = play(subject.make())
+    used = subject.make()
+    first, again, fresh, other_seed = (
+        play(env, seed=seed)[0]
+        for env, seed in ((used, SEED), (used, SEED), (subject.make(), SEED), (subject.make(), 8))
+    )
     pairs = [(fresh, "two instances with one seed", "")]
-    if not complete(env).learned():  # a learning wrapper continues to learn
+    if not complete(used).learned():  # a learning wrapper continues to learn
         hint = "; a wrapper that learns across episodes needs `learned` and `freeze`"
         pairs.append((again, "two episodes of one instance with one seed", hint))
-    for played, description, remedy in pairs:
-        for turn, (expected, actual) in enumerate(zip(first.steps, played.steps, strict=True)):
+    for timesteps, description, remedy in pairs:
+        for turn, (expected, actual) in enumerate(zip(first, timesteps, strict=True)):
             if path := difference(expected, actual):
                 raise Failed(
                     f"{description} differ in '{path}' at step {turn}; draw everything from a generator that "
                     f"`reset(seed)` seeds, and reset all state there{remedy}"
                 )
-    if all(
-        not difference(expected, actual)
-        for expected, actual in zip(first.steps, other_seed.steps, strict=True)
-    ):
+    if not any(map(difference, first, other_seed)):
         raise Skipped("it draws no random numbers: all seeds give the same")
 
 
 def arrays(subject: EnvSubject) -> None:
     """Arrays stay unchanged until the call after the next one: an actor reads the last two steps."""
     env = subject.make()
-    actions = play(subject.make(), TURNS).actions
+    actions = subject.actions()
     before = env.reset(7)
     expected = copy_leaves(before)
     for turn, action in enumerate(actions):
@@ -109,7 +114,7 @@ def arrays(subject: EnvSubject) -> None:
         current = copy_leaves(before)
         if path := difference(expected, current):
             raise Failed(
-                f"step {turn + 1} overwrites '{path}' of the step before it; return two arrays in turn"
+                f"step {turn + 1} overwrites '{path}' of the step before it; use two arrays in turn"
             )
         before = now
         expected = copy_leaves(now)
@@ -121,7 +126,7 @@ def state(subject: EnvSubject) -> None:
     fresh = subject.make()
     if env.spec.inexact:
         raise Skipped(f"its state cannot be captured: {env.spec.inexact}")
-    actions = play(subject.make(), TURNS).actions
+    actions = subject.actions()
     fresh.reset(8)
     env.reset(7)
     for turn, action in enumerate(actions):

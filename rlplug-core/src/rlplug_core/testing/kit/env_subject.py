@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 
 import numpy as np
 
 from rlplug_core.arrays import to_device, to_host
 from rlplug_core.errors import RlplugError, UsageError
-from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.nets.actions import legal, sample
 from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins import make_env
@@ -19,8 +16,7 @@ from rlplug_core.plugins.device_episodes import EndedRows
 from rlplug_core.plugins.env_base import EnvBase
 from rlplug_core.plugins.spec import WrapperSpec
 from rlplug_core.protocols import Env
-from rlplug_core.seeds import preserve_generators
-from rlplug_core.testing.kit.subject import PROBES
+from rlplug_core.testing.kit.subject import KIT_ENVS, name_of
 from rlplug_core.testing.kit.trees import Leaves, leaves
 from rlplug_core.types import Array, State, Timestep, tree_map
 
@@ -94,11 +90,10 @@ class EnvSubject:
         """Create new environments of this kind, with tensors if they have a device."""
         return make_env(self.name, num_envs)
 
-    @contextmanager
-    def isolate(self) -> Iterator[None]:
-        """Use one torch thread, as in a run, and restore the generators of the process."""
-        with torch_settings(1), preserve_generators():
-            yield
+    def actions(self) -> list[Array]:
+        """Return random actions [N, ...] for `TURNS` steps after a reset with `SEED`."""
+        _, actions = play(self.make())
+        return actions
 
 
 class WrapperSubject(EnvSubject):
@@ -127,8 +122,8 @@ class WrapperSubject(EnvSubject):
         if self.env is not None:
             return self.env
         refusals = []
-        for probe in PROBES:
-            target = f"{probe.__module__}:{probe.__qualname__}"
+        for env_class in KIT_ENVS:
+            target = name_of(env_class)
             try:
                 self.wrapping.wrap(make_env(target, ROWS))
             except RlplugError as error:
@@ -140,33 +135,29 @@ class WrapperSubject(EnvSubject):
         )
 
 
-@dataclass
-class Played:
-    """Copied steps of an environment, as leaves by name, and the actions that led to them."""
-
-    steps: list[Leaves]
-    actions: list[Array]
-
-
 def play(
     env: Env,
     turns: int = TURNS,
     seed: int = SEED,
-    first: Timestep | None = None,
-) -> Played:
-    """Reset an environment, or continue from `first`, with random actions that are equal for equal masks."""
-    now = env.reset(seed) if first is None else first
+) -> tuple[list[Leaves], list[Array]]:
+    """Reset an environment and step it with random actions, which are equal for equal masks.
+
+    Returns:
+        Copies of all timesteps, as leaves by name, and the actions.
+    """
+    now = env.reset(seed)
     env.spec.action.seed(seed)
-    played = Played([copy_leaves(now)], [])
+    timesteps = [copy_leaves(now)]
+    actions: list[Array] = []
     for _ in range(turns):
         action = sample(env.spec.action, env.spec.num_envs)
         mask = mask_of(env.spec, now.obs)
         if mask is not None:
             action = legal(env.spec.action, action, mask)
-        played.actions.append(action)
+        actions.append(action)
         now = env.step(action)
-        played.steps.append(copy_leaves(now))
-    return played
+        timesteps.append(copy_leaves(now))
+    return timesteps, actions
 
 
 def copy_leaves(now: Timestep) -> Leaves:

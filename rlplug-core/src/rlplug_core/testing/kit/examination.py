@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import ExitStack, chdir, contextmanager
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from rlplug_core.config.import_string import describe, is_target, place_of
 from rlplug_core.errors import MissingPackage, UnknownEnv
 from rlplug_core.plugins.index import CONTRACT, contract
 from rlplug_core.plugins.names import usable
-from rlplug_core.testing.kit.algorithm_checks import KINDS, Rule
+from rlplug_core.testing.kit.algorithm_checks import KINDS, SUBJECTS, Rule, load_place
 from rlplug_core.testing.kit.outcome import Failed, Outcome, Skipped
-
-if TYPE_CHECKING:
-    from rlplug_core.testing.kit.subject import Subject
-
-
-class Examined(Protocol):
-    """The tested plugin, isolated from the rest of the process."""
-
-    def isolate(self) -> AbstractContextManager[None]: ...
 
 
 class Examination:
@@ -56,46 +50,32 @@ class Examination:
         self.missing_env_errors = (UnknownEnv, MissingPackage) if kind == "env" else ()
 
     @cached_property
-    def subject(self) -> Examined:
-        """The imported plugin.
+    def subject(self) -> Any:
+        """The imported plugin, as the functions of its checks take it.
 
         Raises:
             UsageError, PluginError: the plugin cannot be loaded, or the given options are wrong.
         """
-        if self.kind == "hooks":
-            from rlplug_core.testing.kit.hook_checks import HooksSubject
+        make = load_place(SUBJECTS[self.kind])
+        if self.kind == "algorithm":
+            return make(self.name, self.record, self.options, self.env, self.wrap)
+        return make(self.name, self.env) if self.kind == "wrapper" else make(self.name)
 
-            return HooksSubject(self.name)
-        if self.kind in ("memory", "network"):
-            from rlplug_core.testing.kit.module_subject import MemorySubject, NetworkSubject
+    @contextmanager
+    def isolate(self) -> Iterator[None]:
+        """Use one torch thread, as in a run, and restore the generators of the process after the block.
 
-            return MemorySubject(self.name) if self.kind == "memory" else NetworkSubject(self.name)
-        if self.kind == "population":
-            from rlplug_core.testing.kit.population_checks import PopulationSubject
-
-            return PopulationSubject(self.name)
-        if self.kind == "controller":
-            from rlplug_core.testing.kit.controllers import ControllerSubject
-
-            return ControllerSubject(self.name)
-        if self.kind != "algorithm":
-            from rlplug_core.testing.kit.env_subject import EnvSubject, WrapperSubject
-
-            return (
-                EnvSubject(self.name) if self.kind == "env" else WrapperSubject(self.name, self.env)
-            )
-        return self.algorithm
-
-    @cached_property
-    def algorithm(self) -> Subject:
-        """The imported algorithm.
-
-        Raises:
-            UsageError, PluginError: the algorithm cannot be loaded, or the given options are wrong.
+        Hooks and population rules work in a temporary directory, because they may write files.
         """
-        from rlplug_core.testing.kit.subject import Subject
+        from rlplug_core.loop.torch_settings import torch_settings  # with torch, so only here
+        from rlplug_core.seeds import preserve_generators
 
-        return Subject(self.name, self.record, self.options, self.env, self.wrap)
+        with ExitStack() as stack:
+            stack.enter_context(torch_settings(1))
+            stack.enter_context(preserve_generators())
+            if self.kind in ("hooks", "population"):
+                stack.enter_context(chdir(stack.enter_context(TemporaryDirectory())))
+            yield
 
     def outcome(self, name: str) -> Outcome:
         """Run one check once and return its outcome."""
@@ -117,22 +97,19 @@ class Examination:
         subject = self.subject
         started = time.perf_counter()
         try:
-            with subject.isolate():
+            with self.isolate():
                 rule.function(subject)
+            outcome = Outcome("passed")
         except self.missing_env_errors:
             raise
         except Skipped as reason:
-            return Outcome("skipped", str(reason), time.perf_counter() - started)
+            outcome = Outcome("skipped", str(reason))
         except Failed as failure:
-            return Outcome("failed", str(failure), time.perf_counter() - started, failure.__cause__)
+            outcome = Outcome("failed", str(failure), error=failure.__cause__)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # the plugin is foreign code and may raise anything
-            return Outcome(
-                "failed",
-                f"it raised {describe(error)}{place_of(error)}",
-                time.perf_counter() - started,
-                error,
-            )
-        return Outcome("passed", "", time.perf_counter() - started)
+            message = f"it raised {describe(error)}{place_of(error)}"
+            outcome = Outcome("failed", message, error=error)
+        return replace(outcome, seconds=time.perf_counter() - started)
 
     def is_provisional(self, rule: Rule) -> bool:
         """Return whether a check is newer than the contract of the plugin, so that a failure only warns."""
@@ -144,11 +121,8 @@ class Examination:
         if reason and outcome.status == "failed":
             return Outcome("expected", f"{reason} ({outcome.message})", outcome.seconds)
         if reason and outcome.status == "passed":
-            return Outcome(
-                "failed",
-                f"it passes; take it out of expected_failures ('{reason}')",
-                outcome.seconds,
-            )
+            message = f"it passes; take it out of expected_failures ('{reason}')"
+            return Outcome("failed", message, outcome.seconds)
         if self.is_provisional(rule) and outcome.status == "failed":
-            return Outcome("warned", outcome.message, outcome.seconds, outcome.error)
+            return replace(outcome, status="warned")
         return outcome

@@ -14,7 +14,7 @@ from rlplug_core.export.program import Program, trace
 from rlplug_core.protocols import Agent, SupportsExport
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.probe import Probe, Story
+from rlplug_core.testing.kit.probe import Probe, Scenario
 from rlplug_core.testing.kit.short_run import TOTAL
 from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.types import Array
@@ -58,7 +58,7 @@ def _actions(
     program: ProgramAgent,
 ) -> list[tuple[Array, Array]]:
     """Return the actions of both for the same observations."""
-    env = Probe(subject.spec, Story("either", length=7))
+    env = Probe(subject.spec, Scenario("either", length=7))
     rows = subject.spec.num_envs
     acting, state = begin_acting(agent, rows)
     exported_state = program.initial(rows)

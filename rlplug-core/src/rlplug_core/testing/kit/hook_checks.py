@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import chdir, contextmanager
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -17,10 +15,10 @@ from rlplug_core.plugins.spec import PartSpec
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Journal
 from rlplug_core.runs.run import Run
-from rlplug_core.seeds import global_state
 from rlplug_core.testing.kit.outcome import Failed
-from rlplug_core.testing.kit.trees import difference, leaves
 
+#: The name and the options of the run whose events are sent.
+NAME = "kit"
 OPTIONS: dict[str, object] = {"seed": 1, "total_timesteps": 1000, "num_envs": 8}
 
 
@@ -32,31 +30,20 @@ class HooksSubject:
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        distribution = canonical(name)
-        self.records: list[Record] = [
-            record
-            for record in records()
-            if record.group == "hooks" and record.distribution == distribution
-        ]
+        hooks = [record for record in records() if record.group == "hooks"]
+        self.records = [record for record in hooks if record.distribution == canonical(name)]
         if not self.records:
-            known = sorted({record.distribution for record in records() if record.group == "hooks"})
+            known = sorted({record.distribution for record in hooks})
             raise UsageError(f"{name} has no hooks ({', '.join(known) or 'nothing installed'} has)")
 
-    @contextmanager
-    def isolate(self) -> Iterator[None]:
-        """Use a temporary working directory."""
-        with tempfile.TemporaryDirectory() as folder, chdir(folder):
-            yield
-
     @cached_property
-    def story(self) -> Story:
-        """The events of a run, sent to these plugins."""
-        return Story(self.records)
+    def runs(self) -> MadeUpRuns:
+        """The effects of the events of two runs, sent to these plugins once."""
+        return MadeUpRuns(self.records)
 
 
-class Story:
-    """Sends the events of a made-up run to the plugins and records their effects."""
+class MadeUpRuns:
+    """Sends the events of two made-up runs to the plugins and records their effects."""
 
     def __init__(self, plugins: list[Record]) -> None:
         self.reports: list[str] = []
@@ -66,16 +53,14 @@ class Story:
             self.hooks.add(PartSpec.parse("hook", record.full_name).build(), record.full_name)
         self.options = copy.deepcopy(OPTIONS)
         self.origins = self.hooks.configure(self.options)
-        before = leaves(global_state())
-        self.tell()
-        self.moved = difference(before, leaves(global_state()))
+        self.send()
 
-    def tell(self) -> None:
-        """Send a run that is logged, evaluated, saved and finished, and a run that fails."""
+    def send(self) -> None:
+        """Send the events of a run that finishes, and of a run that fails."""
         for error in (None, RuntimeError("the environment broke")):
-            directory = RunDirectory.create(Path("runs"), None, "told")
+            directory = RunDirectory.create(Path("runs"), None, NAME)
             config = {
-                "name": "told",
+                "name": NAME,
                 "uid": "0",
                 "group": "0",
                 "algorithm": "a2c",
@@ -87,12 +72,12 @@ class Story:
             journal = Journal(directory.journal_path, 0)
             self.hooks.write = lambda kind, data, journal=journal: journal.write(kind, 100, data)  # type: ignore[misc]
             journal.write("start", 0, config)
-            self._tell(Run(directory), journal, error)
+            self._send(Run(directory), journal, error)
             journal.close()
             directory.unlock()
         self.hooks.doctor([])
 
-    def _tell(
+    def _send(
         self,
         run: Run,
         journal: Journal,
@@ -127,17 +112,17 @@ def registered(subject: HooksSubject) -> None:
 
 def events(subject: HooksSubject) -> None:
     """No hook raises during a run that finishes and a run that fails."""
-    if subject.story.reports:
-        raise Failed(subject.story.reports[0])
+    if subject.runs.reports:
+        raise Failed(subject.runs.reports[0])
 
 
 def options(subject: HooksSubject) -> None:
     """It removes no option, and changes none unless that is its purpose."""
-    story = subject.story
-    if story.origins:
-        name, plugin = next(iter(story.origins.items()))
+    runs = subject.runs
+    if runs.origins:
+        name, plugin = next(iter(runs.origins.items()))
         raise Failed(
-            f"{plugin} sets option '{name}' to {story.options[name]!r} in every run; document that and "
+            f"{plugin} sets option '{name}' to {runs.options[name]!r} in every run; document that and "
             "expect this failure, or leave options to the user"
         )
 
@@ -147,9 +132,9 @@ def leftovers(subject: HooksSubject) -> None:
     left = [
         thread.name
         for thread in threading.enumerate()
-        if thread not in subject.story.threads and not thread.daemon
+        if thread not in subject.runs.threads and not thread.daemon
     ]
     if left:
         raise Failed(
-            f"after the end of the run the thread '{left[0]}' is left; join it in rlplug_run_end"
+            f"after the end of the run the thread '{left[0]}' still runs; join it in rlplug_run_end"
         )

@@ -9,7 +9,7 @@ from rlplug_core.loop.info_columns import signals_of
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.kit.extra_inputs import Signaling
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.probe import Probe, Story
+from rlplug_core.testing.kit.probe import Probe, Scenario
 from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.testing.kit.trees import Leaves, difference, leaves
@@ -25,12 +25,12 @@ def signals(subject: Subject) -> None:
     for name, default in names.items():
         if default is not None and not np.isfinite(np.asarray(default, np.float64)).all():
             raise Failed(f"the default of signals['{name}'] is not finite")
-    story = Story("either")
+    scenario = Scenario("either")
     learned = []
     for series in (0, 0, 1):
-        env = Signaling(Probe(subject.spec, story), names, series)
-        trial = Trial(subject, env).run(story.lasting(subject.horizon.turns))
-        learned.append(trial.learned())
+        env = Signaling(Probe(subject.spec, scenario), names, series)
+        trial = Trial(subject, env).run(scenario.steps_for(subject.horizon.turns))
+        learned.append(trial.learner_state())
     first, same, other = learned
     if path := difference(first, same):
         raise Failed(f"with the same signals it learns something else ('{path}')")
@@ -48,14 +48,14 @@ def dataset(subject: Subject) -> None:
         raise Failed(f"dataset_use is {use!r}; write 'replay', 'optional' or 'required'")
     if use == "replay":
         raise Skipped("it does not ask for a data set")
-    trial = Trial(subject, subject.make_main_env())
+    trial = Trial(subject)
     before = _dataset_state(trial)
     after = _dataset_state(trial.run(subject.horizon.turns))
     if not difference(before, after):
         raise Failed(
             "three updates draw nothing from self.dataset; call self.dataset.batch(size), or leave dataset_use out"
         )
-    fresh = Trial(subject, subject.make_main_env(), seed=1)
+    fresh = Trial(subject, seed=1)
     fresh.learner.load_state_dict(trial.learner.state_dict())
     if difference(after, _dataset_state(fresh)):
         raise Failed(

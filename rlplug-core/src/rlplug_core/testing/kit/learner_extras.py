@@ -8,7 +8,7 @@ import numpy as np
 
 from rlplug_core.errors import PluginError
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.probe import Probe, Story, keys
+from rlplug_core.testing.kit.probe import Probe, Scenario, keys
 from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.subject import BUDGET, Subject
 from rlplug_core.types import Array, Result
@@ -21,15 +21,15 @@ ENOUGH = 64
 
 def extras(subject: Subject) -> None:
     """Extras that it writes in `Result.extras` come back in later batches of the same steps."""
-    probe = Probe(subject.spec, Story("either"), placing=True)
+    probe = Probe(subject.spec, Scenario("either"), placing=True)
     trial = Trial(subject, probe)
-    written = Written(probe)
-    while trial.actor.counted < BUDGET and written.compared < ENOUGH:
+    written = WrittenExtras(probe)
+    while trial.actor.valid_steps < BUDGET and written.compared < ENOUGH:
         trial.actor.buffer.add(trial.actor.step())
         for batch in trial.actor.buffer.batches(trial.clock):
             written.compare(batch)
             result = trial.learner.update(batch, trial.clock)
-            written.note(batch, result)
+            written.record(batch, result)
             try:
                 trial.actor.buffer.feedback(batch, result)
             except PluginError as error:
@@ -44,7 +44,7 @@ def extras(subject: Subject) -> None:
         )
 
 
-class Written:
+class WrittenExtras:
     """The extras that a learner has written for the steps of a probe.
 
     Attributes:
@@ -58,8 +58,8 @@ class Written:
         self.names: set[str] = set()
         self.compared = 0
 
-    def note(self, batch: Any, result: Result) -> None:
-        """Note the extras that an update returned for each sample; the last one of a step counts."""
+    def record(self, batch: Any, result: Result) -> None:
+        """Record the extras that an update returned for each sample; the last one of a step counts."""
         if not result.extras:
             return
         places = self._places(batch)

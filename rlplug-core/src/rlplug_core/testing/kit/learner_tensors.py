@@ -27,7 +27,7 @@ STEPS = 4
 def tensors(subject: Subject) -> None:
     """It learns from tensors on a device without silent copies to the host, or refuses them with a UsageError."""
     try:
-        trial = Trial(subject, subject.make_main_env(), convert=AsTensors)
+        trial = Trial(subject, convert=AsTensors)
     except UsageError as refusal:
         raise Skipped(f"it refuses tensors: {refusal}") from refusal
     if not trial.run_updates(1, BUDGET):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -16,9 +17,10 @@ from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.testing.kit.termination import require_bootstrap
 from rlplug_core.types import Array
 
-#: Maximum env steps, and env steps between two evaluations.
+#: Maximum env steps, env steps between two evaluations, and environments in training.
 STEPS = 30_000
 EVERY = 3_000
+ROWS = 8
 
 
 class Stay(envs.Vector):
@@ -37,13 +39,12 @@ class Stay(envs.Vector):
         return np.where(stay, 1.0, 2.0), ~stay, stay
 
 
-class Aside(envs.Continuous):
+class Shifted(envs.Continuous):
     """Observe x in [-1, 1] and act once: the reward is -(a - 1/2 - x/4)²."""
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         taken = np.clip(action[:, 0], -1, 1)
-        reward = -np.square(taken - 0.5 - self.state["x"] / 4)
-        return reward, np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
+        return self.terminate(-np.square(taken - 0.5 - self.state["x"] / 4))
 
 
 class Tempting(envs.Vector):
@@ -51,11 +52,11 @@ class Tempting(envs.Vector):
     any action.
 
     All episodes have one step, which terminates in even rows and is truncated in odd ones; its successor looks empty.
-    An agent that includes the next episode gets 3γ for the wrong action: through values if the present is visible
+    An agent that includes the next episode gets 3γ for the wrong action: through values if the bonus is visible
     (after the first two cues), through rewards if it is not."""
 
     obs = spaces.Box(0, 1, (7,), np.float32)
-    #: The paid action of each cue; the entries after the cues are presents and empty episodes, visible and invisible.
+    #: The paid action of each cue. The other entries are a visible and an invisible bonus, each with its empty episode.
     right: ClassVar[Array] = np.array([0, 1, 1, 0, -1, -1, -1, -1])
     looks: ClassVar[Array] = np.eye(8, dtype=np.float32)[[0, 1, 2, 3, 4, 5, 6, 6, 7], :7]
     cues = 4
@@ -73,30 +74,30 @@ class Tempting(envs.Vector):
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         place = self.state["place"].copy()
         right = action == self.right[place]
-        # After the cue: a present, visible or not, or an empty episode.
-        next_place = self.cues + 2 * (place >= 2) + self.empty(right)
+        # After the cue: a bonus, visible or not, or an episode without one.
+        next_place = self.cues + 2 * (place >= 2) + self.is_empty(right)
         self.state["upcoming"] = np.where(place >= self.cues, self.nothing, next_place)
         self.state["place"][:] = self.nothing
         cut = np.arange(self.num_envs) % 2 == 1
-        present = (place == 4) | (place == 6)
-        return np.where(present, 3.0, right), ~cut, cut
+        bonus = (place == 4) | (place == 6)
+        return np.where(bonus, 3.0, right), ~cut, cut
 
-    def empty(self, right: Array) -> Array:
+    def is_empty(self, right: Array) -> Array:
         """Return whether the next episodes pay nothing; `right` says if the actions matched their cues [N]."""
         return right
 
 
-class Chancy(Tempting):
+class RandomBonus(Tempting):
     """The same, but it is random whether the next episode pays."""
 
-    def empty(self, right: Array) -> Array:
+    def is_empty(self, right: Array) -> Array:
         return self.generator.integers(0, 2, self.num_envs)
 
 
-class Plain(Tempting):
+class NoBonus(Tempting):
     """The same, but no next episode pays."""
 
-    def empty(self, right: Array) -> Array:
+    def is_empty(self, right: Array) -> Array:
         return np.ones_like(right)
 
 
@@ -109,7 +110,7 @@ def chain(subject: Subject) -> None:
 def continuous(subject: Subject) -> None:
     """It finds the best continuous actions: return -0.1 of 0; always acting 0 gets -0.27."""
     subject.require(envs.Continuous)
-    _check_return(subject, Aside, -0.1)
+    _check_return(subject, Shifted, -0.1)
 
 
 def masked(subject: Subject) -> None:
@@ -118,60 +119,62 @@ def masked(subject: Subject) -> None:
     _check_return(subject, envs.Masked, 3.6)
 
 
-def tempted(subject: Subject) -> None:
+def episodes(subject: Subject) -> None:
     """In 3 of 4 cases it takes 1 in its own episode, and not the action that makes the next episode pay 3."""
     subject.require(envs.Chain)  # it has the same kind of actions
-    share, steps = _own_share(subject, Tempting)
+    share = _accuracy(subject, Tempting)
     if share >= 0.75:
         return
-    learns_otherwise = any(_own_share(subject, probe)[0] >= 0.75 for probe in (Chancy, Plain))
-    if not learns_otherwise:
-        raise Skipped("it does not learn this without a present either")
+    if not any(_accuracy(subject, variant) >= 0.75 for variant in (RandomBonus, NoBonus)):
+        raise Skipped("it does not learn this without a bonus either")
     raise Failed(
-        f"after {steps:,} env steps it takes 1 in its own episode in {share:.0%} of cases, else the action that makes "
+        f"after {STEPS:,} env steps it takes 1 in its own episode in {share:.0%} of cases, else the action that makes "
         "the next one pay: rewards of a row's next episode must not reach back over the end of this one"
     )
 
 
-def _own_share(subject: Subject, probe: type[Tempting]) -> tuple[float, int]:
-    """Return the final share of cases with action 1 in its own episode, and the env steps."""
-    trial = Trial(subject, probe(8), total=STEPS)
-    before = 0.0
+def _accuracy(subject: Subject, env_class: type[Tempting]) -> float:
+    """Return the final share of right actions; stop early if two evaluations in a row have no other."""
     share = 0.0
-    while not trial.clock.done and before + share < 2:
-        trial.run(trial.turns + EVERY // 8)
-        before = share
-        share = evaluate(trial.learner.agent(), probe(40), 3, Clock(STEPS)).mean
-    return share, trial.clock.steps
+    for mean in _mean_returns(subject, env_class, 40):
+        if share + mean >= 2:
+            return mean
+        share = mean
+    return share
 
 
 def truncated(subject: Subject) -> None:
     """If it bootstraps: it stays for 1 per step forever, although truncated after each step, and never leaves for 2."""
     subject.require(envs.Chain)  # it has the same kind of actions
     require_bootstrap(subject)
-    trial = Trial(subject, Stay(8), total=STEPS)
-    while not trial.clock.done:
-        trial.run(trial.turns + EVERY // 8)
-        result = evaluate(trial.learner.agent(), Stay(10), 3, Clock(STEPS))
-        if result.mean == 1:
-            return
-    raise Failed(
-        f"after {STEPS:,} env steps it leaves for 2 instead of staying for 1 per step forever"
-    )
+    if 1 not in _mean_returns(subject, Stay, 10):
+        raise Failed(
+            f"after {STEPS:,} env steps it leaves for 2 instead of staying for 1 per step forever"
+        )
 
 
 def _check_return(
     subject: Subject,
-    probe: type[envs.Vector],
+    env_class: type[envs.Vector],
     required: float,
 ) -> None:
-    trial = Trial(subject, probe(8), total=STEPS)
     best = float("-inf")
-    while not trial.clock.done:
-        trial.run(trial.turns + EVERY // 8)
-        best = max(best, evaluate(trial.learner.agent(), probe(100), 3, Clock(STEPS)).mean)
+    for mean in _mean_returns(subject, env_class, 100):
+        best = max(best, mean)
         if best >= required:
             return
     raise Failed(
         f"its best mean return in {STEPS:,} env steps is {best:.3g}; {required:g} is required"
     )
+
+
+def _mean_returns(
+    subject: Subject,
+    env_class: type[envs.Vector],
+    episodes: int,
+) -> Iterator[float]:
+    """Train a new learner; yield the mean return of an evaluation after each `EVERY` env steps."""
+    trial = Trial(subject, env_class(ROWS), total=STEPS)
+    while not trial.clock.done:
+        trial.run(trial.turns + EVERY // ROWS)
+        yield evaluate(trial.learner.agent(), env_class(episodes), 3, Clock(STEPS)).mean

@@ -52,8 +52,8 @@ def unroll(subject: MemorySubject) -> None:
             expected = Memory.unroll(memory, features, first, dict(before), mask)
         if name := different(actual, expected):
             raise Failed(
-                f"unroll gives another '{name}' than one step after the other with {case}; reset the state where "
-                "is_first is true, and keep it where valid is false"
+                f"with {case}, unroll gives another '{name}' than single steps; reset the rows in which is_first is "
+                "true, and keep those in which valid is false"
             )
 
 
@@ -104,7 +104,7 @@ def recall(subject: MemorySubject) -> None:
         second = memory.step(features, subject.states(memory, ROWS, 30))
     if torch.equal(first["h"], second["h"]):
         raise Failed(
-            "its part 'h' does not depend on the state before the step, so it remembers nothing"
+            "its part 'h' does not depend on the state before the step: it remembers nothing"
         )
 
 
@@ -171,6 +171,21 @@ def check_gradient(module: nn.Module, outputs: Tensor) -> None:
         )
 
 
+def exported_outputs(
+    module: nn.Module,
+    inputs: list[Tensor],
+    noun: str,
+) -> list[Tensor]:
+    """Return the outputs of the exported module; raise Failed if it cannot be exported."""
+    try:
+        program = export_program(module, inputs)
+    except UsageError as error:
+        raise Failed(f"{noun} cannot be exported: {error}") from error
+    with torch.no_grad():
+        outputs: list[Tensor] = program.module()(inputs)
+    return outputs
+
+
 class _Step(nn.Module):
     """One step with lists of tensors, as exports call it."""
 
@@ -190,12 +205,9 @@ def export(subject: MemorySubject) -> None:
     memory = subject.build()
     before = subject.states(memory, ROWS)
     inputs = [subject.features(ROWS), *before.values()]
-    try:
-        program = export_program(_Step(memory, list(before)), inputs)
-    except UsageError as error:
-        raise Failed(f"its step cannot be exported: {error}") from error
+    outputs = exported_outputs(_Step(memory, list(before)), inputs, "its step")
     with torch.no_grad():
-        exported = dict(zip(before, program.module()(inputs), strict=True))
         expected = memory.step(inputs[0], before)
+    exported = dict(zip(before, outputs, strict=True))
     if name := different(exported, expected):
         raise Failed(f"exported, its part '{name}' differs; do not branch on the values of tensors")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TypeVar
 
 import gymnasium.spaces as spaces
@@ -48,10 +47,6 @@ class MemorySubject:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    @contextmanager
-    def isolate(self) -> Iterator[None]:
-        yield
-
     def build(self, seed: int = 1) -> Memory:
         """Return a new memory with initial weights of a seed.
 
@@ -78,10 +73,6 @@ class NetworkSubject:
 
     def __init__(self, name: str) -> None:
         self.name = name
-
-    @contextmanager
-    def isolate(self) -> Iterator[None]:
-        yield
 
     def build(self, space: Space, seed: int = 1) -> tuple[nn.Module, int]:
         """Return a new module for a space with initial weights of a seed, and its number of features.

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.errors import UsageError
-from rlplug_core.export.program import export_program
-from rlplug_core.seeds import global_state
-from rlplug_core.testing.kit.memory_checks import check_gradient, check_seed
+from rlplug_core.testing.kit.memory_checks import check_gradient, check_seed, exported_outputs
 from rlplug_core.testing.kit.module_subject import NetworkSubject
 from rlplug_core.testing.kit.outcome import Failed
+from rlplug_core.testing.kit.side_effects import check_generators
 from rlplug_core.testing.kit.trees import difference, leaves
 from rlplug_core.types import Obs, Space, tree_map
 
@@ -34,7 +32,7 @@ def outputs(subject: NetworkSubject) -> None:
                 output = module(obs)
             if output.shape != (rows, features) or output.dtype != torch.float32:
                 raise Failed(
-                    f"of {name} it makes {list(output.shape)} {output.dtype}, not [{rows}, {features}]"
+                    f"for {name} it returns {list(output.shape)} {output.dtype}, not [{rows}, {features}] float32"
                 )
             if not torch.isfinite(output).all():
                 raise Failed(f"for {name} its features are not finite")
@@ -52,9 +50,9 @@ def rows(subject: NetworkSubject) -> None:
             module.train(mode)
             with torch.no_grad():
                 together = module(obs)
-                alone = module(few)
+                separate = module(few)
             by_mode[mode] = together
-            if not torch.allclose(together[:2], alone, rtol=1e-4, atol=1e-4):
+            if not torch.allclose(together[:2], separate, rtol=1e-4, atol=1e-4):
                 raise Failed(
                     f"features of {name} depend on the other rows in {'training' if mode else 'evaluation'} mode; do "
                     "not normalize over the batch, and draw no random numbers"
@@ -70,13 +68,10 @@ def calls(subject: NetworkSubject) -> None:
     """A call draws no random numbers and does not affect the next call."""
     for name, space, module, _ in each(subject):
         obs = subject.observations(space, 3)
-        before = leaves(global_state())
-        with torch.no_grad():
+        with torch.no_grad(), check_generators("make each call without random numbers"):
             first = module(obs)
             module(subject.observations(space, 1, seed=9))
             second = module(obs)
-        if path := difference(before, leaves(global_state())):
-            raise Failed(f"a call draws from the process-wide generator '{path}'")
         if not torch.equal(first, second):
             raise Failed(f"two calls with the same observations of {name} give different features")
 
@@ -118,12 +113,8 @@ def export(subject: NetworkSubject) -> None:
         obs = subject.observations(space, 3)
         names = list(obs) if isinstance(obs, dict) else []
         inputs = list(obs.values()) if isinstance(obs, dict) else [obs]
-        try:
-            program = export_program(_Flat(module, names), inputs)
-        except UsageError as error:
-            raise Failed(f"with {name} it cannot be exported: {error}") from error
+        (exported,) = exported_outputs(_Flat(module, names), inputs, f"its module for {name}")
         with torch.no_grad():
-            (exported,) = program.module()(inputs)
             expected = module(obs)
         if not torch.allclose(exported, expected, rtol=1e-4, atol=1e-4):
             raise Failed(

@@ -6,9 +6,7 @@ import copy
 import json
 import math
 import random
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -33,9 +31,9 @@ from rlplug_core.errors import BadConfig, PluginError
 from rlplug_core.loop.population import Exchange, Member, PopulationRule, decide, sample
 from rlplug_core.plugins.spec import PartSpec, with_path
 from rlplug_core.protocols import Stateful
-from rlplug_core.seeds import global_state, preserve_generators
+from rlplug_core.seeds import preserve_generators
 from rlplug_core.testing.kit.outcome import Failed
-from rlplug_core.testing.kit.trees import difference, leaves
+from rlplug_core.testing.kit.side_effects import check_generators
 
 #: The chunks of a tested population.
 CHUNKS = 6
@@ -71,12 +69,6 @@ class PopulationSubject:
     def __init__(self, name: str) -> None:
         self.name = with_path(name)  # the checks change the working directory
 
-    @contextmanager
-    def isolate(self) -> Iterator[None]:
-        """Use a temporary working directory."""
-        with tempfile.TemporaryDirectory() as folder, chdir(folder):
-            yield
-
     def build(self) -> PopulationRule:
         """Return a new rule.
 
@@ -89,12 +81,12 @@ class PopulationSubject:
         return rule
 
     @cached_property
-    def story(self) -> Story:
+    def population(self) -> Population:
         """The decisions about a population, by one rule that was never stopped."""
-        return Story(self, SPACE)
+        return Population(self, SPACE)
 
 
-class Story:
+class Population:
     """A population that a rule steers for some chunks.
 
     In the third chunk a member fails. `inputs` has the members of each chunk, `decisions` the exchanges after it, and
@@ -179,11 +171,11 @@ def state_of(rule: PopulationRule) -> object:
 def exchanges(subject: PopulationSubject) -> None:
     """Members copy existing members that keep their own state and did not fail, or change their own options."""
     try:
-        story = subject.story
-        Story(subject, SPACE, 2)
+        population = subject.population
+        Population(subject, SPACE, 2)
     except PluginError as error:
         raise Failed(str(error)) from error
-    for decisions in story.decisions:
+    for decisions in population.decisions:
         for number, exchange in decisions.items():
             if exchange.source == number and not exchange.options:
                 raise Failed(
@@ -193,22 +185,22 @@ def exchanges(subject: PopulationSubject) -> None:
 
 def values(subject: PopulationSubject) -> None:
     """Only options with a range change, and new values have the types of the options."""
-    for decisions in subject.story.decisions:
+    for decisions in subject.population.decisions:
         for number, exchange in decisions.items():
             try:
                 convert(KitConfig, dict(exchange.options), f"member {number}")
             except BadConfig as error:
                 raise Failed(f"a new value has the wrong type: {error}") from error
     try:
-        Story(subject, OTHER)
+        Population(subject, OTHER)
     except PluginError as error:
         raise Failed(f"in a search of {', '.join(OTHER)} only: {error}") from error
 
 
 def failures(subject: PopulationSubject) -> None:
     """A member that failed copies one that did not, also if all others failed."""
-    story = subject.story
-    exchange = story.decisions[2].get(0)
+    population = subject.population
+    exchange = population.decisions[2].get(0)
     if exchange is None or exchange.source == 0:
         raise Failed(
             "it does not replace a member that failed, with the score NaN; let it copy another one"
@@ -219,9 +211,9 @@ def failures(subject: PopulationSubject) -> None:
             (*member.scores[:-1], 1.0 if member.number == 3 else math.nan),
             member.options,
         )
-        for member in story.inputs[2]
+        for member in population.inputs[2]
     ]
-    replaced = story.decide(load_rule(subject, story.states[1]), 2, members)
+    replaced = population.decide(load_rule(subject, population.states[1]), 2, members)
     not_replaced = [number for number in range(MEMBERS) if number != 3 and number not in replaced]
     if not_replaced:
         raise Failed(
@@ -239,19 +231,16 @@ def load_rule(subject: PopulationSubject, state: object) -> PopulationRule:
 
 def seed(subject: PopulationSubject) -> None:
     """Decisions depend only on members, ranges and the given generator; the process's generators stay unchanged."""
-    story = subject.story
-    before = leaves(global_state())
-    again = Story(subject, SPACE)
-    moved = difference(before, leaves(global_state()))
-    if moved:
-        raise Failed(f"it draws from a generator of the process ({moved}); use the given one")
+    population = subject.population
+    with check_generators("use the given one"):
+        again = Population(subject, SPACE)
     with preserve_generators():
         random.seed(5)
         np.random.seed(5)
         torch.manual_seed(5)
-        seeded = Story(subject, SPACE)
+        seeded = Population(subject, SPACE)
     for repeated in (again, seeded):
-        if repeated.decisions != story.decisions:
+        if repeated.decisions != population.decisions:
             raise Failed(
                 "the same members, ranges and generator lead to other decisions; draw only from the given generator, "
                 "and keep no state outside of the rule"
@@ -260,23 +249,23 @@ def seed(subject: PopulationSubject) -> None:
 
 def inputs(subject: PopulationSubject) -> None:
     """Members, their options and the ranges stay unchanged."""
-    story = subject.story
+    population = subject.population
     rule = subject.build()
-    members = copy.deepcopy(story.inputs[0])
-    space = dict(story.space)
+    members = copy.deepcopy(population.inputs[0])
+    space = dict(population.space)
     decide(rule, subject.name, members, space, generator_of(0))
-    if members != story.inputs[0] or space != story.space:
+    if members != population.inputs[0] or space != population.space:
         raise Failed("it changes the members or the ranges that it gets; copy them")
 
 
 def resume(subject: PopulationSubject) -> None:
     """A population that was killed decides as if it had not been, also about an exchange that was not saved."""
-    story = subject.story
+    population = subject.population
     for chunk in range(1, CHUNKS):
         for moment in ("before", "after"):
-            rule = load_rule(subject, story.states[chunk - 1])
-            decisions = story.decide(rule, chunk, story.inputs[chunk])
-            if decisions != story.decisions[chunk]:
+            rule = load_rule(subject, population.states[chunk - 1])
+            decisions = population.decide(rule, chunk, population.inputs[chunk])
+            if decisions != population.decisions[chunk]:
                 raise Failed(
                     f"killed {moment} the decision of chunk {chunk + 1}, it decides otherwise; return the state that "
                     "decisions depend on from state_dict, and keep none elsewhere"

@@ -28,45 +28,45 @@ Draw: TypeAlias = Callable[[np.random.Generator], Obs]
 End: TypeAlias = Literal["terminated", "truncated", "either", "never"]
 #: The events that one half of the rows takes from another series: every second episode, all rewards, rewards of the
 #: first steps of episodes, or observations after the first.
-Moved: TypeAlias = Literal["", "sequel", "rewards", "opening", "later"]
+Change: TypeAlias = Literal["", "sequel", "rewards", "opening", "later"]
 
 
 @dataclass(frozen=True)
-class Story:
-    """The events in a probe; two stories that differ in one field are equal in all other events.
+class Scenario:
+    """The events in a probe; two scenarios that differ in one field are equal in all other events.
 
     Attributes:
         ends: how episodes of `length` steps end; "either" alternates by row, "never" means one endless episode.
-        finals: the series of successors of last steps after vector step `since` and before `settled` (0: to the end);
-            the others come from series 0.
+        finals: the series of successors of last steps after vector step `finals_after` and before `finals_before` (0:
+            to the end); the others come from series 0.
         absent: whether a row is absent (`valid` False) for one step after each episode, with contents from the series
             `garbage`.
-        pausing: the same for one step after the first step of each episode.
-        turning: first vector step with observations from another series; 0 for never.
+        pauses: the same for one step after the first step of each episode.
+        other_obs_from: first vector step with observations from another series; 0 for never.
         scribbles: whether arrays are overwritten when they are no longer valid.
-        moved: the part from another series in the first half of the rows, or in the second with `elsewhere`.
-        broken: first vector step with NaN rewards; 0 for never.
+        change: the part from another series in the first half of the rows, or in the second with `second_half`.
+        nan_from: first vector step with NaN rewards; 0 for never.
         scale: the standard deviation of rewards.
     """
 
     ends: End = "terminated"
     length: int = 3
     finals: int = 0
-    since: int = 0
-    settled: int = 0
+    finals_after: int = 0
+    finals_before: int = 0
     absent: bool = False
     garbage: int = 0
-    pausing: bool = False
-    turning: int = 0
+    pauses: bool = False
+    other_obs_from: int = 0
     scribbles: bool = False
-    moved: Moved = ""
-    elsewhere: bool = False
-    broken: int = 0
+    change: Change = ""
+    second_half: bool = False
+    nan_from: int = 0
     scale: float = 1.0
 
-    def lasting(self, turns: int) -> int:
+    def steps_for(self, turns: int) -> int:
         """Return the vector steps until every row was present `turns` times; it may miss one of `length` + 1."""
-        return turns + -(-turns // self.length) if self.absent or self.pausing else turns
+        return turns + -(-turns // self.length) if self.absent or self.pauses else turns
 
 
 class Probe:
@@ -79,7 +79,7 @@ class Probe:
     def __init__(
         self,
         spec: Spec,
-        story: Story,
+        scenario: Scenario,
         placing: bool = False,
     ) -> None:
         self.spec = Spec(
@@ -90,7 +90,7 @@ class Probe:
             "it is only for comparisons",
             goals=spec.goals,
         )
-        self.story = story
+        self.scenario = scenario
         self.num_envs = spec.num_envs
         self.placing = placing
         self.draw = drawing(spec.obs, spec.num_envs)
@@ -98,45 +98,45 @@ class Probe:
         self.places: dict[bytes, tuple[int, int, int]] = {}
 
     def reset(self, seed: int) -> Timestep:
-        story = self.story
+        scenario = self.scenario
         self.common = np.random.default_rng([seed, 0])
-        self.turned = np.random.default_rng([seed, 1])
+        self.other = np.random.default_rng([seed, 1])
         self.usual = np.random.default_rng([seed, 2, 0])
-        self.finals = np.random.default_rng([seed, 2, story.finals])
-        self.garbage = np.random.default_rng([seed, 3, story.garbage])
-        self.moved = np.random.default_rng([seed, 4])
+        self.finals = np.random.default_rng([seed, 2, scenario.finals])
+        self.garbage = np.random.default_rng([seed, 3, scenario.garbage])
+        self.alternative = np.random.default_rng([seed, 4])
         self.turn = 0
-        self.age = np.arange(self.num_envs) % story.length
+        self.age = np.arange(self.num_envs) % scenario.length
         self.number = np.zeros(self.num_envs, np.int64)
-        self.gone = self.none()
+        self.absent = self._no_rows()
         obs = self.draw(self.common)
         self._place(obs)
-        none = self.none()
+        none = self._no_rows()
         reward = np.zeros(self.num_envs, np.float32)
-        return self._timestep(obs, obs, reward, over=none, is_first=~none, absent=none)
+        return self._timestep(obs, obs, reward, ended=none, is_first=~none, absent=none)
 
     def step(self, action: Array) -> Timestep:
         self.turn += 1
-        story = self.story
+        scenario = self.scenario
         obs = self.draw(self.common)
-        obs = self._draw_other(obs, self.turned) if 0 < story.turning <= self.turn else obs
+        obs = self._draw_other(obs, self.other) if 0 < scenario.other_obs_from <= self.turn else obs
         reward = self._reward()
-        was_gone = self.gone
-        if was_gone.any():
+        was_absent = self.absent
+        if was_absent.any():
             garbage = 1000 * self.garbage.standard_normal(self.num_envs).astype(np.float32)
-            reward = np.where(was_gone, garbage, reward)
-        self.age += ~was_gone
-        over = (self.age >= story.length) & (story.ends != "never")
-        self.age[over] = 0
-        self.number += over
+            reward = np.where(was_absent, garbage, reward)
+        self.age += ~was_absent
+        ended = (self.age >= scenario.length) & (scenario.ends != "never")
+        self.age[ended] = 0
+        self.number += ended
         obs = self._observations(obs)
-        final = _where(over, self._final(), obs) if over.any() else obs
-        paused = (self.age == 1) & ~was_gone & story.pausing
-        self.gone = paused | (over & story.absent)
-        obs = _where(self.gone, self.draw(self.garbage), obs) if self.gone.any() else obs
+        final = _where(ended, self._final(), obs) if ended.any() else obs
+        paused = (self.age == 1) & ~was_absent & scenario.pauses
+        self.absent = paused | (ended & scenario.absent)
+        obs = _where(self.absent, self.draw(self.garbage), obs) if self.absent.any() else obs
         self._place(obs)
-        opened = over | (was_gone & (self.age == 0))
-        return self._timestep(obs, final, reward, over=over, is_first=opened, absent=was_gone)
+        opened = ended | (was_absent & (self.age == 0))
+        return self._timestep(obs, final, reward, ended=ended, is_first=opened, absent=was_absent)
 
     def _draw_other(self, obs: Obs, generator: np.random.Generator) -> Obs:
         """Return observations [N, ...] of another series, with the achieved goals of `obs` if there are goals."""
@@ -144,40 +144,44 @@ class Probe:
         return {**drawn, "achieved_goal": obs["achieved_goal"]} if self.spec.goals else drawn
 
     def _final(self) -> Obs:
-        """Return successors [N, ...] of last steps; both series advance, so stories agree outside the window."""
+        """Return successors [N, ...] of last steps; both series advance, so scenarios agree outside the window."""
         common = self.draw(self.usual)
         alternative = self._draw_other(common, self.finals)
-        before = self.turn <= self.story.since
-        after = 0 < self.story.settled <= self.turn
+        before = self.turn <= self.scenario.finals_after
+        after = 0 < self.scenario.finals_before <= self.turn
         return common if before or after else alternative
 
     def _reward(self) -> Array:
         """Return the rewards [N] of the current steps."""
         reward = self.common.standard_normal(self.num_envs).astype(np.float32)
-        moves = {"rewards": ~self.none(), "sequel": self.number % 2 == 1, "opening": self.age == 0}
-        if self.story.moved in moves:
-            alternative = self.moved.standard_normal(self.num_envs).astype(np.float32)
-            reward = np.where(self._half() & moves[self.story.moved], alternative, reward)
-        reward *= np.float32(self.story.scale)
-        return np.full_like(reward, np.nan) if 0 < self.story.broken <= self.turn else reward
+        changes = {
+            "rewards": ~self._no_rows(),
+            "sequel": self.number % 2 == 1,
+            "opening": self.age == 0,
+        }
+        if self.scenario.change in changes:
+            alternative = self.alternative.standard_normal(self.num_envs).astype(np.float32)
+            reward = np.where(self._half() & changes[self.scenario.change], alternative, reward)
+        reward *= np.float32(self.scenario.scale)
+        return np.full_like(reward, np.nan) if 0 < self.scenario.nan_from <= self.turn else reward
 
     def _observations(self, obs: Obs) -> Obs:
         """Return observations [N, ...], some from another series."""
-        moves = {"sequel": self.number % 2 == 1, "later": self.age > 0}
-        if self.story.moved not in moves:
+        changes = {"sequel": self.number % 2 == 1, "later": self.age > 0}
+        if self.scenario.change not in changes:
             return obs
-        alternative = self._draw_other(obs, self.moved)
-        return _where(self._half() & moves[self.story.moved], alternative, obs)
+        alternative = self._draw_other(obs, self.alternative)
+        return _where(self._half() & changes[self.scenario.change], alternative, obs)
 
     def _half(self) -> Array:
         """Return a mask [N] of the rows with events from another series."""
-        return (np.arange(self.num_envs) >= self.num_envs // 2) == self.story.elsewhere
+        return (np.arange(self.num_envs) >= self.num_envs // 2) == self.scenario.second_half
 
     def _place(self, obs: Obs) -> None:
         for row, key in enumerate(keys(obs, self.num_envs) if self.placing else ()):
             self.places[key] = (row, int(self.number[row]), int(self.age[row]))
 
-    def none(self) -> Array:
+    def _no_rows(self) -> Array:
         return np.zeros(self.num_envs, np.bool_)
 
     def _timestep(
@@ -185,13 +189,13 @@ class Probe:
         obs: Obs,
         final_obs: Obs,
         reward: Array,
-        over: Array,
+        ended: Array,
         is_first: Array,
         absent: Array,
     ) -> Timestep:
-        turns = {"terminated": ~self.none(), "either": np.arange(self.num_envs) % 2 == 1}
-        terminated = over & turns.get(self.story.ends, self.none())
-        truncated = over & ~terminated
+        turns = {"terminated": ~self._no_rows(), "either": np.arange(self.num_envs) % 2 == 1}
+        terminated = ended & turns.get(self.scenario.ends, self._no_rows())
+        truncated = ended & ~terminated
         arrays = (
             obs,
             final_obs,
@@ -202,10 +206,10 @@ class Probe:
             ~absent,
         )
         self.handed.append(arrays)
-        if self.story.scribbles and len(self.handed) > 2:
+        if self.scenario.scribbles and len(self.handed) > 2:
             for tree in self.handed.pop(0):
                 tree_map(overwrite, tree)
-        episodes = [Episode(int(row), 0.0, self.story.length) for row in np.flatnonzero(over)]
+        episodes = [Episode(int(row), 0.0, self.scenario.length) for row in np.flatnonzero(ended)]
         return Timestep(*arrays, episodes, bool(episodes), int((~absent).sum()))
 
     def state_dict(self) -> State:

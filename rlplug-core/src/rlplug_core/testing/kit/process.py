@@ -86,12 +86,7 @@ def resume_and_summarize(order: dict[str, Any]) -> dict[str, str]:
     """Resume `checkpoint`, saved after `from` vector steps, run until `to` and return a summary."""
     wrap = tuple(order["wrap"])
     examination = Examination(order["name"], order["options"], order["env"], {}, wrap=wrap)
-    subject = examination.algorithm
-    with subject.isolate():
+    with examination.isolate():
         components, _ = read(Path(order["checkpoint"]))
-        trial = (
-            Trial(subject, subject.make_main_env(), seed=1)
-            .resume(components, order["from"])
-            .run(order["to"])
-        )
-        return summary(trial.behavior())
+        trial = Trial(examination.subject, seed=1).resume(components, order["from"])
+        return summary(trial.run(order["to"]).behavior())

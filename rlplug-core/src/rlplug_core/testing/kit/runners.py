@@ -23,8 +23,8 @@ from rlplug_core.testing.kit.trees import difference, leaves
 
 
 @dataclass(frozen=True)
-class HomePlan(Plan):
-    """A plan that creates the main test environment of a subject."""
+class KitPlan(Plan):
+    """A plan of a run on the main environment of a subject."""
 
     subject: Subject
 
@@ -69,24 +69,19 @@ def decoupled(subject: Subject) -> None:
 def _differs(subject: Subject, values: Mapping[str, object]) -> str:
     """Return the path of a weight that differs from the synchronous loop, or ""."""
     turns = subject.horizon.turns
-    env = subject.make_main_env()
     seed = Seeds(0).child("env").integer()
-    trial = Trial(subject, env, env_seed=seed, total=turns * env.spec.num_envs)
-    synchronous = trial.run(turns)
-    return difference(
-        leaves(synchronous.agent.weights()),
-        leaves(_run(subject, values).snapshot().agent().weights()),
-    )
+    synchronous = Trial(subject, env_seed=seed, total=turns * subject.spec.num_envs).run(turns)
+    other = _run(subject, values).snapshot().agent()
+    return difference(leaves(synchronous.agent.weights()), leaves(other.weights()))
 
 
 def _run(subject: Subject, values: Mapping[str, object]) -> Trainable:
     """Run everything in this process and return the runner."""
-    rows = ROWS * subject.make_main_env().spec.agents_per_world
-    steps = subject.horizon.turns * rows
+    steps = subject.horizon.turns * ROWS * subject.spec.agents_per_world
     common = {"inline": True, "num_envs": ROWS, "seed": 0, "total_timesteps": steps}
     data = {"dataset": "the kit's"} if gets_dataset(subject.cls) else {}
     base = Plan.make(subject.name, subject.main_env, {**common, **data, **values})
-    plan = HomePlan(
+    plan = KitPlan(
         algorithm=base.algorithm,
         env=base.env,
         learner=base.learner,

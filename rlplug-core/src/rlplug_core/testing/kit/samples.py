@@ -54,11 +54,11 @@ class _Spy:
         self,
         name: str,
         rule: UpdateRule,
-        seen: list[Gradient],
+        recorded: list[Gradient],
     ) -> None:
         self.name = name
         self.rule = rule
-        self.seen = seen
+        self.recorded = recorded
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         return self.rule.start(parameters)
@@ -70,8 +70,8 @@ class _Spy:
         state: dict[str, Tensor],
         lr: float,
     ) -> None:
-        self.seen.append(Gradient(self.name, gradient.clone()))
-        if len(self.seen) >= ENOUGH:
+        self.recorded.append(Gradient(self.name, gradient.clone()))
+        if len(self.recorded) >= ENOUGH:
             gradient.zero_()
             raise _EnoughSamples
 
@@ -89,7 +89,7 @@ class Samples:
         probe: Probe,
         enough: int = 1,
     ) -> None:
-        self.seen: list[Gradient] = []
+        self.recorded: list[Gradient] = []
         self.trial = Trial(subject, probe, optimizer=self._spy_optimizer)
         self.learner = self.trial.learner
         self.probe = probe
@@ -107,13 +107,13 @@ class Samples:
 
         Transitions of a data set get the mean of the factors.
         """
-        self.seen.clear()
+        self.recorded.clear()
         self.learner.load_state_dict(copy.deepcopy(self.before))
         if self.trial.dataset is not None:
             self.trial.dataset.scale = float(np.mean(factor))
         with suppress(_EnoughSamples):
             self.learner.update(_scale_weights(batch, factor), self.trial.clock)
-        return list(self.seen)
+        return list(self.recorded)
 
     def response(self, factor: Callable[[Array], Array]) -> Array:
         """Return the gradients of updates with all batches in one array; `factor` maps places to weights.
@@ -187,7 +187,7 @@ class Samples:
         max_grad_norm: Schedule | float | None = None,
     ) -> Optimizer:
         return Optimizer(
-            parameters, name=name, rule=_Spy(name, rule, self.seen), learning_rate=learning_rate
+            parameters, name=name, rule=_Spy(name, rule, self.recorded), learning_rate=learning_rate
         )
 
 

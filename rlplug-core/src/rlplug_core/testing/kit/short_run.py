@@ -52,7 +52,7 @@ class Updates(Meter):
             self.clock.stop = True
 
 
-class Recording(Actor):
+class RecordingActor(Actor):
     """Keeps a copy of all actions, and counts the steps that the clock should count."""
 
     def __init__(
@@ -65,34 +65,37 @@ class Recording(Actor):
     ) -> None:
         super().__init__(env, learner, agent, buffer, clock)
         self.actions: list[Array] = []
-        self.counted = 0
+        self.valid_steps = 0
 
     def step(self) -> Step:
         step = super().step()
         self.actions.append(to_host(step.action).copy())
-        self.counted += int(step.valid.sum())
+        self.valid_steps += int(step.valid.sum())
         return step
 
 
 class Trial:
     """One learner on one environment under the synchronous loop, built like a run.
 
-    `process` is the seed of the generators of the process, if it differs from the seed of the run. `convert` changes
-    the environment inside its signals.
+    Args:
+        env: the environment; default: a new main environment of the subject.
+        process: the seed of the generators of the process; default: the seed of the run.
+        convert: changes the environment around its signals.
     """
 
     def __init__(
         self,
         subject: Subject,
-        env: Env,
-        seed: int = 0,
+        env: Env | None = None,
         *,
+        seed: int = 0,
         env_seed: int = 7,
         total: int = TOTAL,
         optimizer: OptimizerFactory = Optimizer,
         process: int | None = None,
         convert: Callable[[Env], Env] | None = None,
     ) -> None:
+        env = subject.make_main_env() if env is None else env
         seeds = Seeds(seed)
         seed_globals(Seeds(seed if process is None else process).child("globals"))
         env = with_signals(env, subject.cls)
@@ -102,7 +105,7 @@ class Trial:
         self.learner = subject.learner(env.spec, seeds, optimizer, self.dataset)
         self.agent = self.learner.agent()
         self.buffer = fit_device(self.learner.buffer(), env.spec)
-        self.actor = Recording(env, self.learner, self.agent, self.buffer, self.clock)
+        self.actor = RecordingActor(env, self.learner, self.agent, self.buffer, self.clock)
         self.actor.reset(env_seed)
         self.updates = Updates(self.clock)
         self.runner = Sync(self.actor, self.clock)
@@ -123,7 +126,7 @@ class Trial:
     def run_updates(self, count: int, budget: int) -> bool:
         """Continue to the end of the turn of update `count`; return False if it takes more than `budget` env steps."""
         while len(self.updates.metrics) < count:
-            if self.actor.counted >= budget:
+            if self.actor.valid_steps >= budget:
                 return False
             self.run(self.turns + 1)
         return True
@@ -148,6 +151,6 @@ class Trial:
             }
         )
 
-    def learned(self) -> Leaves:
+    def learner_state(self) -> Leaves:
         """Return the whole current state of the learner."""
         return leaves(self.learner.state_dict())

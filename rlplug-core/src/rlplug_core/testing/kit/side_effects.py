@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 import gc
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rlplug_core.acting.states import begin_acting
 from rlplug_core.clock import Clock
 from rlplug_core.seeds import Seeds, global_state
-from rlplug_core.testing.kit.acting import acts
+from rlplug_core.testing.kit.acting import TURNS, greedy_actions
 from rlplug_core.testing.kit.outcome import Failed
-from rlplug_core.testing.kit.probe import Probe, Story
+from rlplug_core.testing.kit.probe import Probe, Scenario
 from rlplug_core.testing.kit.short_run import TOTAL, Trial
 from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.testing.kit.trees import Leaves, difference, leaves
 
-#: Number of vector steps of a test.
-TURNS = 32
 #: The share of greedy actions that may differ between two agents: some explore a little during evaluation.
 CHANCE = 0.2
 
@@ -27,7 +27,7 @@ def inputs(subject: Subject) -> None:
     """`act` does not write into observations, `is_first` or recurrent state, and `add` not into the step."""
     for explore in (True, False):
         _check_acting(subject, explore)
-    trial = Trial(subject, Probe(subject.spec, Story("either")))
+    trial = Trial(subject, Probe(subject.spec, Scenario("either")))
     for _ in range(TURNS):
         step = trial.actor.step()
         before = _fields(step)
@@ -42,7 +42,10 @@ def inputs(subject: Subject) -> None:
 
 def explore(subject: Subject) -> None:
     """With `explore=False` an agent returns its best actions and draws no random numbers for them."""
-    first, second = (_greedy(subject, rank) for rank in (0, 1))
+    first, second = (
+        greedy_actions(subject, subject.learner(subject.spec, Seeds(0)).agent(rank, 2))
+        for rank in (0, 1)
+    )
     if not first:
         return
     different = [path for path in first if difference({path: first[path]}, {path: second[path]})]
@@ -57,7 +60,7 @@ def generators(subject: Subject) -> None:
     """The process generators of torch, NumPy and Python are not seeded again, because others draw from them."""
     end_states = []
     for process in (0, 1):
-        Trial(subject, subject.make_main_env(), process=process).run(subject.horizon.turns)
+        Trial(subject, process=process).run(subject.horizon.turns)
         end_states.append({kind: leaves({kind: state}) for kind, state in global_state().items()})
     first, second = end_states
     if seeded := [kind for kind in first if not difference(first[kind], second[kind])]:
@@ -67,8 +70,17 @@ def generators(subject: Subject) -> None:
         )
 
 
+@contextmanager
+def check_generators(remedy: str) -> Iterator[None]:
+    """Raise Failed if the block draws from a random generator of the process."""
+    before = leaves(global_state())
+    yield
+    if path := difference(before, leaves(global_state())):
+        raise Failed(f"it draws from a generator of the process ('{path}'); {remedy}")
+
+
 def _check_acting(subject: Subject, explore: bool) -> None:
-    env = Probe(subject.spec, Story("either"))
+    env = Probe(subject.spec, Scenario("either"))
     agent = subject.learner(subject.spec, Seeds(0)).agent()
     now = env.reset(7)
     agent, recurrent_state = begin_acting(agent, subject.spec.num_envs)
@@ -91,20 +103,12 @@ def _fields(step: object) -> Leaves:
     return leaves({field.name: getattr(step, field.name) for field in dataclasses.fields(step)})
 
 
-def _greedy(subject: Subject, rank: int) -> Leaves:
-    """Return the actions of an agent with `explore=False`."""
-    agent = subject.learner(subject.spec, Seeds(0)).agent(rank, 2)
-    return leaves(
-        [act.action for act in acts(agent, Probe(subject.spec, Story()), TURNS, explore=False)]
-    )
-
-
 def leaks(subject: Subject) -> None:
     """After a run no thread and no process of it is left."""
     threads = set(threading.enumerate())
     processes = children()
     # Without a name for it, the run can be collected.
-    Trial(subject, subject.make_main_env()).run(subject.horizon.turns)
+    Trial(subject).run(subject.horizon.turns)
     gc.collect()
     if left := [thread.name for thread in threading.enumerate() if thread not in threads]:
         raise Failed(

@@ -25,8 +25,7 @@ from rlplug_core.types import State
 def seeding(subject: Subject) -> None:
     """The same seed gives the same run bit for bit, another seed another run."""
     first, same, other = (
-        Trial(subject, subject.make_main_env(), seed).run(subject.horizon.turns).behavior()
-        for seed in (0, 0, 1)
+        Trial(subject, seed=seed).run(subject.horizon.turns).behavior() for seed in (0, 0, 1)
     )
     if path := difference(first, same):
         raise Failed(
@@ -39,8 +38,8 @@ def seeding(subject: Subject) -> None:
 def save_load(subject: Subject) -> None:
     """State can be saved and loaded into new and used objects; the state of a learner fits any `num_envs`."""
     for turns in (max(1, subject.horizon.first - 1), subject.horizon.turns):
-        trial = Trial(subject, subject.make_main_env()).run(turns)
-        fresh = Trial(subject, subject.make_main_env(), seed=1)
+        trial = Trial(subject).run(turns)
+        fresh = Trial(subject, seed=1)
         pairs = {
             "learner": (trial.learner, fresh.learner),
             "agent": (trial.agent, fresh.agent),
@@ -71,8 +70,8 @@ def _check_round_trip(noun: str, live: Stateful, fresh: Stateful) -> None:
 
 
 @contextmanager
-def saved(components: dict[str, State]) -> Iterator[Saved]:
-    """Save a checkpoint of the components in a temporary directory.
+def checkpoint_of(components: dict[str, State]) -> Iterator[Saved]:
+    """Yield a checkpoint of the components in a temporary directory.
 
     Raises:
         Failed: something in it cannot be saved.
@@ -91,7 +90,7 @@ def save_and_read(components: dict[str, State]) -> dict[str, State]:
     Raises:
         Failed: something in them cannot be saved.
     """
-    with saved(components) as checkpoint:
+    with checkpoint_of(components) as checkpoint:
         return read(checkpoint.path)[0]
 
 
@@ -99,45 +98,32 @@ def resume(subject: Subject) -> None:
     """A run continues from a checkpoint at any moment, also between two batches, as if it had never stopped."""
     require_exact(subject)
     horizon = subject.horizon
-    uninterrupted = Trial(subject, subject.make_main_env()).run(horizon.turns + 2)
+    uninterrupted = Trial(subject).run(horizon.turns + 2)
     stops = {1, horizon.first // 2, horizon.first - 1, horizon.first, horizon.turns}
     for turns in sorted(stops - {0}):
-        _check_resume(
-            subject,
-            uninterrupted,
-            Trial(subject, subject.make_main_env()).run(turns),
-            f"vector step {turns}",
-        )
+        _check_resume(subject, uninterrupted, Trial(subject).run(turns), f"vector step {turns}")
     if horizon.repeated_update:
-        halted = Trial(subject, subject.make_main_env())
-        halted.updates.stop_after = horizon.repeated_update
-        halted.run(horizon.turns)
-        _check_resume(
-            subject,
-            uninterrupted,
-            halted,
-            f"update {horizon.repeated_update}, with more due batches,",
-        )
+        stopped = Trial(subject)
+        stopped.updates.stop_after = horizon.repeated_update
+        stopped.run(horizon.turns)
+        moment = f"update {horizon.repeated_update}, with more due batches,"
+        _check_resume(subject, uninterrupted, stopped, moment)
 
 
 def _check_resume(
     subject: Subject,
     uninterrupted: Trial,
     stopped: Trial,
-    when: str,
+    moment: str,
 ) -> None:
     turns = stopped.turns
     updates = len(stopped.updates.metrics)
     components = save_and_read(stopped.state())
-    resumed = (
-        Trial(subject, subject.make_main_env(), seed=1)
-        .resume(components, turns)
-        .run(uninterrupted.turns)
-    )
+    resumed = Trial(subject, seed=1).resume(components, turns).run(uninterrupted.turns)
     if path := difference(uninterrupted.behavior(turns, updates), resumed.behavior()):
         raise Failed(
-            f"a run resumed after {when} differs ('{path}'); put everything that matters later into a "
-            "state_dict, also the due batches of a buffer"
+            f"a run resumed after {moment} differs ('{path}'); put everything that matters later into a "
+            "state_dict, including the due batches of a buffer"
         )
 
 
@@ -146,13 +132,13 @@ def fresh_process(subject: Subject) -> None:
     require_exact(subject)
     half = max(1, subject.horizon.turns // 2)
     turns = subject.horizon.turns + 2
-    stopped = Trial(subject, subject.make_main_env()).run(half)
+    stopped = Trial(subject).run(half)
     updates = len(stopped.updates.metrics)
-    with saved(stopped.state()) as checkpoint:
+    with checkpoint_of(stopped.state()) as checkpoint:
         expected = summary(stopped.run(turns).behavior(half, updates))
         order = {
             "name": absolute(subject.name),
-            "options": dict(subject.given),
+            "options": dict(subject.options),
             "env": subject.env and absolute(subject.env),
             "wrap": [wrapper.words for wrapper in subject.wrappers],
             "checkpoint": str(checkpoint.path),
@@ -164,15 +150,15 @@ def fresh_process(subject: Subject) -> None:
         raise Failed(f"resuming in a fresh process fails: {plain(result.error[-300:])}")
     if wrong := [part for part in expected if expected[part] != result.result[part]]:
         raise Failed(
-            f"a new process continues with other {' and '.join(wrong)}; the old process has unsaved state"
+            f"a new process continues with other {' and '.join(wrong)}; some state of the old process is not saved"
         )
 
 
 def evaluation(subject: Subject) -> None:
     """Evaluations do not change the training, and the same weights have the same returns."""
     turns = subject.horizon.turns
-    baseline = Trial(subject, subject.make_main_env()).run(turns)
-    trial = Trial(subject, subject.make_main_env())
+    baseline = Trial(subject).run(turns)
+    trial = Trial(subject)
     while trial.turns < turns:
         trial.run(min(turns, trial.turns + max(1, turns // 4)))
         first, second = (
@@ -185,7 +171,7 @@ def evaluation(subject: Subject) -> None:
             )
     for expected, actual in (
         (baseline.behavior(), trial.behavior()),
-        (baseline.learned(), trial.learned()),
+        (baseline.learner_state(), trial.learner_state()),
     ):
         if path := difference(expected, actual):
             raise Failed(

@@ -69,8 +69,8 @@ def options(subject: Subject) -> None:
         raise Failed(str(error)) from error
     if reserved := sorted(RESERVED & known.keys()):
         raise Failed(f"option '{reserved[0]}' is reserved for every run; rename it")
-    _defaults_hold(subject, config)
-    _former_names_hold(config, known)
+    _check_defaults(subject, config)
+    _check_former_names(config, known)
     search: Mapping[str, Range] = getattr(config, "search", {})
     for name, searched in search.items():
         if name not in known:
@@ -81,11 +81,11 @@ def options(subject: Subject) -> None:
             raise Failed(f"search: {problem}")
 
 
-def _former_names_hold(
+def _check_former_names(
     config: type[object],
     known: Mapping[str, Option],
 ) -> None:
-    """Raise `Failed` if `formerly` does not lead from former names to current options."""
+    """Raise Failed if `formerly` does not lead from former names to current options."""
     formerly: Mapping[str, str] = getattr(config, "formerly", {})
     for former, current in formerly.items():
         if former in known:
@@ -147,8 +147,8 @@ def _record(subject: Subject) -> Record:
     return subject.record
 
 
-def _defaults_hold(subject: Subject, config: type[object]) -> None:
-    """Check that the defaults pass the checks of user input."""
+def _check_defaults(subject: Subject, config: type[object]) -> None:
+    """Raise Failed if a default does not pass the checks of user input, or changes in them."""
     try:
         converted = convert(config, flatten(config()), subject.name)
     except BadConfig as error:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -14,13 +13,12 @@ from rlplug_core.context import Context
 from rlplug_core.errors import BadConfig, RlplugError, UsageError
 from rlplug_core.learner_dataset import LearnerDataset
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
-from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.plugins import algorithm, make_env
 from rlplug_core.plugins.presets import preset
 from rlplug_core.plugins.records import Record
 from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.protocols import Env, Learner
-from rlplug_core.seeds import Seeds, preserve_generators
+from rlplug_core.seeds import Seeds
 from rlplug_core.testing import envs, multi_part_actions
 from rlplug_core.testing.kit.outcome import Skipped
 from rlplug_core.testing.kit.short_run import Trial
@@ -29,7 +27,7 @@ from rlplug_core.types import Spec
 T = TypeVar("T")
 
 #: The environments of the kit, in order of preference: usual actions, other observations, other actions.
-PROBES: tuple[type[envs.Vector], ...] = (
+KIT_ENVS: tuple[type[envs.Vector], ...] = (
     envs.Chain,
     envs.Continuous,
     envs.Recall,
@@ -62,7 +60,7 @@ class Subject:
     """An imported algorithm with the options of the test.
 
     Raises:
-        UsageError: an option in `given` is wrong, or the class, environment or wrapper does not exist.
+        UsageError: an option is wrong, or the class, environment or wrapper does not exist.
         PluginError: the algorithm cannot be loaded.
     """
 
@@ -70,20 +68,20 @@ class Subject:
         self,
         name: str,
         record: Record | None,
-        given: Mapping[str, object],
+        options: Mapping[str, object],
         env: str | None,
         wrap: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.record = record
-        self.given = given
+        self.options = options
         self.env = env
         self.wrap = wrap
         self.wrappers = tuple(map(WrapperSpec.parse, wrap))
         self.cls: type[Any] = algorithm(name)
         self.cache: dict[Any, Any] = {}
-        if given and not self._schema_error():
-            convert(self.cls.Config, given, name)
+        if options and not self._schema_error():
+            convert(self.cls.Config, options, name)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of `make`, computed once; several checks use it."""
@@ -91,20 +89,14 @@ class Subject:
             self.cache[key] = make()
         return self.cache[key]
 
-    @contextmanager
-    def isolate(self) -> Iterator[None]:
-        """Use one torch thread, as in a run, and restore the generators of the process."""
-        with torch_settings(1), preserve_generators():
-            yield
-
     @cached_property
     def config(self) -> Any:
-        """The configuration: the given options over the preset for all environments over the defaults."""
+        """The configuration: the options of the test over the preset for all environments over the defaults."""
         names = {option.name for option in schema(self.cls.Config)}
         preset_values = {
             name: value for name, value in preset(self.name, "").items() if name in names
         }
-        return convert(self.cls.Config, {**preset_values, **self.given}, self.name)
+        return convert(self.cls.Config, {**preset_values, **self.options}, self.name)
 
     def learner(
         self,
@@ -129,24 +121,24 @@ class Subject:
         if self.env is not None:
             env = self.env
             functions[env] = lambda num_envs: wrap_env(make_env(env, num_envs), self.wrappers)
-        for probe in PROBES:
-            if self._is_accepted_by_wrappers(probe):
-                functions[_name(probe)] = self._maker(probe)
+        for env_class in KIT_ENVS:
+            if self._is_accepted_by_wrappers(env_class):
+                functions[name_of(env_class)] = self._maker(env_class)
         return functions
 
-    def _is_accepted_by_wrappers(self, probe: type[envs.Vector]) -> bool:
+    def _is_accepted_by_wrappers(self, env_class: type[envs.Vector]) -> bool:
         """Return whether the wrappers accept an environment of the kit; some wrappers need other environments."""
         try:
-            self._maker(probe)(ROWS)
+            self._maker(env_class)(ROWS)
         except RlplugError:
             return False
         return True
 
-    def _maker(self, probe: type[envs.Vector]) -> Callable[[int], Env]:
-        """Return a maker of a probe; it does not overwrite arrays, because one check tests for kept arrays."""
+    def _maker(self, env_class: type[envs.Vector]) -> Callable[[int], Env]:
+        """Return a function that makes an environment of the kit; only the check `copies` overwrites its arrays."""
 
         def make(num_envs: int) -> Env:
-            env = probe(num_envs)
+            env = env_class(num_envs)
             env.scribbles = False
             return wrap_env(env, self.wrappers)
 
@@ -170,7 +162,7 @@ class Subject:
     @cached_property
     def horizon(self) -> Horizon:
         """The vector steps of the first updates on its main environment."""
-        trial = Trial(self, self.make_main_env())
+        trial = Trial(self)
         if not trial.run_updates(3, BUDGET):
             return Horizon()
         turns = trial.updates.turns
@@ -179,19 +171,16 @@ class Subject:
         )
         return Horizon(turns[0], trial.turns, repeated_update)
 
-    def accepts(self, probe: type[envs.Vector]) -> bool:
-        return self.refusals.get(_name(probe), UsageError("wrapped")) is None
-
     def make_main_env(self, num_envs: int = ROWS) -> Env:
         return self.makers[self.main_env](num_envs)
 
-    def require(self, probe: type[envs.Vector]) -> None:
+    def require(self, env_class: type[envs.Vector]) -> None:
         """Raise `Skipped` if it does not accept this environment of the kit."""
-        if _name(probe) not in self.refusals:
-            raise Skipped(f"the wrappers refuse {probe.__name__}")
-        refusal = self.refusals[_name(probe)]
+        if name_of(env_class) not in self.refusals:
+            raise Skipped(f"the wrappers refuse {env_class.__name__}")
+        refusal = self.refusals[name_of(env_class)]
         if refusal is not None:
-            raise Skipped(f"it refuses {probe.__name__}: {refusal}")
+            raise Skipped(f"it refuses {env_class.__name__}: {refusal}")
 
     def _refusal(self, spec: Spec) -> Exception | None:
         try:
@@ -214,8 +203,9 @@ class Subject:
         return False
 
 
-def _name(probe: type[envs.Vector]) -> str:
-    return f"{probe.__module__}:{probe.__qualname__}"
+def name_of(env_class: type[envs.Vector]) -> str:
+    """Return the name of an environment of the kit that every process understands."""
+    return f"{env_class.__module__}:{env_class.__qualname__}"
 
 
 def short(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlplug_core.errors import UsageError
 from rlplug_core.testing.kit.credit import later_matters
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.probe import End, Probe, Story
+from rlplug_core.testing.kit.probe import End, Probe, Scenario
 from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.subject import BUDGET, ROWS, Subject
 from rlplug_core.testing.kit.trees import Leaves, difference, leaves
@@ -21,9 +21,9 @@ PATIENCE = (1, 4, 16)
 
 def termination(subject: Subject) -> None:
     """Observations after a termination change nothing in the learner: their value is 0."""
-    changed = matters(subject, *(Story("terminated", finals=series) for series in (0, 1)))
-    if not changed and not garbage_matters(subject, "truncated"):
-        changed = garbage_matters(subject, "terminated")
+    changed = affected_part(subject, *(Scenario("terminated", finals=series) for series in (0, 1)))
+    if not changed and not part_affected_by_garbage(subject, "truncated"):
+        changed = part_affected_by_garbage(subject, "terminated")
     if changed:
         raise Failed(
             f"'{changed}' depends on observations after a termination; bootstrap with 0 there"
@@ -38,7 +38,9 @@ def truncation(subject: Subject) -> None:
             "the successor of a truncated step changes nothing; a time limit is not a termination: bootstrap with the "
             "value of the step's own next_obs"
         )
-    if garbage_matters(subject, "truncated") and not garbage_matters(subject, "terminated"):
+    if part_affected_by_garbage(subject, "truncated") and not part_affected_by_garbage(
+        subject, "terminated"
+    ):
         raise Failed(
             "a truncated step is bootstrapped with the value of the first observation of the next episode; use the "
             "value of the step's own next_obs"
@@ -49,7 +51,7 @@ def successors(subject: Subject) -> None:
     """An algorithm that learns from successors, also in later updates, learns from those of truncated steps."""
     if subject.once("bootstraps", lambda: _bootstraps(subject)):
         raise Skipped("'truncation' tests it")
-    if not (_later_matters(subject) or _newest_matters(subject)):
+    if not (_later_matters(subject) or _newest_matter_later(subject)):
         raise Skipped("it does not bootstrap in later updates either")
     if not _finals_matter(subject):
         raise Failed(
@@ -72,15 +74,25 @@ def _bootstraps(subject: Subject) -> bool:
         main_spec = subject.spec
         spec = Spec(main_spec.obs, main_spec.action, rows, main_spec.id, goals=main_spec.goals)
         try:
-            base = Trial(subject, Probe(spec, Story("never")))
-            if not base.run_updates(1, BUDGET):
-                return False  # it waits for the end of an episode
-            turned = Trial(subject, Probe(spec, Story("never", turning=base.turns))).run(base.turns)
+            matter = _newest_matter(subject, spec, 1)
         except UsageError:
             continue  # too many rows for its buffer
-        if difference(base.learned(), turned.learned()):
-            return True
+        if matter is not False:
+            return bool(matter)
     return False
+
+
+def _newest_matter(subject: Subject, spec: Spec, number: int) -> bool | None:
+    """Return whether update `number` depends on the successors of its newest steps; None without this update.
+
+    An update that waits for the end of an episode does not come, because the episodes are endless.
+    """
+    base = Trial(subject, Probe(spec, Scenario("never")))
+    if not base.run_updates(number, BUDGET):
+        return None
+    scenario = Scenario("never", other_obs_from=base.turns)
+    changed = Trial(subject, Probe(spec, scenario)).run(base.turns)
+    return bool(difference(base.learner_state(), changed.learner_state()))
 
 
 def _later_matters(subject: Subject) -> bool:
@@ -90,17 +102,12 @@ def _later_matters(subject: Subject) -> bool:
         return False
 
 
-def _newest_matters(subject: Subject) -> bool:
+def _newest_matter_later(subject: Subject) -> bool:
     """Return whether a later update depends on the successors of its newest steps; values may start at 0."""
     for number in LATER:
-        base = Trial(subject, Probe(subject.spec, Story("never")))
-        if not base.run_updates(number, BUDGET):
-            return False
-        turned = Trial(subject, Probe(subject.spec, Story("never", turning=base.turns))).run(
-            base.turns
-        )
-        if difference(base.learned(), turned.learned()):
-            return True
+        matter = _newest_matter(subject, subject.spec, number)
+        if matter is not False:
+            return bool(matter)
     return False
 
 
@@ -110,61 +117,72 @@ def _finals_matter(subject: Subject) -> bool:
     # More updates within a window would also learn from its steps while they are the newest ones.
     one_each = subject.horizon.turns >= 3 * first
     for factor in PATIENCE if one_each else PATIENCE[:1]:
-        settled = factor * first if first > Story.length else 0
-        turns = settled or factor * subject.horizon.turns
-        since = settled - first if settled else 0
-        stories = (
-            Story("truncated", finals=series, since=since, settled=settled) for series in (0, 1)
+        end = factor * first if first > Scenario.length else 0
+        turns = end or factor * subject.horizon.turns
+        start = end - first if end else 0
+        base, changed = (
+            learner_state(
+                subject,
+                Scenario("truncated", finals=series, finals_after=start, finals_before=end),
+                turns,
+            )
+            for series in (0, 1)
         )
-        base, changed = (learned(subject, story, turns) for story in stories)
         if difference(base, changed):
             return True
     return False
 
 
-def garbage_matters(subject: Subject, end: End) -> str:
+def part_affected_by_garbage(subject: Subject, end: End) -> str:
     """Return the part of the learner that depends on rows that are absent for one step after each episode, or "".
 
     Such a row is not a transition; its observation is in the place of the row's next one.
     """
-    return matters(subject, *(Story(end, absent=True, garbage=series) for series in (0, 1)))
+    return affected_part(
+        subject, *(Scenario(end, absent=True, garbage=series) for series in (0, 1))
+    )
 
 
-def matters(subject: Subject, base: Story, variant: Story) -> str:
-    """Return the part of the learner that depends on the difference of two stories, or "".
+def affected_part(subject: Subject, base: Scenario, variant: Scenario) -> str:
+    """Return the part of the learner that depends on the difference of two scenarios, or "".
 
     A learner may store transitions, also with weight 0. If only its state differs, the run continues for the same time
     again: if metrics and weights are then equal, it has stored them and learned nothing from them.
     """
-    changed = difference(learned(subject, base), learned(subject, variant))
+    changed = difference(learner_state(subject, base), learner_state(subject, variant))
     if not changed:
         return ""
-    turns = base.lasting(2 * subject.horizon.turns)
-    return (
-        changed
-        if difference(
-            _metrics_and_weights(subject, base, turns),
-            _metrics_and_weights(subject, variant, turns),
-        )
-        else ""
-    )
+    turns = base.steps_for(2 * subject.horizon.turns)
+    first, second = (_metrics_and_weights(subject, each, turns) for each in (base, variant))
+    return changed if difference(first, second) else ""
 
 
-def _metrics_and_weights(subject: Subject, story: Story, turns: int) -> Leaves:
+def _metrics_and_weights(
+    subject: Subject,
+    scenario: Scenario,
+    turns: int,
+) -> Leaves:
     """Return the metrics of a run and its final acting weights."""
 
     def run() -> Leaves:
-        trial = Trial(subject, Probe(subject.spec, story)).run(turns)
+        trial = Trial(subject, Probe(subject.spec, scenario)).run(turns)
         return leaves({"metrics": trial.updates.metrics, "weights": trial.agent.weights()})
 
-    return subject.once(("acted", story, turns), run)
+    return subject.once(("acted", scenario, turns), run)
 
 
-def learned(subject: Subject, story: Story, turns: int = 0) -> Leaves:
-    """Return the state of the learner after `turns` vector steps of a story; default: the steps of three updates.
+def learner_state(
+    subject: Subject,
+    scenario: Scenario,
+    turns: int = 0,
+) -> Leaves:
+    """Return the state of the learner after `turns` vector steps of a scenario; default: the steps of three updates.
 
-    Stories with absent rows get more steps, because a replay buffer counts transitions.
+    Scenarios with absent rows get more steps, because a replay buffer counts transitions.
     """
-    turns = turns or story.lasting(subject.horizon.turns)
-    run = lambda: Trial(subject, Probe(subject.spec, story)).run(turns).learned()  # noqa: E731
-    return subject.once((story, turns), run)
+    turns = turns or scenario.steps_for(subject.horizon.turns)
+
+    def run() -> Leaves:
+        return Trial(subject, Probe(subject.spec, scenario)).run(turns).learner_state()
+
+    return subject.once((scenario, turns), run)

@@ -28,13 +28,14 @@ def hidden(subject: Subject) -> None:
     """After a resume every counter, flag and generator equals that of an uninterrupted run."""
     require_exact(subject)
     turns = subject.horizon.turns
-    components = save_and_read(Trial(subject, subject.make_main_env()).run(turns).state())
-    resumed = Trial(subject, subject.make_main_env()).resume(components, turns)
+    components = save_and_read(Trial(subject).run(turns).state())
+    resumed = Trial(subject).resume(components, turns)
     resumed.run_updates(1, BUDGET)  # the first update creates some attributes
-    straight = Trial(subject, subject.make_main_env()).run(resumed.turns)
+    uninterrupted = Trial(subject).run(resumed.turns)
     for noun in ("learner", "agent", "buffer"):
         expected, actual = (
-            dict(attributes(getattr(trial, noun), noun, set())) for trial in (straight, resumed)
+            dict(attributes(getattr(trial, noun), noun, set()))
+            for trial in (uninterrupted, resumed)
         )
         for path in expected.keys() & actual.keys():
             if expected[path] != actual[path]:

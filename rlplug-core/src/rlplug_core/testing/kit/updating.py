@@ -11,11 +11,15 @@ from torch import Tensor
 
 from rlplug_core.errors import NonFinite
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.probe import Probe, Story
+from rlplug_core.testing.kit.probe import Probe, Scenario
 from rlplug_core.testing.kit.samples import Samples
 from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.subject import BUDGET, Subject, short
-from rlplug_core.testing.kit.termination import garbage_matters, learned, matters
+from rlplug_core.testing.kit.termination import (
+    affected_part,
+    learner_state,
+    part_affected_by_garbage,
+)
 from rlplug_core.testing.kit.trees import difference
 
 _METRIC = re.compile(r"[a-z][a-z0-9_]*(/[a-z0-9_]+)+")
@@ -37,7 +41,7 @@ def updates(subject: Subject) -> None:
 
 def metrics(subject: Subject) -> None:
     """Metrics are named `group/name` and are finite scalars without a graph."""
-    trial = Trial(subject, subject.make_main_env()).run(subject.horizon.turns)
+    trial = Trial(subject).run(subject.horizon.turns)
     for name in trial.updates.metrics[0]:
         if not _METRIC.fullmatch(name):
             raise Failed(
@@ -59,8 +63,8 @@ def metrics(subject: Subject) -> None:
 
 def clock(subject: Subject) -> None:
     """The plugin only reads the clock; actor and runner advance it."""
-    trial = Trial(subject, subject.make_main_env()).run(subject.horizon.turns)
-    expected = (trial.actor.counted, len(trial.updates.metrics), 1.0, False)
+    trial = Trial(subject).run(subject.horizon.turns)
+    expected = (trial.actor.valid_steps, len(trial.updates.metrics), 1.0, False)
     actual = (trial.clock.steps, trial.clock.updates, trial.clock.scale, trial.clock.stop)
     if actual != expected:
         raise Failed(
@@ -71,7 +75,9 @@ def clock(subject: Subject) -> None:
 def copies(subject: Subject) -> None:
     """The buffer copies all data: arrays of the environment are overwritten two steps later."""
     kept, overwritten = (
-        Trial(subject, Probe(subject.spec, Story(scribbles=scribbles))).run(subject.horizon.turns)
+        Trial(subject, Probe(subject.spec, Scenario(scribbles=scribbles))).run(
+            subject.horizon.turns
+        )
         for scribbles in (False, True)
     )
     if difference(kept.behavior(), overwritten.behavior()):
@@ -82,9 +88,9 @@ def copies(subject: Subject) -> None:
 
 def weight_zero(subject: Subject) -> None:
     """The content of samples that are not transitions (`valid` False, weight 0) changes nothing in the learner."""
-    changed = garbage_matters(subject, "truncated")
+    changed = part_affected_by_garbage(subject, "truncated")
     # If rows matter only after one kind of end, that end is the cause.
-    if changed and garbage_matters(subject, "terminated"):
+    if changed and part_affected_by_garbage(subject, "terminated"):
         raise Failed(
             f"'{changed}' depends on rows of weight 0; leave them out of losses, sums and statistics"
         )
@@ -92,8 +98,8 @@ def weight_zero(subject: Subject) -> None:
 
 def pauses(subject: Subject) -> None:
     """The content of a row that is absent for a step within an episode changes nothing."""
-    stories = (Story("truncated", pausing=True, garbage=series) for series in (0, 1))
-    if changed := matters(subject, *stories):
+    scenarios = (Scenario("truncated", pauses=True, garbage=series) for series in (0, 1))
+    if changed := affected_part(subject, *scenarios):
         raise Failed(
             f"'{changed}' depends on a row that was absent for a step within an episode; skip that step: no reward, "
             "no discount, and the successor of the step before it is the next observation of the row"
@@ -104,7 +110,7 @@ def weight_scale(subject: Subject) -> None:
     """Half the weights give half the gradient of every optimizer: the scale of importance weights must not cancel."""
     gradients = []
     for scale in (1.0, 0.5):
-        samples = Samples(subject, Probe(subject.spec, Story()))
+        samples = Samples(subject, Probe(subject.spec, Scenario()))
         steps = samples.gradients(samples.batches[0], scale)
         # The first one of each optimizer.
         gradients.append({step.name: step.values for step in reversed(steps)})
@@ -124,13 +130,13 @@ def weight_scale(subject: Subject) -> None:
 def non_finite(subject: Subject) -> None:
     """Rewards that are NaN end a run with NonFinite before weights are damaged or NaN is replaced."""
     turns = subject.horizon.turns
-    story = Story("either")
-    trial = Trial(subject, Probe(subject.spec, replace(story, broken=1)))
+    scenario = Scenario("either")
+    trial = Trial(subject, Probe(subject.spec, replace(scenario, nan_from=1)))
     try:
         trial.run(2 * turns)
     except NonFinite:
         return
-    if not difference(learned(subject, story, 2 * turns), trial.learned()):
+    if not difference(learner_state(subject, scenario, 2 * turns), trial.learner_state()):
         raise Skipped("rewards have no effect on its learning")
     raise Failed(
         f"{len(trial.updates.metrics)} updates on rewards that are NaN raise nothing; minimize through the context's "

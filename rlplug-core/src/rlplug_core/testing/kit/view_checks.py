@@ -17,7 +17,7 @@ from rlplug_core.export.greedy import greedy
 from rlplug_core.protocols import Agent, SupportsExport
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.probe import Probe, Story, drawing
+from rlplug_core.testing.kit.probe import Probe, Scenario, drawing
 from rlplug_core.testing.kit.short_run import TOTAL, Trial
 from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.testing.kit.trees import difference, leaves
@@ -65,7 +65,7 @@ def views(subject: Subject) -> None:
     _check_matrices(_matrices(viewing, subject.spec), has_critic)
     if has_critic:
         other = Trial(viewing, _Keyed(spec, series=1)).run(subject.horizon.turns)
-        if not difference(trial.learned(), other.learned()):
+        if not difference(trial.learner_state(), other.learner_state()):
             raise Failed(
                 "updates do not depend on the key of critic_net.obs; give the critic the whole observation, and build "
                 "it from critic_net.over(net)"
@@ -74,7 +74,12 @@ def views(subject: Subject) -> None:
 
 def _viewing(subject: Subject, names: set[str]) -> Subject:
     """Return the algorithm with one key for each network, and hidden layers of known sizes."""
-    values = {**subject.given, "net.shared": False, "net.factory": None, "critic_net.factory": None}
+    values = {
+        **subject.options,
+        "net.shared": False,
+        "net.factory": None,
+        "critic_net.factory": None,
+    }
     # A memory reads what all hidden layers but the last one made of the key.
     layers = max(2, len(subject.config.net.hidden))
     for group, key, units in (("net", POLICY, POLICY_UNITS), ("critic_net", CRITIC, CRITIC_UNITS)):
@@ -108,7 +113,7 @@ class _Keyed(Probe):
     """A probe that draws the numbers of the critic's key from a separate series."""
 
     def __init__(self, spec: Spec, series: int = 0) -> None:
-        super().__init__(spec, Story("either"))
+        super().__init__(spec, Scenario("either"))
         draw_all = self.draw
         self.series = np.random.default_rng([1, series])
         self.draw = lambda generator: _with_key(draw_all(generator), CRITIC, self.series)

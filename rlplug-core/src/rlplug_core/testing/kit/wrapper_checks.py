@@ -13,24 +13,23 @@ from rlplug_core.protocols import Env
 from rlplug_core.testing.kit.env_subject import TURNS, WrapperSubject, copy_leaves, play
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.state import save_and_read
-from rlplug_core.testing.kit.trees import difference, leaves
+from rlplug_core.testing.kit.trees import Leaves, difference, leaves
 from rlplug_core.types import Array, Spec, State, Timestep
 
 
 class WriteDetector:
-    """An environment that checks if its returned arrays have been changed."""
+    """An environment that checks if its returned arrays were changed; it has no optional methods."""
 
     def __init__(self, env: Env) -> None:
         self.env = env
-        self.handed: list[tuple[Timestep, object]] = []
-        self.bare: list[Timestep] = []
+        #: The last timestep and a copy of it.
+        self.last: tuple[Timestep, Leaves] | None = None
 
     @property
     def spec(self) -> Spec:
         return self.env.spec
 
     def reset(self, seed: int) -> Timestep:
-        self.handed = []
         return self._hand_out(self.env.reset(seed))
 
     def step(self, action: Array) -> Timestep:
@@ -39,12 +38,14 @@ class WriteDetector:
 
     def check(self) -> None:
         """Raise `Failed` if an array was changed."""
-        for now, kept in self.handed[-1:]:
-            if path := difference(kept, copy_leaves(now)):  # type: ignore[arg-type]
-                raise Failed(f"it writes into '{path}' of the environment below; work on a copy")
+        if self.last is None:
+            return
+        timestep, copied = self.last
+        if path := difference(copied, copy_leaves(timestep)):
+            raise Failed(f"it writes into '{path}' of the environment below; work on a copy")
 
     def _hand_out(self, now: Timestep) -> Timestep:
-        self.handed = [(now, copy_leaves(now))]
+        self.last = (now, copy_leaves(now))
         return now
 
     def close(self) -> None:
@@ -75,7 +76,7 @@ def episodes(subject: WrapperSubject) -> None:
         raise Skipped("it changes actions, so runs cannot be compared")
     env.reset(7)
     bare.reset(7)
-    for turn, action in enumerate(play(subject.make(), TURNS).actions):
+    for turn, action in enumerate(subject.actions()):
         now = env.step(action)
         below = bare.step(action)
         if len(now.episodes) < len(below.episodes) or (now.truncated & ~below.truncated).any():
@@ -106,7 +107,7 @@ def observe(subject: WrapperSubject) -> None:
         raise Skipped("it changes the environments themselves; policies get their observations")
     if complete(env).learned():
         raise Skipped("its observations depend on learned state; 'wrapper-learned' tests that")
-    _compare_observations(env, bare, observing, play(subject.make(), TURNS).actions)
+    _compare_observations(env, bare, observing, subject.actions())
 
 
 def _goes_inside(subject: WrapperSubject) -> bool:
