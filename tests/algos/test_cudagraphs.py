@@ -22,7 +22,7 @@ from rlplug_core.errors import NonFinite, PluginError
 from rlplug_core.fast.cuda import graph_forward as torch_forward
 from rlplug_core.fast.cuda import graphs as cudagraphs
 from rlplug_core.fast.cuda.cuda_graph import WARM
-from rlplug_core.fast.cuda.device_step import LOOK
+from rlplug_core.fast.cuda.device_step import CHECK_EVERY
 from rlplug_core.fast.cuda.graph_forward import GraphForward, TorchForward
 from rlplug_core.fast.cuda.graphs import VALUES, Graphs
 from rlplug_core.fast.cuda.pytree import Leaves, Packed, map_tree
@@ -78,7 +78,7 @@ CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device 
 
 
 class Rerun(Generic[T]):
-    """Replaces `Recorded` on any device: computes everything again, and returns the same memory each time."""
+    """Replaces `CudaGraph` on any device: computes everything again, and returns the same memory each time."""
 
     def __init__(self, body: Callable[[], T], device: torch.device, pool: Any = None) -> None:
         self.body = body
@@ -99,8 +99,8 @@ class Rerun(Generic[T]):
 
 @pytest.fixture
 def rerun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cudagraphs, "Recorded", Rerun)
-    monkeypatch.setattr(torch_forward, "Recorded", Rerun)
+    monkeypatch.setattr(cudagraphs, "CudaGraph", Rerun)
+    monkeypatch.setattr(torch_forward, "CudaGraph", Rerun)
     monkeypatch.setattr(Plan, "check", lambda plan: None)  # it requires a GPU
 
 
@@ -428,7 +428,7 @@ def test_loss_that_is_not_finite_is_noticed_before_saving() -> None:
         learner.optimizer.state_dict()
     other = Learner()
     finite = torch.zeros(2)
-    for number in range(2 * LOOK - 1):
+    for number in range(2 * CHECK_EVERY - 1):
         other.step(finite if number else torch.full((2,), torch.inf))
     with pytest.raises(NonFinite, match="within the last 64 steps"):
         other.step(finite)

@@ -312,9 +312,9 @@ def test_updates_with_threads_equal_autograd(
     if loops == "numpy":
         pytest.skip("threads are numba's")
     pytest.importorskip("scipy")
-    monkeypatch.setattr(parallel_dense, "WORTH", 0)
-    monkeypatch.setattr(parallel_dense, "ROWS", 4)
-    monkeypatch.setattr(parallel_dense, "faster", lambda: False)
+    monkeypatch.setattr(parallel_dense, "THREADS_MINIMUM", 0)
+    monkeypatch.setattr(parallel_dense, "MIN_ROWS", 4)
+    monkeypatch.setattr(parallel_dense, "onednn_is_faster", lambda: False)
     parallel_dense.pass_loops.cache_clear()
     passes: list[int] = []
     through = parallel_dense.ParallelDense.__call__
@@ -350,9 +350,9 @@ def test_learners_name_the_function_that_is_not_fast() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_large_layers_use_rules_on_any_number_of_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With many threads they use torch's products."""
-    monkeypatch.setattr(matmul, "small_in_numpy", lambda: True)
-    monkeypatch.setattr(matmul, "faster", lambda: False)
-    monkeypatch.setattr(matmul, "WORTH", 2**9)
+    monkeypatch.setattr(matmul, "numpy_uses_one_thread", lambda: True)
+    monkeypatch.setattr(matmul, "onednn_is_faster", lambda: False)
+    monkeypatch.setattr(matmul, "ONEDNN_MINIMUM", 2**9)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -27,9 +27,9 @@ def test_weights_do_not_depend_on_the_library(
         calls.append(1)
         return product(*factors)
 
-    monkeypatch.setattr(matmul, "faster", lambda: True)
-    monkeypatch.setattr(matmul, "WORTH", 0)
-    monkeypatch.setattr(layer_ops, "WORTH", 0)
+    monkeypatch.setattr(matmul, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(matmul, "ONEDNN_MINIMUM", 0)
+    monkeypatch.setattr(layer_ops, "ONEDNN_MINIMUM", 0)
     monkeypatch.setattr(matmul, "_product", count)
     found = train_runner(algorithm, env_of(algorithm), **options).snapshot().state_dict()
     assert calls

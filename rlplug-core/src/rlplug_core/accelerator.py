@@ -44,11 +44,11 @@ class Losses(Protocol):
 
     Attributes:
         paths: for each loss by name, how its gradient was computed and why.
-        plain: names of losses that autograd computes from now on; a part of the learner's state.
+        autograd_only: names of losses that autograd computes from now on; a part of the learner's state.
     """
 
     paths: dict[str, str]
-    plain: set[str]
+    autograd_only: set[str]
 
     def call(
         self,

@@ -277,7 +277,7 @@ class Algorithm(nn.Module, Generic[B]):
             "generator": self.generator.bit_generator.state,
             **({} if self.state_version == 1 else {"state_version": self.state_version}),
             **({} if self.dataset is None else {"dataset": self.dataset.state_dict()}),
-            **({"plain_losses": sorted(self._losses.plain)} if self._losses.plain else {}),
+            **({"plain_losses": sorted(self._losses.autograd_only)} if self._losses.autograd_only else {}),
         }
 
     def set_extra_state(self, state: State) -> None:
@@ -286,7 +286,7 @@ class Algorithm(nn.Module, Generic[B]):
         self.generator.bit_generator.state = state["generator"]
         if self.dataset is not None and "dataset" in state:
             self.dataset.load_state_dict(state["dataset"])
-        self._losses.plain = set(state.get("plain_losses", ()))
+        self._losses.autograd_only = set(state.get("plain_losses", ()))
 
     @classmethod
     def migrate(cls, state: State, version: int) -> State:

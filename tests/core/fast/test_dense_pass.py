@@ -27,7 +27,7 @@ room()
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let one loop compute all networks."""
     pytest.importorskip("scipy")
-    monkeypatch.setattr(dense_pass, "small_in_numpy", lambda: True)
+    monkeypatch.setattr(dense_pass, "numpy_uses_one_thread", lambda: True)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     with loops_by("numba"):

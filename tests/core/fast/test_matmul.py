@@ -33,8 +33,8 @@ def onednn(*given: Any) -> Any:
 @pytest.fixture
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use oneDNN for products of any size on any machine."""
-    monkeypatch.setattr(matmul, "faster", lambda: True)
-    monkeypatch.setattr(matmul, "WORTH", 0)
+    monkeypatch.setattr(matmul, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(matmul, "ONEDNN_MINIMUM", 0)
 
 
 def parts(num_envs: int, inputs: int, outputs: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -149,10 +149,10 @@ def test_modes_compilers_traces_and_float64_use_torch(monkeypatch: pytest.Monkey
 def test_small_products_and_other_machines_use_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = count_products(monkeypatch)
     for faster, rows in ((True, 32), (False, 33)):
-        monkeypatch.setattr(matmul, "faster", lambda faster=faster: faster)
+        monkeypatch.setattr(matmul, "onednn_is_faster", lambda faster=faster: faster)
         onednn(*parts(rows, 256, 256))
     assert calls == []
-    monkeypatch.setattr(matmul, "faster", lambda: True)
+    monkeypatch.setattr(matmul, "onednn_is_faster", lambda: True)
     onednn(*parts(33, 256, 256))
     assert calls == [1]
 
@@ -173,11 +173,11 @@ def test_onednn_is_for_avx512_of_amd(
     for backend in ("mkl", "mkldnn"):
         monkeypatch.setattr(f"torch.backends.{backend}.is_available", lambda: True)
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: capability)
-    matmul.faster.cache_clear()
+    matmul.onednn_is_faster.cache_clear()
     try:
-        assert matmul.faster() is expected
+        assert matmul.onednn_is_faster() is expected
     finally:
-        matmul.faster.cache_clear()
+        matmul.onednn_is_faster.cache_clear()
 
 
 @pytest.fixture
@@ -185,8 +185,8 @@ def _numpy_products(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Use one thread for NumPy's products, as if oneDNN were slower."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    monkeypatch.setattr(matmul, "small_in_numpy", lambda: True)
-    monkeypatch.setattr(matmul, "faster", lambda: False)
+    monkeypatch.setattr(matmul, "numpy_uses_one_thread", lambda: True)
+    monkeypatch.setattr(matmul, "onednn_is_faster", lambda: False)
     yield
     torch.set_num_threads(before)
 
@@ -195,19 +195,19 @@ def _numpy_products(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("threads", "onednn", "size", "by_numpy"),
     [
-        (1, False, matmul.ALONE, True),
-        (1, False, matmul.ALONE + 1, False),
-        (1, True, matmul.WORTH, True),
-        (1, True, matmul.WORTH + 1, False),
-        (2, False, matmul.WORTH, True),
-        (2, False, matmul.WORTH + 1, False),
+        (1, False, matmul.NUMPY_MAXIMUM, True),
+        (1, False, matmul.NUMPY_MAXIMUM + 1, False),
+        (1, True, matmul.ONEDNN_MINIMUM, True),
+        (1, True, matmul.ONEDNN_MINIMUM + 1, False),
+        (2, False, matmul.ONEDNN_MINIMUM, True),
+        (2, False, matmul.ONEDNN_MINIMUM + 1, False),
     ],
 )
 def test_numpy_computes_small_products(
     threads: int, onednn: bool, size: int, by_numpy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.set_num_threads(threads)
-    monkeypatch.setattr(matmul, "faster", lambda: onednn)
+    monkeypatch.setattr(matmul, "onednn_is_faster", lambda: onednn)
     from_numpy = Mock(wraps=torch.from_numpy)
     monkeypatch.setattr(torch, "from_numpy", from_numpy)
     row = np.ones((1, size), np.float32)

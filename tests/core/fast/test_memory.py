@@ -53,7 +53,7 @@ def test_along_equals_torch_cells(cell: str, steps: int, rows: int, size: int, u
     """All parts at each step, and gradients of weights, features and initial states."""
     memory, arguments = case(cell, steps, rows, size, units, absent)
     assert fast_memory.fits(memory.cell, arguments[0])
-    outputs = fast_memory.along(memory.cell, *arguments)
+    outputs = fast_memory.unroll_cell(memory.cell, *arguments)
     expected = unroll_in_torch(memory, arguments)
     assert_near(outputs, expected)
     inputs = [*memory.parameters(), arguments[0], *arguments[2]]
@@ -66,7 +66,7 @@ def test_gradients_of_single_parts_equal_torch(cell: str) -> None:
     arguments = [features.detach(), first, [part.detach() for part in before], valid]
     weights = list(memory.parameters())
     for part in range(len(memory.parts)):
-        loss = fast_memory.along(memory.cell, *arguments)[part].sum()
+        loss = fast_memory.unroll_cell(memory.cell, *arguments)[part].sum()
         expected = unroll_in_torch(memory, arguments)[part].sum()
         assert_near(torch.autograd.grad(loss, weights), torch.autograd.grad(expected, weights))
 
@@ -75,7 +75,7 @@ def test_second_derivatives_equal_torch(cell: str) -> None:
     memory, arguments = case(cell, 3, 2, 2, 3, absent=True)
     weights = list(memory.parameters())
     second = []
-    for outputs in (fast_memory.along(memory.cell, *arguments), unroll_in_torch(memory, arguments)):
+    for outputs in (fast_memory.unroll_cell(memory.cell, *arguments), unroll_in_torch(memory, arguments)):
         gradients = torch.autograd.grad(outputs[0].square().sum(), weights, create_graph=True)
         total = torch.stack([gradient.square().sum() for gradient in gradients]).sum()
         second.append(torch.autograd.grad(total, [arguments[0], *arguments[2], *weights]))
@@ -106,7 +106,7 @@ def test_torch_computes_steps_without_numba(cell: str, monkeypatch: pytest.Monke
 
 def test_backward_after_a_change_of_weights_raises(cell: str) -> None:
     memory, arguments = case(cell, 3, 2, 2, 3, absent=False)
-    loss = fast_memory.along(memory.cell, *arguments)[0].sum()
+    loss = fast_memory.unroll_cell(memory.cell, *arguments)[0].sum()
     with torch.no_grad():
         memory.cell.weight_hh.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):

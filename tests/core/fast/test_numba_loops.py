@@ -13,12 +13,12 @@ from rlplug_core.fast.forward import FEW, dense
 from rlplug_core.fast.kernels import HostViews
 from rlplug_core.fast.layer_ops import ElementwiseOp, LinearOp
 from rlplug_core.fast.numba_loops import (
+    activation_loops,
     available,
     describe_speed,
     describe_speed_with,
     loop_library,
     numba_problem,
-    pair,
 )
 from rlplug_core.learning.update_rules import Adam, AdamW, RMSProp
 
@@ -28,7 +28,7 @@ ELU = FUNCTIONS[nn.functional.elu]
 
 def apply(activation: str, values: list[float]) -> np.ndarray:
     """Apply the compiled loop of an activation to values with a bias of 0."""
-    loops = pair(activation)
+    loops = activation_loops(activation)
     assert loops is not None
     row = np.array([values], np.float32)
     loops[0](row, np.zeros(len(values), np.float32))
@@ -38,8 +38,8 @@ def apply(activation: str, values: list[float]) -> np.ndarray:
 def test_loops_need_numba(loops: str) -> None:
     assert available() == (loops == "numba")
     assert loop_library().split()[0] == loops
-    assert (pair("tanh") is None) == (pair("relu") is None) == (loops == "numpy")
-    assert pair("elu") is None
+    assert (activation_loops("tanh") is None) == (activation_loops("relu") is None) == (loops == "numpy")
+    assert activation_loops("elu") is None
 
 
 def test_failed_import_of_numba_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,10 +30,10 @@ room()
 def _two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Use two threads on any processor and for the smallest networks."""
     pytest.importorskip("scipy")
-    monkeypatch.setattr(parallel_dense, "WORTH", 0)
-    for name in ("available", "small_in_numpy"):
+    monkeypatch.setattr(parallel_dense, "THREADS_MINIMUM", 0)
+    for name in ("available", "numpy_uses_one_thread"):
         monkeypatch.setattr(dense_pass, name, lambda: True)
-    monkeypatch.setattr(parallel_dense, "faster", lambda: False)
+    monkeypatch.setattr(parallel_dense, "onednn_is_faster", lambda: False)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     with loops_by("numba"):

@@ -72,6 +72,6 @@ FUNCTIONS: dict[Function, ElementwiseOp] = {
     Tensor.relu: RELU,
     nn.functional.relu: RELU,
     nn.functional.elu: ElementwiseOp(_elu, _elu_derivative),
-    nn.functional.silu: ElementwiseOp(_silu, _silu_derivative, of_inputs=True),
+    nn.functional.silu: ElementwiseOp(_silu, _silu_derivative, uses_inputs=True),
     nn.functional.leaky_relu: ElementwiseOp(_leaky_relu, _leaky_relu_derivative),
 }

@@ -98,9 +98,9 @@ class FastTensor(Elementwise, Reductions):
         named: Mapping[str, object] | None = None,
     ) -> Any:
         """Compute a function of torch, or one that is marked `overridable`."""
-        known = FUNCTIONS.get(function) or find(function, FastTensor)
+        fast = FUNCTIONS.get(function) or find(function, FastTensor)
         try:
-            result = known(*args, **named) if named else known(*args)
+            result = fast(*args, **named) if named else fast(*args)
             if result is NotImplemented:
                 plain: Any = function
                 return plain.__wrapped__(*args, **named or {})
@@ -108,7 +108,7 @@ class FastTensor(Elementwise, Reductions):
         except TypeError as error:
             raise NoFastPath(f"{name_of(function)} with these arguments ({error})") from error
 
-    # Most operations have a constant operand: `_linear` prepares their gradient in half of the time of `_binary`.
+    # Most operations have a constant operand: for these `_linear` takes half of the time of `_binary`.
 
     def __add__(self, other: Operand) -> FastTensor:
         kind = other.__class__
@@ -144,17 +144,17 @@ class FastTensor(Elementwise, Reductions):
         kind = other.__class__
         if kind is not FastTensor and kind is not float and kind is not int:
             other = operand(other)
-        one = self.value
+        left = self.value
         if other.__class__ is not FastTensor:
             if other == 0 and other.__class__ is float:  # no infinite gradient becomes NaN
-                return FastTensor(one * other)
-            return self._linear(one * other, lambda g, into: (g * other,))
-        two = other.value
+                return FastTensor(left * other)
+            return self._linear(left * other, lambda g, into: (g * other,))
+        right = other.value
         if other.backward_of is None:
-            return self._linear(one * two, lambda g, into: (g * two,))
+            return self._linear(left * right, lambda g, into: (g * right,))
         if self.backward_of is None:
             return other * self
-        return _binary(one * two, self, other, lambda g, into: (g * two, g * one))
+        return _binary(left * right, self, other, lambda g, into: (g * right, g * left))
 
     __rmul__ = __mul__
 
@@ -162,19 +162,19 @@ class FastTensor(Elementwise, Reductions):
         other = operand(other)
         if other.__class__ is not FastTensor:
             return self._linear(self.value / other, lambda g, into: (g / other,))
-        two = other.value
-        value = self.value / two
+        divisor = other.value
+        value = self.value / divisor
         if other.backward_of is None:
-            return self._linear(value, lambda g, into: (g / two,))
-        return _binary(value, self, other, lambda g, into: (g / two, g * (-value / two)))
+            return self._linear(value, lambda g, into: (g / divisor,))
+        return _binary(value, self, other, lambda g, into: (g / divisor, g * (-value / divisor)))
 
     def __rtruediv__(self, other: Operand) -> FastTensor:
         other = operand(other)
         if other.__class__ is FastTensor:
             return other / self
-        two = self.value
-        value = other / two
-        return self._linear(value, lambda g, into: (g * (-value / two),))
+        divisor = self.value
+        value = other / divisor
+        return self._linear(value, lambda g, into: (g * (-value / divisor),))
 
     def __matmul__(self, other: Operand) -> FastTensor:
         if self.backward_of is not None or getattr(other, "requires_grad", False):
@@ -187,32 +187,32 @@ class FastTensor(Elementwise, Reductions):
             other = operand(other)
         if other.__class__ is not FastTensor:
             raise TypeError("dot of a number")
-        one = self.value
-        two = other.value
-        value = one.dot(two)
+        left = self.value
+        right = other.value
+        value = left.dot(right)
         if other.backward_of is not None:
-            return _binary(value, self, other, lambda g, into: (g * two, g * one))
+            return _binary(value, self, other, lambda g, into: (g * right, g * left))
         if self.backward_of is None:
             return FastTensor(value)
-        return self.result(value, lambda g, into: (g * two,))
+        return self.result(value, lambda g, into: (g * right,))
 
     def minimum(self, other: Operand) -> FastTensor:
         """Compute the minimum; equal values get half of the gradient each."""
         other = operand(other)
-        return self._choose_one(np.minimum, other, lambda: _first(raw(other) - self.value))
+        return self._choose(np.minimum, other, lambda: _share(raw(other) - self.value))
 
     def maximum(self, other: Operand) -> FastTensor:
         """Compute the maximum; equal values get half of the gradient each."""
         other = operand(other)
-        return self._choose_one(np.maximum, other, lambda: _first(self.value - raw(other)))
+        return self._choose(np.maximum, other, lambda: _share(self.value - raw(other)))
 
-    def _choose_one(
+    def _choose(
         self,
         function: Callable[[Any, Any], Array],
         other: Any,
         share_of: Callable[[], Array],
     ) -> FastTensor:
-        """Return one of two values; `share_of` computes this array's share of the gradient."""
+        """Return the smaller or the larger of two values; `share_of` computes this array's share of the gradient."""
         value = function(self.value, raw(other))
         if other.__class__ is not FastTensor or other.backward_of is None:
             return self._linear(value, lambda g, into: (g * share_of(),))
@@ -246,7 +246,7 @@ class FastTensor(Elementwise, Reductions):
         """Take one value of each row along the last axis of [..., n]."""
         if dim not in (-1, self.value.ndim - 1):
             raise NoFastPath("gather along another axis than the last one")
-        return self.along_rows(array_of(index))
+        return self.take_along_rows(array_of(index))
 
     def __lt__(self, other: Operand) -> FastTensor:
         return FastTensor(np.less(self.value, array_of(other)))
@@ -292,7 +292,7 @@ class FastTensor(Elementwise, Reductions):
         """Cast an array without a gradient to a type."""
         if dtype == self.dtype:
             return self
-        kind: Any = next((kind for kind, known in DTYPES.items() if known == dtype), None)
+        kind: Any = next((kind for kind, torch_type in DTYPES.items() if torch_type == dtype), None)
         if self.backward_of is not None or kind is None:
             raise NoFastPath("a cast of a tensor with a gradient, or to another type or device")
         return FastTensor(self.value.astype(kind))
@@ -352,28 +352,28 @@ def from_tensor(tensor: Tensor) -> FastTensor:
 
 def _binary(
     value: Array,
-    one: FastTensor,
-    other: FastTensor,
+    first: FastTensor,
+    second: FastTensor,
     backward: Backward,
 ) -> FastTensor:
     """Return a function of two arrays, the second one with a gradient.
 
     Args:
         value: the result.
-        one, other: the operands. Gradients of broadcast operands are summed over the broadcast axes.
+        first, second: the operands. Gradients of broadcast operands are summed over the broadcast axes.
         backward: computes the gradients of both, for operands of the same shape.
     """
     if not is_grad_enabled():
         return FastTensor(value)
-    shapes = one.value.shape, other.value.shape
-    if one.backward_of is None:
+    shapes = first.value.shape, second.value.shape
+    if first.backward_of is None:
         return FastTensor(
-            value, (other,), lambda g, into: (reduce_rows(backward(g, into)[1], shapes[1]),)
+            value, (second,), lambda g, into: (reduce_rows(backward(g, into)[1], shapes[1]),)
         )
     if shapes[0] == shapes[1] == value.shape:
-        return FastTensor(value, (one, other), backward)
+        return FastTensor(value, (first, second), backward)
     return FastTensor(
-        value, (one, other), lambda g, into: tuple(map(reduce_rows, backward(g, into), shapes))
+        value, (first, second), lambda g, into: tuple(map(reduce_rows, backward(g, into), shapes))
     )
 
 
@@ -381,8 +381,8 @@ def _pass_gradient(gradient: Array, into: Gradients) -> tuple[Array]:
     return (gradient,)
 
 
-def _first(difference: Array) -> Array:
-    """Return 1 for a positive difference, 0 for a negative one, and a half for 0."""
+def _share(difference: Array) -> Array:
+    """Return a share of the gradient: 1 for a positive difference, 0 for a negative one, a half for 0."""
     share: Array = np.sign(difference)
     share += 1
     share *= 0.5
@@ -393,7 +393,7 @@ def reduce_rows(gradient: Array, shape: tuple[int, ...]) -> Array:
     """Sum a gradient over the axes along which an operand of this shape was broadcast."""
     if gradient.shape == shape:
         return gradient
-    ahead = gradient.ndim - len(shape)
-    summed: Array = gradient.sum(tuple(range(ahead))) if ahead > 0 else gradient
+    extra = gradient.ndim - len(shape)
+    summed: Array = gradient.sum(tuple(range(extra))) if extra > 0 else gradient
     axes = tuple(axis for axis, size in enumerate(shape) if size == 1 and summed.shape[axis] != 1)
     return summed.sum(axes, keepdims=True) if axes else summed

@@ -1,7 +1,7 @@
 """Batches of arrays: each tensor is made when plain code reads it, because that takes as long as an operation.
 
-A loss on the fast path reads none. The class of such a batch is a subclass of the batch's kind; `map` and
-`dataclasses.replace` make batches of the kind itself.
+A loss on the fast path reads none. Such a batch is an instance of a subclass of the batch's class; `map` and
+`dataclasses.replace` make batches of the class itself.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from torch.compiler import is_compiling
 from rlplug_core.batches import Batch, Samples
 from rlplug_core.types import Array, tree_map
 
-#: A field of a batch: an array, a tensor, nested dictionaries of these, or None. Also a batch of any kind,
+#: A field of a batch: an array, a tensor, nested dictionaries of these, or None. Also any batch,
 #: an argument of a loss and its result.
 Field: TypeAlias = Any
 
 
-class Kind:
-    """The slots of a class of batches, and its subclass that holds arrays in them.
+class Layout:
+    """The fields of a class of batches, and its subclass that holds arrays in them.
 
     Args:
-        kind: the class.
-        slots: its fields in their order, `counts` after `weight`.
+        batch_class: the class.
+        slots: the slots of its fields, in their order: `counts` after `weight`.
     """
 
     def __init__(
         self,
-        kind: type[Batch],
+        batch_class: type[Batch],
         slots: Sequence[MemberDescriptorType],
     ) -> None:
-        self.kind: Field = kind
-        self.defaults = [each.default for each in fields(kind)]
+        self.batch_class: Field = batch_class
+        self.defaults = [each.default for each in fields(batch_class)]
         self.read = [slot.__get__ for slot in slots]
         self.write = [slot.__set__ for slot in slots]
         self.holder: Field = type(
-            kind.__name__,
-            (kind,),
+            batch_class.__name__,
+            (batch_class,),
             {
                 "__slots__": ("fast",),
-                "__new__": lambda cls, *args, **named: kind(*args, **named),
+                "__new__": lambda cls, *args, **named: batch_class(*args, **named),
                 "__reduce_ex__": _reduce,
                 "to": _to_device,
                 "standard_normal": _standard_normal,
@@ -73,8 +73,8 @@ class Kind:
         make: Callable[[Array], Field],
         tree: Callable[[Field], Field],
     ) -> Field:
-        """Return a batch of the same kind with other fields: `make` is called with arrays, `tree` with all others."""
-        result = object.__new__(self.kind)
+        """Return a batch of the class without arrays: `make` converts fields that are arrays, `tree` all others."""
+        result = object.__new__(self.batch_class)
         for read, write in zip(self.read, self.write, strict=True):
             value = read(batch)
             write(result, make(value) if value.__class__ is np.ndarray else tree(value))
@@ -86,32 +86,31 @@ class Kind:
         make: Callable[[Array], Field],
         tree: Callable[[Field], Field],
     ) -> Field:
-        """Convert a batch of arrays as `convert`, once: SAC computes several losses of it, PPO one in each epoch."""
+        """Do as `convert`, only once for each batch: SAC computes several losses of it, PPO one in each epoch."""
         if batch.fast is None:
             batch.fast = self.convert(batch, make, tree)
         return batch.fast
 
 
-#: The kind of each class that holds arrays.
-HOLDERS: dict[type, Kind] = {}
+#: The layout of each subclass that holds arrays.
+HOLDERS: dict[type, Layout] = {}
+#: The layout of each other class of batches; None for a class with fields outside of slots.
+LAYOUTS: dict[type, Layout | None] = {}
 
 
-#: The kind of each other class of batches; None for a class with fields outside of slots.
-KINDS: dict[type, Kind | None] = {}
+def find_layout(batch_class: type[Batch]) -> Layout | None:
+    """Return the layout of a class of batches; None if it has fields outside of slots."""
+    if batch_class not in LAYOUTS:
+        attributes = [getattr(batch_class, each.name, None) for each in fields(batch_class)]
+        slots = [slot for slot in attributes if isinstance(slot, MemberDescriptorType)]
+        complete = len(slots) == len(attributes)
+        LAYOUTS[batch_class] = Layout(batch_class, slots) if complete else None
+    return LAYOUTS[batch_class]
 
 
-def find_kind(kind: type[Batch]) -> Kind | None:
-    """Return the kind of a class of batches, or None."""
-    if kind not in KINDS:
-        slots = [getattr(kind, each.name, None) for each in fields(kind)]
-        known = [slot for slot in slots if isinstance(slot, MemberDescriptorType)]
-        KINDS[kind] = Kind(kind, known) if len(known) == len(slots) else None
-    return KINDS[kind]
-
-
-def kind_of(batch: Batch) -> Kind | None:
-    """Return the kind of a batch of arrays or of tensors, or None."""
-    return HOLDERS.get(batch.__class__) or find_kind(batch.__class__)
+def layout_of(batch: Batch) -> Layout | None:
+    """Return the layout of a batch of arrays or of tensors; None if its class has fields outside of slots."""
+    return HOLDERS.get(batch.__class__) or find_layout(batch.__class__)
 
 
 def _tensor_property(slot: MemberDescriptorType) -> property:
@@ -167,24 +166,25 @@ def _reduce(batch: Batch, protocol: object) -> tuple[Field, ...]:
 
 def without_arrays(argument: Field) -> Field:
     """Return an argument of a loss; a batch of arrays as one of tensors, which torch can trace."""
-    known = HOLDERS.get(argument.__class__)
-    return argument if known is None else argument.map(_identity)
+    layout = HOLDERS.get(argument.__class__)
+    return argument if layout is None else argument.map(_identity)
 
 
 def observations(batch: Field) -> Field:
     """Return the observations of a batch, as an array if it holds arrays."""
-    known = HOLDERS.get(batch.__class__)
-    return batch.obs if known is None else known.kind.obs.__get__(batch)
+    layout = HOLDERS.get(batch.__class__)
+    return batch.obs if layout is None else layout.batch_class.obs.__get__(batch)
 
 
-def from_arrays(kind: type[Batch], parts: Sequence[Field]) -> Field:
+def from_arrays(batch_class: type[Batch], values: Sequence[Field]) -> Field:
     """Return a batch of arrays; see `batches.from_arrays`."""
-    known = find_kind(kind)
-    rest = () if known is None else known.defaults[len(parts) :]
-    weight, share, *given = parts
-    if known is None or MISSING in rest or isinstance(weight, Tensor):
+    layout = find_layout(batch_class)
+    defaults = () if layout is None else layout.defaults[len(values) :]
+    weight, share, *others = values
+    if layout is None or MISSING in defaults or isinstance(weight, Tensor):
         return NotImplemented
-    return known.hold((weight, _shares(weight) if share is None else share, *given, *rest))
+    share = _shares(weight) if share is None else share
+    return layout.hold((weight, share, *others, *defaults))
 
 
 def _shares(weight: Array) -> Array:
@@ -198,45 +198,45 @@ def minibatches(
     generator: np.random.Generator,
 ) -> Field:
     """Yield the rows of a batch of arrays in random order; see `Samples.minibatches`."""
-    known = HOLDERS.get(samples.__class__)
-    if known is None:
+    layout = HOLDERS.get(samples.__class__)
+    if layout is None:
         return NotImplemented
-    weight, *_ = known.read
+    weight, *_ = layout.read
     rows = len(weight(samples))
-    return iter((samples,)) if size >= rows else _shuffle(known, samples, rows, size, generator)
+    return iter((samples,)) if size >= rows else _shuffle(layout, samples, rows, size, generator)
 
 
 def _shuffle(
-    known: Kind,
+    layout: Layout,
     samples: Samples,
     rows: int,
     size: int,
     generator: np.random.Generator,
 ) -> Iterator[Samples]:
-    weight, _, *rest = known.arrays(samples)
+    weight, _, *rest = layout.arrays(samples)
     count = rows // size
     order = generator.permutation(rows)[: count * size]
     weight, *rest = (tree_map(lambda array: array.take(order, 0), each) for each in (weight, *rest))
-    yield from _parts(known, list(_shares(weight.reshape(count, size))), (weight, *rest))
+    yield from _split_rows(layout, list(_shares(weight.reshape(count, size))), (weight, *rest))
 
 
 def split(batch: Batch, size: int, share: Tensor) -> Field:
     """Yield the rows of a batch of arrays in order; see `Batch.split`."""
-    known = HOLDERS.get(batch.__class__)
-    if known is None:
+    layout = HOLDERS.get(batch.__class__)
+    if layout is None:
         return NotImplemented
-    weight, _, *rest = known.arrays(batch)
-    return _parts(known, [share.numpy()] * (len(weight) // size), (weight, *rest))
+    weight, _, *rest = layout.arrays(batch)
+    return _split_rows(layout, [share.numpy()] * (len(weight) // size), (weight, *rest))
 
 
-def _parts(
-    known: Kind,
+def _split_rows(
+    layout: Layout,
     shares: list[Array],
     values: Iterable[Field],
 ) -> Iterator[Field]:
     """Yield batches of equal size, as views of the rows of one batch; `shares` has the factors [B] of each."""
     weight, *rest = (_split_tree(value, len(shares)) for value in values)
-    return map(known.hold, zip(weight, shares, *rest, strict=True))
+    return map(layout.hold, zip(weight, shares, *rest, strict=True))
 
 
 def _split_tree(tree: Field, count: int) -> Sequence[Field]:

@@ -1,4 +1,4 @@
-"""Losses on arrays: functions of the plain code that are marked `overridable`, in closed form or as a loop."""
+"""Faster versions of functions that are marked `overridable`, on FastTensors: in closed form or as a loop."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def _surrogate(
     factor = array_of(advantage)
     if loops is None or not value.dtype == factor.dtype == np.float32:
         return NotImplemented
-    smaller = np.empty_like(factor)
+    surrogate = np.empty_like(factor)
     derivative = np.empty_like(factor)
-    loops.clipped_product(value, factor, 1 - clip_range, 1 + clip_range, smaller, derivative)
-    return ratio.result(smaller, lambda gradient, into: (gradient * derivative,))
+    loops.clipped_product(value, factor, 1 - clip_range, 1 + clip_range, surrogate, derivative)
+    return ratio.result(surrogate, lambda gradient, into: (gradient * derivative,))
 
 
 def _standardize(
@@ -95,7 +95,7 @@ def _projection(
     support: Operand,
 ) -> FastTensor:
     arrays = probability.value, array_of(reward), array_of(discount)
-    loops = loop_module("learning") if all(one.dtype == np.float32 for one in arrays) else None
+    loops = loop_module("learning") if all(array.dtype == np.float32 for array in arrays) else None
     atoms = array_of(support)
     if loops is None:
         tensors = map(torch.from_numpy, (*arrays, atoms))
@@ -148,8 +148,8 @@ def _temperature_loss(
     return FastTensor(value, (), backward)
 
 
-#: For each list of critics, the passes that compute all of them together.
-TOGETHER: WeakKeyDictionary[nn.Module, ParallelDense] = WeakKeyDictionary()
+#: For each list of critics, the passes that compute all of them in parallel.
+PARALLEL_CRITICS: WeakKeyDictionary[nn.Module, ParallelDense] = WeakKeyDictionary()
 
 
 def _critic_outputs(
@@ -162,13 +162,13 @@ def _critic_outputs(
         raise NoFastPath("critics with features of their own")
     programs = [program_of(ActionCritic.on, member) for member in members._modules.values()]
     if torch.get_num_threads() > 1:
-        together = TOGETHER.get(members)
-        if together is None or any(
-            a is not b for a, b in zip(together.members, programs, strict=True)
+        parallel = PARALLEL_CRITICS.get(members)
+        if parallel is None or any(
+            a is not b for a, b in zip(parallel.members, programs, strict=True)
         ):
-            together = TOGETHER[members] = ParallelDense(programs)
-        if together.is_faster(critic_input.value):
-            return together(critic_input)
+            parallel = PARALLEL_CRITICS[members] = ParallelDense(programs)
+        if parallel.is_faster(critic_input.value):
+            return parallel(critic_input)
     return stack([program(critic_input) for program in programs])
 
 
@@ -177,11 +177,11 @@ def _action_features(
     obs: FastTensor,
     action: FastTensor,
 ) -> FastTensor:
-    """Concatenate an observation and an action that are vectors in one call; otherwise call the encoder `vectors`."""
+    """Concatenate an observation and an action if both are vectors; otherwise call the encoder `vectors`."""
     both = {"obs": obs, "action": action}
     entry = CONCATENATED.get(id(vectors))
     if entry is None or entry[0]() is not vectors:
-        entry = CONCATENATED[id(vectors)] = ref(vectors), _names(vectors)
+        entry = CONCATENATED[id(vectors)] = ref(vectors), _concatenated_parts(vectors)
     names = entry[1]
     obs_array = obs.value
     action_array = action.value
@@ -199,7 +199,7 @@ def _action_features(
 CONCATENATED: dict[int, tuple[ref[nn.Module], list[str]]] = {}
 
 
-def _names(vectors: nn.Module) -> list[str]:
+def _concatenated_parts(vectors: nn.Module) -> list[str]:
     """Return the names of the parts that an encoder concatenates; [] if it does more than that."""
     inner: Any = vectors.vectors if type(vectors) is MLP and not vectors.linears else vectors
     plain = type(inner) is Concat and all(type(part) is Vector for part in inner.parts)
@@ -210,7 +210,7 @@ def _at_action(values: FastTensor, action: Operand) -> FastTensor:
     return values.at(array_of(action))
 
 
-#: The faster version of each function of the plain code.
+#: The faster version of each overridable function.
 CLOSED_FORMS: dict[Function, Function] = {
     clipped_surrogate: _surrogate,
     standardize: _standardize,

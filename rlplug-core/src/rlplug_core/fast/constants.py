@@ -1,4 +1,4 @@
-"""Constant arrays that every call returns again; they cannot be written to."""
+"""Constant arrays from a cache; they are read-only."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from rlplug_core.fast.gradients import Gradients
 from rlplug_core.fast.layer_ops import LinearOp, Op
-from rlplug_core.fast.matmul import ALONE, small_in_numpy
+from rlplug_core.fast.matmul import NUMPY_MAXIMUM, numpy_uses_one_thread
 from rlplug_core.fast.numba_loops import available, has_scipy
 from rlplug_core.fast.program import Chain
 from rlplug_core.types import Array
@@ -26,14 +26,14 @@ from rlplug_core.types import Array
 #: The inputs [B, I] of a pass, the outputs of all layers but the last as one vector, layer by layer, and the outputs
 #: [B, O] of the last.
 Saved: TypeAlias = tuple[Array, Array, Array]
-#: The array for gradients that are not wanted.
-NONE = np.empty((0, 0), np.float32)
+#: Passed to loops in place of an array for gradients that are not wanted.
+NO_GRADIENT = np.empty((0, 0), np.float32)
 
 
 @cache
 def dense_loops() -> ModuleType | None:
     """Return the module of numba's loops; None without numba or SciPy, or if NumPy's products use several threads."""
-    if not available() or not has_scipy() or not small_in_numpy():
+    if not available() or not has_scipy() or not numpy_uses_one_thread():
         return None
     return import_module("rlplug_core.fast.loops.dense")
 
@@ -69,7 +69,7 @@ class DensePass:
     def fits(self, values: Array) -> bool:
         """Return whether one loop computes the outputs of values [B, I]; torch shares large products among threads."""
         size = len(values) * self.largest
-        return 0 < size <= ALONE and values.dtype == np.float32 and torch.get_num_threads() == 1
+        return 0 < size <= NUMPY_MAXIMUM and values.dtype == np.float32 and torch.get_num_threads() == 1
 
     def forward(self, values: Array) -> Saved:
         rows = len(values)
@@ -83,19 +83,19 @@ class DensePass:
         self,
         gradient: Array,
         saved: Saved,
-        inputs: bool,
+        needs_input_grad: bool,
         flat_gradients: FlatGradient,
     ) -> Array | None:
         """Write the gradients of the parameters into `flat_gradients`; return that of the inputs if it is wanted."""
-        below = np.empty(saved[0].shape, np.float32) if inputs else NONE
+        below = np.empty(saved[0].shape, np.float32) if needs_input_grad else NO_GRADIENT
         array, places = flat_gradients
         self.loops.backward(
             self.memory, self.layers, *saved, writable(gradient), array, places, below
         )
-        return below if inputs else None
+        return below if needs_input_grad else None
 
     def by_layer(self, saved: Saved) -> list[tuple[Array, Array]]:
-        """Return the inputs and outputs of each layer, which `Chain.along` needs."""
+        """Return the inputs and outputs of each layer, which `Chain.propagate` needs."""
         values, hidden, outputs = saved
         rows = len(values)
         ends = np.cumsum(rows * self.layers[:-1, 3])
@@ -126,8 +126,8 @@ def layer_kinds(ops: list[Op]) -> list[tuple[int, int, int]]:
     loops = dense_loops()
     names = () if loops is None else loops.NAMES
     kinds = [_kind(op, names) for op in ops]
-    known = [kind for kind in kinds if kind is not None]
-    return known if len(known) == len(kinds) else []
+    supported = [kind for kind in kinds if kind is not None]
+    return supported if len(supported) == len(kinds) else []
 
 
 def _kind(op: Op, names: tuple[str, ...]) -> tuple[int, int, int] | None:
@@ -142,14 +142,14 @@ def _kind(op: Op, names: tuple[str, ...]) -> tuple[int, int, int] | None:
 
 
 def common_memory(parameters: list[nn.Parameter]) -> Array | None:
-    """Return the float32 array that contains all parameters; None if there is none, or if two of them are the same."""
+    """Return the float32 array that contains all parameters; None without one, or if two parameters are the same."""
     if any(each.dtype is not torch.float32 or not each.is_cpu for each in parameters):
         return None
-    memories = {one.untyped_storage().data_ptr() for one in parameters}
+    memories = {each.untyped_storage().data_ptr() for each in parameters}
     contiguous = all(map(Tensor.is_contiguous, parameters))
     if len(memories) > 1 or not contiguous:
         return None
-    if len({one.data_ptr() for one in parameters}) < len(parameters):
+    if len({each.data_ptr() for each in parameters}) < len(parameters):
         return None
     memory: Array = torch.empty(0).set_(parameters[0].untyped_storage()).numpy()
     return memory
@@ -160,7 +160,7 @@ def layer_table(
     kinds: list[tuple[int, int, int]],
 ) -> Array:
     """Return the table of layers [L, 5] for `loops.dense`."""
-    places = np.array([one.storage_offset() for one in parameters]).reshape(-1, 2)
+    places = np.array([each.storage_offset() for each in parameters]).reshape(-1, 2)
     return np.concatenate([places, np.array(kinds)], 1)
 
 
@@ -168,11 +168,11 @@ def flat_gradient(
     parameters: list[list[nn.Parameter]],
     into: Gradients,
 ) -> FlatGradient | None:
-    """Return the flat gradient of networks, the array of their optimizer; None if they have no common array."""
+    """Return the flat gradient of networks, an array of their optimizer; None if they have no common array."""
     views = [[into.get(parameter) for parameter in network] for network in parameters]
     trained = [view for network in views for view in network if view is not None]
     if not trained:
-        return FlatGradient(NONE.reshape(-1), np.full((len(views), len(views[0]) // 2, 2), -1))
+        return FlatGradient(NO_GRADIENT.reshape(-1), np.full((len(views), len(views[0]) // 2, 2), -1))
     flat = trained[0].base
     if flat is None or any(view.base is not flat for view in trained):
         return None
@@ -185,7 +185,7 @@ def flat_gradient(
 
 
 def writable(values: Array) -> Array:
-    """Return contiguous float32 values that could be written to; loops are compiled for these only."""
+    """Return values as a contiguous, writable float32 array; loops are compiled for such arrays only."""
     if values.flags.carray and values.dtype == np.float32:
         return values
     return np.array(values, np.float32, order="C")

@@ -1,4 +1,4 @@
-"""The function that computes each function of torch, and each one that is marked `overridable`, on FastTensors."""
+"""The table of functions for FastTensors: a version of each torch function, and of each one marked `overridable`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from rlplug_core.fast.gradients import NoFastPath
 
 #: The result of a faster version of a function, or NotImplemented for arguments that it does not take.
 Result: TypeAlias = Any
-#: Files of `fast` add to it. A function that returns NotImplemented leaves the plain code to run on FastTensors.
+#: The version of each function; files of `fast` add theirs. If it returns NotImplemented, the plain code runs on
+#: FastTensors.
 FUNCTIONS: dict[Function, Function] = {}
 #: Methods with another name than torch's.
 ALIASES = {"absolute": "abs"}
-#: Binary functions by name, with a tensor or a FastTensor on either side; `functions` fills it.
-REFLECTED: dict[str, Function] = {}
+#: Functions of two operands by name; each operand is a FastTensor or a tensor. `functions` fills it.
+BINARY: dict[str, Function] = {}
 
 
 def network_call(*_: object) -> NoReturn:
@@ -27,7 +28,7 @@ def network_call(*_: object) -> NoReturn:
 
 
 def find(function: Function, kind: type) -> Function:
-    """Return the method of torch's name or the call of a network, and add it to `FUNCTIONS`.
+    """Find the method with the name of a torch function, or the call of a network, and add it to `FUNCTIONS`.
 
     Args:
         function: a function of torch, or one that is marked `overridable`.
@@ -43,7 +44,7 @@ def find(function: Function, kind: type) -> Function:
     elif getattr(Tensor, name, None) is function or getattr(torch, name, None) is function:
         name = ALIASES.get(name, name)
         defined = any(name in vars(base) for base in kind.__mro__[:-1])
-        method = REFLECTED.get(name) or (getattr(kind, name) if defined else None)
+        method = BINARY.get(name) or (getattr(kind, name) if defined else None)
     if not callable(method):
         raise NoFastPath(name_of(function))
     FUNCTIONS[function] = method

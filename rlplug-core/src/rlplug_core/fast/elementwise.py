@@ -11,7 +11,7 @@ from rlplug_core.fast.gradients import NoFastPath
 from rlplug_core.fast.node import Node
 from rlplug_core.types import Array
 
-#: The type, because `float` is a method of a FastTensor.
+#: The type `float`; in the class below this name is a method.
 Number: TypeAlias = float
 
 

@@ -41,7 +41,7 @@ from rlplug_core.types import Array, Obs
 
 #: A function of rows [B, F].
 Function: TypeAlias = Callable[[Array], Array]
-#: The largest number of rows if one loop is to be faster than NumPy's products.
+#: Up to this number of rows one loop is faster than NumPy's products.
 FEW = 8
 
 
@@ -83,17 +83,17 @@ def _in_numpy(module: nn.Module) -> Function | None:
     encoder = module.encoder.encoder if isinstance(module.encoder, Normalized) else module.encoder
     if type(encoder) is not MLP or not isinstance(encoder.vectors, OneHot | Scaled | None):
         return None
-    method, finish_of = NETWORKS[type(module)]
+    method, make_finish = NETWORKS[type(module)]
     try:
         function = _chain(record(method, module).ops)
     except NoFastPath:
         return None
-    finish = finish_of(module)
+    finish = make_finish(module)
     return function if finish is None else _compose([function, finish])
 
 
 def _compose(functions: Sequence[Function]) -> Function:
-    """Return functions, each on the outputs of the one before, as one function."""
+    """Return one function that applies these in turn, each to the outputs of the one before."""
     if len(functions) == 1:
         return functions[0]
 
@@ -121,16 +121,12 @@ def _chain(ops: Sequence[Op]) -> Function:
         if layers:
             functions.append(dense(layers))
             layers = []
-        functions.append(_step(op))
+        if type(op) not in STEPS:
+            raise NoFastPath(type(op).__name__)
+        functions.append(STEPS[type(op)](op))
     if layers:
         functions.append(dense(layers))
     return _compose(functions)
-
-
-def _step(op: Op) -> Function:
-    if type(op) not in STEPS:
-        raise NoFastPath(type(op).__name__)
-    return STEPS[type(op)](op)
 
 
 def dense(layers: Sequence[LinearOp]) -> Function:
@@ -141,16 +137,16 @@ def dense(layers: Sequence[LinearOp]) -> Function:
         layer.weight.flags.c_contiguous and layer.loops for layer in hidden
     )
     loops = loop_module("acting") if fits and len(names) == 1 and last.bias else None
-    pairs = tuple((layer.weight, *layer.bias) for layer in hidden)
-    end = (last.weight, *last.bias)
-    smooth = "tanh" in names
-    whole = dense_pass(Chain(layers))
+    hidden_layers = tuple((layer.weight, *layer.bias) for layer in hidden)
+    last_layer = (last.weight, *last.bias)
+    use_tanh = "tanh" in names
+    one_loop = dense_pass(Chain(layers))
 
     def outputs(values: Array) -> Array:
         if loops is not None and len(values) <= FEW:
-            return loops.mlp_outputs(values, pairs, end, smooth)
-        if whole is not None and whole.fits(values):
-            return whole.forward(values)[-1]
+            return loops.mlp_outputs(values, hidden_layers, last_layer, use_tanh)
+        if one_loop is not None and one_loop.fits(values):
+            return one_loop.forward(values)[-1]
         for layer in layers:
             values, _ = layer.forward(values)
         return values
@@ -159,7 +155,7 @@ def dense(layers: Sequence[LinearOp]) -> Function:
 
 
 def _normalize(op: ScaleOp) -> Function:
-    """Return the scaling of observations; it views the buffers of the norm."""
+    """Return the scaling of observations by views of the norm's buffers."""
     norm: RunningNorm = op.norm
     shift = norm.shift.numpy().reshape(-1)
     scale = norm.scale.numpy().reshape(-1)
@@ -204,7 +200,7 @@ STEPS: dict[type, Callable[[Any], Function]] = {
 }
 
 
-def _of_critic(module: Critic) -> Function:
+def _finish_critic(module: Critic) -> Function:
     output = module.output
     if not isinstance(output, PopArt):
         return lambda values: values[:, 0]
@@ -213,7 +209,7 @@ def _of_critic(module: Critic) -> Function:
     return lambda values: values[:, 0] * scale + shift
 
 
-def _of_categorical(module: CategoricalQ) -> Function:
+def _finish_categorical(module: CategoricalQ) -> Function:
     support = module.support.numpy()
 
     def expected(outputs: Array) -> Array:
@@ -224,16 +220,17 @@ def _of_categorical(module: CategoricalQ) -> Function:
     return expected
 
 
-def _of_quantiles(module: QuantileQ) -> Function:
+def _finish_quantiles(module: QuantileQ) -> Function:
     return lambda outputs: outputs.reshape(-1, module.actions, module.atoms).mean(-1)
 
 
-#: For each network the method that is recorded, and a function that computes the results from its outputs [B, ...].
+#: For each network the method that is recorded, and a function that makes the one from outputs [B, ...] to results, if
+#: they differ.
 NETWORKS: dict[type[nn.Module], tuple[Any, Callable[[Any], Function | None]]] = {
     PolicyNetwork: (PolicyNetwork.forward, lambda module: None),
     DeterministicPolicy: (DeterministicPolicy.forward, lambda module: None),
-    Critic: (Critic.normalized, _of_critic),
+    Critic: (Critic.normalized, _finish_critic),
     QNetwork: (QNetwork.distribution, lambda module: None),
-    CategoricalQ: (QNetwork.distribution, _of_categorical),
-    QuantileQ: (QNetwork.distribution, _of_quantiles),
+    CategoricalQ: (QNetwork.distribution, _finish_categorical),
+    QuantileQ: (QNetwork.distribution, _finish_quantiles),
 }

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.fast.array import FastTensor, Operand, operand
-from rlplug_core.fast.dispatch import FUNCTIONS, REFLECTED
+from rlplug_core.fast.dispatch import FUNCTIONS, BINARY
 from rlplug_core.fast.gradients import Gradients, NoFastPath
 from rlplug_core.fast.numba_loops import loop_module
 from rlplug_core.types import Array
@@ -39,40 +39,40 @@ for method, names in {
     "dot": ("dot",),
     "__matmul__": ("matmul", "__matmul__"),
 }.items():
-    REFLECTED.update(dict.fromkeys(names, _left_operand(method)))
+    BINARY.update(dict.fromkeys(names, _left_operand(method)))
 
 
 def _minimum(one: Operand, other: object = None) -> FastTensor:
     """Compute `torch.min` of two tensors."""
     if not isinstance(other, FastTensor | Tensor):
         raise NoFastPath("torch.min of one tensor")
-    return REFLECTED["minimum"](one, other)
+    return BINARY["minimum"](one, other)
 
 
 def _maximum(one: Operand, other: object = None) -> FastTensor:
     """Compute `torch.max` of two tensors."""
     if not isinstance(other, FastTensor | Tensor):
         raise NoFastPath("torch.max of one tensor")
-    return REFLECTED["maximum"](one, other)
+    return BINARY["maximum"](one, other)
 
 
 def concatenate(parts: Sequence[Operand], dim: int = 0) -> FastTensor:
     """Concatenate parts [B, F] along the last axis."""
-    known: list[FastTensor] = list(map(operand, parts))
-    values = [part.value for part in known]
+    arrays: list[FastTensor] = list(map(operand, parts))
+    values = [part.value for part in arrays]
     if dim not in (-1, values[0].ndim - 1):
         raise NoFastPath("torch.cat along another axis than the last one")
-    together = np.concatenate(values, -1)
-    tracked = [number for number, part in enumerate(known) if part.backward_of is not None]
+    result = np.concatenate(values, -1)
+    tracked = [number for number, part in enumerate(arrays) if part.backward_of is not None]
     if not (tracked and torch.is_grad_enabled()):
-        return FastTensor(together)
+        return FastTensor(result)
 
     def backward(gradient: Array, into: Gradients) -> list[Array]:
         ends = list(accumulate(value.shape[-1] for value in values))
         starts = [0, *ends]
         return [gradient[..., starts[number] : ends[number]] for number in tracked]
 
-    return FastTensor(together, [known[number] for number in tracked], backward)
+    return FastTensor(result, [arrays[number] for number in tracked], backward)
 
 
 def stack(parts: Sequence[FastTensor], dim: int = 0) -> FastTensor:
@@ -80,14 +80,14 @@ def stack(parts: Sequence[FastTensor], dim: int = 0) -> FastTensor:
     if dim != 0:
         raise NoFastPath("torch.stack along another axis than the first one")
     values = [operand(part).value for part in parts]
-    together = np.empty((len(values), *values[0].shape), values[0].dtype)
+    result = np.empty((len(values), *values[0].shape), values[0].dtype)
     for number, value in enumerate(values):  # `np.stack` takes three times as long
-        together[number] = value
+        result[number] = value
     tracked = [number for number, part in enumerate(parts) if part.backward_of is not None]
     if not (tracked and torch.is_grad_enabled()):
-        return FastTensor(together)
+        return FastTensor(result)
     return FastTensor(
-        together,
+        result,
         [parts[number] for number in tracked],
         lambda gradient, into: [gradient[number] for number in tracked],
     )

@@ -39,8 +39,8 @@ class Gradients(dict[nn.Parameter, Array]):
 Backward: TypeAlias = Callable[[Array, Gradients], Sequence[Array]]
 
 T = TypeVar("T")
-#: The size of the cache of `PerGradient`, which has an entry for each optimizer.
-MOST = 8
+#: The largest number of entries in the cache of a `PerGradient`, which has one for each optimizer.
+CACHE_SIZE = 8
 
 
 class PerGradient(Generic[T]):
@@ -48,15 +48,15 @@ class PerGradient(Generic[T]):
 
     def __init__(self, find: Callable[[Gradients], T]) -> None:
         self.find = find
-        self.known: dict[int, tuple[Gradients, T]] = {}
+        self.cache: dict[int, tuple[Gradients, T]] = {}
 
     def __call__(self, into: Gradients) -> T:
-        known = self.known.get(id(into))
-        if known is None or known[0] is not into:
-            if len(self.known) == MOST:
-                self.known.clear()
-            known = self.known[id(into)] = into, self.find(into)
-        return known[1]
+        entry = self.cache.get(id(into))
+        if entry is None or entry[0] is not into:
+            if len(self.cache) == CACHE_SIZE:
+                self.cache.clear()
+            entry = self.cache[id(into)] = into, self.find(into)
+        return entry[1]
 
 
 class Absent:
@@ -65,7 +65,7 @@ class Absent:
     A method `__getattr__` would do the same, but it makes Python read every attribute of the class more slowly.
     """
 
-    def __set_name__(self, owner: type, name: str) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
 
     def __get__(self, instance: object, owner: type) -> Absent:
@@ -75,9 +75,7 @@ class Absent:
 
 
 def add_absent_attributes(kind: type) -> None:
-    """Add the attributes of tensors that a class does not have."""
+    """Let each attribute of tensors that a class does not have raise `NoFastPath`."""
     for name in dir(Tensor):
         if not name.startswith("__") and not hasattr(kind, name):
-            absent = Absent()
-            absent.__set_name__(kind, name)
-            setattr(kind, name, absent)
+            setattr(kind, name, Absent(name))

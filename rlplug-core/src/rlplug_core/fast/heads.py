@@ -46,17 +46,17 @@ def _categorical(
     entropy = np.empty(len(logits), logits.dtype)
     loops.categorical(logits, numbers, log_probs, shares, log_prob, entropy)
 
-    def of_log_prob(gradient: Array, into: Gradients) -> tuple[Array]:
+    def log_prob_backward(gradient: Array, into: Gradients) -> tuple[Array]:
         below = np.empty_like(logits)
-        loops.of_chosen(gradient, shares, numbers, below)
+        loops.categorical_backward(gradient, shares, numbers, below)
         return (below,)
 
-    def of_entropy(gradient: Array, into: Gradients) -> tuple[Array]:
+    def entropy_backward(gradient: Array, into: Gradients) -> tuple[Array]:
         below = np.empty_like(logits)
-        loops.of_entropy(gradient, shares, log_probs, entropy, below)
+        loops.entropy_backward(gradient, shares, log_probs, entropy, below)
         return (below,)
 
-    return outputs.result(log_prob, of_log_prob), outputs.result(entropy, of_entropy)
+    return outputs.result(log_prob, log_prob_backward), outputs.result(entropy, entropy_backward)
 
 
 def _gaussian(head: Gaussian, outputs: FastTensor, action: Operand) -> Result:
@@ -64,28 +64,28 @@ def _gaussian(head: Gaussian, outputs: FastTensor, action: Operand) -> Result:
     loops = loops_for(outputs.value)
     if loops is None or type(head) is not Gaussian:
         return NotImplemented
-    known = outputs.value
-    dims = known.shape[1] // 2
-    actions = array_of(action).reshape(len(known), dims)
-    scaled = np.empty(actions.shape, known.dtype)
-    inverse = np.empty(actions.shape, known.dtype)
-    log_prob = np.empty(len(known), known.dtype)
-    deviations = np.empty(len(known), known.dtype)
-    loops.gaussian(known, actions, scaled, inverse, log_prob, deviations)
+    array = outputs.value
+    dims = array.shape[1] // 2
+    actions = array_of(action).reshape(len(array), dims)
+    scaled = np.empty(actions.shape, array.dtype)
+    inverse = np.empty(actions.shape, array.dtype)
+    log_prob = np.empty(len(array), array.dtype)
+    deviations = np.empty(len(array), array.dtype)
+    loops.gaussian(array, actions, scaled, inverse, log_prob, deviations)
 
-    def of_log_prob(gradient: Array, into: Gradients) -> tuple[Array]:
-        below = np.empty_like(known)
-        loops.of_action(gradient, scaled, inverse, below)
+    def log_prob_backward(gradient: Array, into: Gradients) -> tuple[Array]:
+        below = np.empty_like(array)
+        loops.gaussian_backward(gradient, scaled, inverse, below)
         return (below,)
 
-    def of_entropy(gradient: Array, into: Gradients) -> tuple[Array]:
-        below = np.zeros_like(known)
+    def entropy_backward(gradient: Array, into: Gradients) -> tuple[Array]:
+        below = np.zeros_like(array)
         below[:, dims:] = gradient[:, None]
         return (below,)
 
     log_prob -= 0.5 * dims * math.log(2 * math.pi)
     entropy = deviations + 0.5 * dims * math.log(2 * math.pi * math.e)
-    return outputs.result(log_prob, of_log_prob), outputs.result(entropy, of_entropy)
+    return outputs.result(log_prob, log_prob_backward), outputs.result(entropy, entropy_backward)
 
 
 def _draw(
@@ -95,34 +95,34 @@ def _draw(
 ) -> Result:
     """Draw actions y = tanh(x), x = mean + deviation * noise, and their log-probabilities [B].
 
-    The derivative of y by x is 1 - y², that of log p is 2 y, and -1 by the log standard deviation in addition. Outside
-    their bounds log standard deviations have a gradient of 0.
+    By x, y has the derivative 1 - y² and log p has 2 y; by the log standard deviation, log p has -1 in addition. Log
+    standard deviations outside their bounds have a gradient of 0.
     """
     loops = loops_for(outputs.value)
     if loops is None:
         return NotImplemented
-    known = outputs.value
-    drawn = array_of(noise)
+    array = outputs.value
+    noise_array = array_of(noise)
     low, high = head.LOG_STD
-    action = np.empty(drawn.shape, known.dtype)
-    shift = np.empty(drawn.shape, known.dtype)
-    log_prob = np.empty(len(drawn), known.dtype)
-    loops.squashed(known, drawn, low=low, high=high, action=action, shift=shift, log_prob=log_prob)
-    log_prob -= 0.5 * drawn.shape[1] * math.log(2 * math.pi)
+    action = np.empty(noise_array.shape, array.dtype)
+    shift = np.empty(noise_array.shape, array.dtype)
+    log_prob = np.empty(len(noise_array), array.dtype)
+    loops.squashed(array, noise_array, low=low, high=high, action=action, shift=shift, log_prob=log_prob)
+    log_prob -= 0.5 * noise_array.shape[1] * math.log(2 * math.pi)
 
-    def of_action(gradient: Array, into: Gradients) -> tuple[Array]:
-        below = np.empty_like(known)
-        loops.of_squashed(np.ascontiguousarray(gradient), action, shift, below)
+    def action_backward(gradient: Array, into: Gradients) -> tuple[Array]:
+        below = np.empty_like(array)
+        loops.squashed_backward(np.ascontiguousarray(gradient), action, shift, below)
         return (below,)
 
-    def of_log_prob(gradient: Array, into: Gradients) -> tuple[Array]:
-        below = np.empty_like(known)
-        loops.of_squashed_log_prob(
-            gradient, action, shift, outputs=known, low=low, high=high, below=below
+    def log_prob_backward(gradient: Array, into: Gradients) -> tuple[Array]:
+        below = np.empty_like(array)
+        loops.squashed_log_prob_backward(
+            gradient, action, shift, outputs=array, low=low, high=high, below=below
         )
         return (below,)
 
-    return outputs.result(action, of_action), outputs.result(log_prob, of_log_prob)
+    return outputs.result(action, action_backward), outputs.result(log_prob, log_prob_backward)
 
 
 FUNCTIONS[Categorical.log_prob_and_entropy] = _categorical

@@ -51,7 +51,7 @@ MOST_VIEWS = 64
 
 
 def arrays_of(owner: object, *tensors: Tensor) -> list[Array]:
-    """Return tensors as arrays; they are kept for the next call with this owner."""
+    """Return tensors as arrays, from a cache if the last call with this owner had the same tensors."""
     views = VIEWS.get(id(owner))
     if views is None:
         if len(VIEWS) >= MOST_VIEWS:
@@ -102,8 +102,8 @@ def _loss_and_derivative(
     targets: Tensor,
     kappa: float,
 ) -> Result:
-    plain = quantiles.is_cpu and quantiles.dtype is torch.float32
-    loops = loop_module("learning") if plain else None
+    fits = quantiles.is_cpu and quantiles.dtype is torch.float32
+    loops = loop_module("learning") if fits else None
     if loops is None:
         return NotImplemented
     arrays = [
@@ -117,7 +117,7 @@ def _loss_and_derivative(
 
 
 def _split_between_neighbors(mass: Tensor, position: Tensor) -> Result:
-    """Add masses at their indices, in an order that is fixed on a CPU: n operations for a row instead of n²."""
+    """Add masses at their indices, whose order is fixed on a CPU: n operations for a row instead of n²."""
     if not mass.is_cpu or mass.requires_grad or position.requires_grad:
         return NotImplemented
     below = position.nan_to_num().floor().clamp(max=mass.shape[1] - 2)
@@ -169,7 +169,7 @@ def _lerp(
     online_weights: list[Tensor],
     tau: float,
 ) -> Result:
-    """Use a loop, because torch's first call after many of NumPy's takes longer."""
+    """Use a loop, because torch's first call after many of NumPy's takes longer than its others."""
     loops = (
         loop_module("learning")
         if tau < 1 and len(weights) == 1 and on_host(weights[0], tau)
@@ -209,7 +209,7 @@ def _unroll(
 ) -> Result:
     if not memory.fits(cell, features):
         return NotImplemented
-    return memory.along(cell, features, is_first, before, valid)
+    return memory.unroll_cell(cell, features, is_first, before, valid)
 
 
 KERNELS: dict[Function, Function] = {

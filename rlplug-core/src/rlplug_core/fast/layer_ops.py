@@ -1,8 +1,8 @@
-"""Layers on arrays: each computes outputs from inputs, and takes a gradient back.
+"""Layers on arrays: each computes outputs from inputs, and propagates a gradient back.
 
-An operation keeps nothing between two calls. `forward` returns outputs and all that `backward` needs of this call;
-`backward` turns the gradient of a scalar by the outputs into the gradient by the inputs, and adds the gradient by
-the layer's own parameters. It does not change other arrays. Rows come first, [B, F]; float32 and float64 work alike.
+An operation keeps nothing between two calls: `forward` returns outputs and the values that `backward` needs. `backward`
+takes the gradient of a scalar at the outputs, returns its gradient at the inputs, and adds its gradient at the layer's
+parameters to their arrays. It changes no other arrays. Values are [B, F], of float32 or float64.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import nn
 
 from rlplug_core.fast import numba_loops
 from rlplug_core.fast.constants import ones
-from rlplug_core.fast.matmul import WORTH, matmul, small_in_numpy
+from rlplug_core.fast.matmul import ONEDNN_MINIMUM, matmul, numpy_uses_one_thread
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.normalize import RunningNorm
 from rlplug_core.nets.number_scale import Scaled
@@ -28,14 +28,14 @@ class ParamGrads(NamedTuple):
 
     Attributes:
         arrays: one for each parameter, of its shape.
-        fresh: whether all of them are zero, so that the first gradient may be written there.
+        fresh: whether all of them are zero, so that the first gradient may be written instead of added.
     """
 
     arrays: Sequence[Array]
     fresh: bool
 
     def add(self, *gradients: Array) -> None:
-        """Add gradients, as many as there are, to the first arrays."""
+        """Add gradients to the arrays, in their order; there may be fewer gradients than arrays."""
         for array, gradient in zip(self.arrays, gradients, strict=False):
             array += gradient
 
@@ -47,7 +47,7 @@ class Op(Protocol):
     def parameters(self) -> Sequence[nn.Parameter]: ...
 
     def refresh_views(self) -> None:
-        """Take views of the parameters at their current place in memory."""
+        """Make new views of the parameters, after they moved in memory."""
         ...
 
     def forward(self, values: Array) -> tuple[Array, object]: ...
@@ -56,7 +56,7 @@ class Op(Protocol):
         self,
         gradient: Array,
         saved: Any,
-        inputs: bool,
+        needs_input_grad: bool,
         param_grads: ParamGrads | None,
     ) -> Array | None:
         """Return the gradient at the inputs if it is wanted; add that at the parameters to `param_grads` if given."""
@@ -79,14 +79,15 @@ class LinearOp:
     def refresh_views(self) -> None:
         self.weight, *self.bias = (parameter.detach().numpy() for parameter in self.parameters)
         self.transposed = self.weight.T
-        #: Up to this number of rows numpy's own product is the fastest.
-        self.few = WORTH // max(1, self.weight.size) if small_in_numpy() else 0
-        known = self.then is not None and len(self.bias) == 1 and self.weight.dtype == np.float32
-        self.loops = numba_loops.pair(self.then.name) if self.then is not None and known else None
+        #: Up to this number of rows NumPy's product is the fastest.
+        self.numpy_rows = ONEDNN_MINIMUM // max(1, self.weight.size) if numpy_uses_one_thread() else 0
+        self.loops: numba_loops.ActivationLoops | None = None
+        if self.then is not None and len(self.bias) == 1 and self.weight.dtype == np.float32:
+            self.loops = numba_loops.activation_loops(self.then.name)
 
     def forward(self, values: Array) -> tuple[Array, tuple[Array, Array]]:
-        few = len(values) <= self.few
-        outputs = values.dot(self.transposed) if few else matmul(values, self.transposed)
+        in_numpy = len(values) <= self.numpy_rows
+        outputs = values.dot(self.transposed) if in_numpy else matmul(values, self.transposed)
         if self.loops is not None:
             self.loops[0](outputs, self.bias[0])
             return outputs, (values, outputs)
@@ -98,36 +99,36 @@ class LinearOp:
         self,
         gradient: Array,
         saved: tuple[Array, Array],
-        inputs: bool,
+        needs_input_grad: bool,
         param_grads: ParamGrads | None,
     ) -> Array | None:
         values, outputs = saved
         if self.then is not None:
-            gradient = self.before_function(gradient, outputs, param_grads)
+            gradient = self.before_activation(gradient, outputs, param_grads)
         elif param_grads is not None and self.bias:
             bias = param_grads.arrays[1]
             bias += column_sums(gradient)
-        few = len(values) <= self.few
+        in_numpy = len(values) <= self.numpy_rows
         if param_grads is not None:
             weight = param_grads.arrays[0]
             across = gradient.T
             if not (param_grads.fresh and gradient.dtype == values.dtype == weight.dtype):
                 weight += matmul(across, values)
-            elif few:
+            elif in_numpy:
                 across.dot(values, weight)
             else:
                 matmul(across, values, weight)
-        if not inputs:
+        if not needs_input_grad:
             return None
-        return gradient.dot(self.weight) if few else matmul(gradient, self.weight)
+        return gradient.dot(self.weight) if in_numpy else matmul(gradient, self.weight)
 
-    def before_function(
+    def before_activation(
         self,
         gradient: Array,
         outputs: Array,
         param_grads: ParamGrads | None,
     ) -> Array:
-        """Return the gradient at x Wᵀ + b, and add it at b too; `outputs` is from `forward`."""
+        """Return the gradient at x Wᵀ + b, and add it to that of b; `outputs` are from `forward`."""
         assert self.then is not None
         if self.loops is not None:
             total = (
@@ -172,13 +173,13 @@ class LayerNormOp:
         self,
         gradient: Array,
         saved: tuple[Array, Array],
-        inputs: bool,
+        needs_input_grad: bool,
         param_grads: ParamGrads | None,
     ) -> Array | None:
         scaled, scale = saved
         if param_grads is not None:
             param_grads.add(column_sums(gradient * scaled), column_sums(gradient))
-        if not inputs:
+        if not needs_input_grad:
             return None
         gradient = gradient * self.affine[0] if self.affine else gradient
         along = (gradient * scaled).mean(1, keepdims=True)
@@ -211,13 +212,13 @@ class LogStdOp:
         self,
         gradient: Array,
         saved: None,
-        inputs: bool,
+        needs_input_grad: bool,
         param_grads: ParamGrads | None,
     ) -> Array | None:
         dims = len(self.log_std)
         if param_grads is not None:
             param_grads.add(column_sums(gradient[:, dims:]))
-        return gradient[:, :dims] if inputs else None
+        return gradient[:, :dims] if needs_input_grad else None
 
 
 class ScaleOp:
@@ -242,11 +243,11 @@ class ScaleOp:
         self,
         gradient: Array,
         saved: tuple[Array, Array],
-        inputs: bool,
+        needs_input_grad: bool,
         param_grads: ParamGrads | None,
     ) -> Array | None:
         inside, scale = saved
-        return gradient * inside * scale if inputs else None
+        return gradient * inside * scale if needs_input_grad else None
 
 
 class VectorsOp:
@@ -267,13 +268,13 @@ class VectorsOp:
         self,
         gradient: Array,
         saved: None,
-        inputs: bool,
+        needs_input_grad: bool,
         param_grads: ParamGrads | None,
     ) -> None:
         return None
 
 
-#: The values that `NoisyLinearOp.backward` needs: inputs, the weight under noise, and the noise on weight and bias.
+#: The values that `NoisyLinearOp.backward` needs: inputs, the weight with noise, and the noise on weight and bias.
 Noisy: TypeAlias = tuple[Array, Array, tuple[Array, Array] | None]
 
 
@@ -304,8 +305,8 @@ class NoisyLinearOp:
         )
 
     def forward(self, values: Array) -> tuple[Array, Noisy]:
-        held = None if self.noise is None or self.part is None else self.noise[self.part]
-        noise = None if held is None else self.spread(held)
+        part = None if self.noise is None or self.part is None else self.noise[self.part]
+        noise = None if part is None else self.parameter_noise(part)
         weight = self.weight
         bias = self.bias
         if noise is not None:
@@ -319,7 +320,7 @@ class NoisyLinearOp:
         self,
         gradient: Array,
         saved: Noisy,
-        inputs: bool,
+        needs_input_grad: bool,
         param_grads: ParamGrads | None,
     ) -> Array | None:
         values, weight, noise = saved
@@ -328,10 +329,10 @@ class NoisyLinearOp:
             param_grads.add(
                 *means, *(mean * part for mean, part in zip(means, noise or (), strict=False))
             )
-        return matmul(gradient, weight) if inputs else None
+        return matmul(gradient, weight) if needs_input_grad else None
 
-    def spread(self, noise: Array) -> tuple[Array, Array]:
-        """Return noise [size] as that on the weight [outputs, inputs] and on the bias [outputs]."""
+    def parameter_noise(self, noise: Array) -> tuple[Array, Array]:
+        """Return the noise on the weight [outputs, inputs] and on the bias [outputs], from noise [size]."""
         layer = self.layer
         if layer.kind == "factorized":
             into = noise[: layer.inputs]
@@ -344,10 +345,10 @@ class ElementwiseOp:
     """A function of each number.
 
     Args:
-        function: from an array into another, or into a new one for None.
-        derivative: computed from outputs, or from inputs.
-        of_inputs: whether it is computed from inputs.
-        name: that of its loops, if any (`numba_loops.pair`).
+        function: of an array; writes its results into the second argument, or into a new array if that is None.
+        derivative: of the outputs, or of the inputs.
+        uses_inputs: whether `derivative` is of the inputs.
+        name: the name of its loops, "" if it has none (`numba_loops.activation_loops`).
     """
 
     parameters: Sequence[nn.Parameter] = ()
@@ -356,12 +357,12 @@ class ElementwiseOp:
         self,
         function: Callable[[Array, Array | None], Array],
         derivative: Callable[[Array], Array],
-        of_inputs: bool = False,
+        uses_inputs: bool = False,
         name: str = "",
     ) -> None:
         self.function = function
         self.derivative = derivative
-        self.of_inputs = of_inputs
+        self.uses_inputs = uses_inputs
         self.name = name
 
     def refresh_views(self) -> None:
@@ -369,11 +370,11 @@ class ElementwiseOp:
 
     def forward(self, values: Array) -> tuple[Array, Array]:
         outputs = self.function(values, None)
-        return outputs, values if self.of_inputs else outputs
+        return outputs, values if self.uses_inputs else outputs
 
     def in_place(self, values: Array) -> Array:
         """Compute outputs in place; the derivative is then computed from `values`."""
-        return self.function(values, None if self.of_inputs else values)
+        return self.function(values, None if self.uses_inputs else values)
 
     def gradient(self, gradient: Array, saved: Array) -> Array:
         """Return the gradient at the inputs; the derivative is computed from `saved`."""
@@ -385,12 +386,12 @@ class ElementwiseOp:
         self,
         gradient: Array,
         saved: Array,
-        inputs: bool,
+        needs_input_grad: bool,
         param_grads: ParamGrads | None,
     ) -> Array | None:
-        return self.gradient(gradient, saved) if inputs else None
+        return self.gradient(gradient, saved) if needs_input_grad else None
 
 
 def column_sums(values: Array) -> Array:
-    """Return the sum [F] over rows [B, F]; as a product it takes a third of the time."""
+    """Return the sum [F] over rows [B, F]; computed as a product, it takes a third of the time."""
     return ones(len(values), values.dtype).dot(values)

@@ -1,7 +1,7 @@
-"""Runs losses on arrays if every function in them has a fast path, else with autograd. Every call chooses again.
+"""Runs losses on arrays if every function in them has a fast path, else by autograd; each call chooses again.
 
 A loss marked `pure` gets its tensors as `FastTensor`s. If it calls a function that these do not have, it is computed
-again from tensors, so a pure loss may be computed twice. The results are tensors, and for the loss a `FastLoss`.
+again from tensors, so a pure loss may be computed twice. Its results are tensors; the loss itself is a `FastLoss`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rlplug_core.accelerator import OVERRIDING, Function
 from rlplug_core.batches import Batch
 from rlplug_core.fast.array import FastTensor, from_tensor
-from rlplug_core.fast.array_batches import Field, kind_of, observations, without_arrays
+from rlplug_core.fast.array_batches import Field, layout_of, observations, without_arrays
 from rlplug_core.fast.gradients import Gradients, NoFastPath
 from rlplug_core.fast.hooks import HookCheck, hooks_of_modules, hooks_of_parameters
 from rlplug_core.fast.metrics import Metrics
@@ -35,22 +35,22 @@ class FastLosses:
 
     Attributes:
         paths: for each loss by name, how its gradient was computed and why.
-        plain: names of losses that autograd computes from now on, because a learner used one for more than
+        autograd_only: names of losses that autograd computes from now on, because a learner used one for more than
             `Optimizer.minimize`. They are saved, so that a resumed run uses autograd, too.
     """
 
     def __init__(self) -> None:
         self.paths: dict[str, str] = {}
-        self.plain: set[str] = set()
-        #: Calls of each loss that had no fast path.
+        self.autograd_only: set[str] = set()
+        #: For each loss the last call without a fast path, and the reason.
         self.failed: dict[str, tuple[CallKey, str]] = {}
         self.has_hooks: HookCheck | None = None
-        #: The latest FastLosses of each loss; one that nothing else refers to is used again.
+        #: The latest FastLosses of each loss; those that nothing else refers to are used again.
         self.spare: dict[str, list[FastLoss]] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy or pickle without the hooks, which belong to this learner's modules."""
-        return _copy, (self.paths, self.plain)
+        return _copy, (self.paths, self.autograd_only)
 
     def call(
         self,
@@ -111,7 +111,7 @@ class FastLosses:
         args: Sequence[object],
     ) -> str:
         """Return why autograd must compute a loss, or ""; it does not call the loss."""
-        if name in self.plain:
+        if name in self.autograd_only:
             return "the loss is used for more than the step of its optimizer"
         if self.has_hooks is None:
             self.has_hooks = hooks_of_modules(learner.modules())
@@ -122,14 +122,14 @@ class FastLosses:
                 observations(argument), learner.spec.obs
             ):
                 return "observations are neither vectors of float32 nor Discrete"
-        known = self.failed.get(name)
-        return known[1] if known is not None and known[0] == _call_key(args) else ""
+        failed = self.failed.get(name)
+        return failed[1] if failed is not None and failed[0] == _call_key(args) else ""
 
 
-def _copy(paths: dict[str, str], plain: set[str]) -> FastLosses:
+def _copy(paths: dict[str, str], autograd_only: set[str]) -> FastLosses:
     losses = FastLosses()
     losses.paths = dict(paths)
-    losses.plain = set(plain)
+    losses.autograd_only = set(autograd_only)
     return losses
 
 
@@ -142,7 +142,7 @@ def _is_vector(obs: Obs, space: Space) -> bool:
 
 
 def _call_key(args: Sequence[object]) -> CallKey:
-    """Return what decides the path of a pure loss: the shapes of tensors, and all other arguments."""
+    """Return the key of a call, which decides its path: the shapes of tensors, and all other arguments."""
     return tuple(_key(argument) for argument in args)
 
 
@@ -163,10 +163,10 @@ def _to_fast(argument: Field) -> Field:
     if isinstance(argument, Tensor):
         return argument if argument.requires_grad else from_tensor(argument)
     if isinstance(argument, Batch):
-        kind = kind_of(argument)
-        if kind is None:
+        layout = layout_of(argument)
+        if layout is None:
             return argument.map(_to_fast)
-        convert = kind.convert_once if argument.__class__ is kind.holder else kind.convert
+        convert = layout.convert_once if argument.__class__ is layout.holder else layout.convert
         return convert(argument, FastTensor, _field)
     if isinstance(argument, dict):  # `dict.items` makes no tensors of `Metrics`
         return {name: _to_fast(part) for name, part in dict.items(argument)}
@@ -185,7 +185,7 @@ def _field(value: Field) -> Field:
 
 
 class _Results:
-    """The results of one call of a loss; autograd computes the same results again when one is first requested."""
+    """The results of one call of a loss; when one is first requested, autograd computes all of them again."""
 
     __slots__ = ("args", "autograd_results", "count", "function", "kwargs", "learner", "losses")
 
@@ -245,7 +245,7 @@ class _Results:
         """Compute the results again from tensors, and let autograd compute this loss from now on."""
         if self.autograd_results is None:
             name = self.function.__name__
-            self.losses.plain.add(name)
+            self.losses.autograd_only.add(name)
             with torch.enable_grad():
                 result = self.function(self.learner, *self.args, **self.kwargs)
             self.autograd_results = _tensors(result)
@@ -275,9 +275,9 @@ def _tensors(result: object) -> list[Tensor]:
 #: The memory of every FastLoss. Nothing reads it, because each operation and attribute goes through
 #: `FastLoss.__torch_function__`.
 UNREAD = torch.zeros(())
-#: The number of references to an object that only a list refers to, and the argument of `getrefcount`.
+#: The result of `getrefcount` for an object in a list if nothing else refers to it; its argument counts, too.
 ONLY_SPARE = 2
-#: The most unused losses of one name: a caller still refers to the last loss while it computes the next one.
+#: The largest number of unused losses of a name: a caller still refers to the last loss while it computes the next.
 MOST_SPARE = 2
 
 
@@ -298,9 +298,9 @@ class FastLoss(Tensor):
         """Add the gradient to `.grad` of the learner's parameters, as a tensor's `backward` does."""
         learner = self.results.learner
         parameters = [each for each in learner.parameters() if each.requires_grad]
-        used = self.array.backward_of is None
+        is_used = self.array.backward_of is None
         has_other_types = any(each.dtype is not torch.float32 for each in parameters)
-        if used or has_other_types or args or kwargs or hooks_of_parameters(parameters)():
+        if is_used or has_other_types or args or kwargs or hooks_of_parameters(parameters)():
             self.by_autograd.backward(*args, **kwargs)
             return
         count = sum(each.numel() for each in parameters)
@@ -368,13 +368,13 @@ def _fill_gradient(
     gradient: Tensor,
 ) -> None:
     """Write the gradient of a loss into an optimizer's flat gradient."""
-    known = CACHE.get(id(gradient))
-    if known is None or known[0] is not gradient:
+    entry = CACHE.get(id(gradient))
+    if entry is None or entry[0] is not gradient:
         if len(CACHE) >= MOST_CACHED:
             CACHE.clear()
         into = _views(gradient.numpy(), parameters)
-        known = CACHE[id(gradient)] = gradient, into, hooks_of_parameters(parameters)
-    _, into, has_hooks = known
+        entry = CACHE[id(gradient)] = gradient, into, hooks_of_parameters(parameters)
+    _, into, has_hooks = entry
     if has_hooks():
         backward(loss.by_autograd, parameters, gradient)
         return

@@ -21,10 +21,10 @@ from rlplug_core.types import Array
 
 #: Multiplications above which oneDNN is faster: a call of it costs 10 µs, and the first one after many of NumPy's 40 µs
 #: more. With 2**20, PPO with 64 units is 4 % slower, because its critic gets 264 rows per rollout.
-WORTH = 2**21
+ONEDNN_MINIMUM = 2**21
 #: Up to this number of multiplications NumPy is not slower than torch on one thread without oneDNN: torch's first call
 #: after many of NumPy's takes 40 µs more.
-ALONE = 2**24
+NUMPY_MAXIMUM = 2**24
 
 
 def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
@@ -33,7 +33,7 @@ def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
     It can be differentiated any number of times. Small layers, and layers that are traced, watched by a
     `TorchFunctionMode` or not in float32 on a CPU get NotImplemented: torch computes them.
     """
-    if not isinstance(features, Tensor) or features.numel() * weight.shape[0] <= WORTH:
+    if not isinstance(features, Tensor) or features.numel() * weight.shape[0] <= ONEDNN_MINIMUM:
         return NotImplemented
     if not _is_supported(features, weight):
         return NotImplemented
@@ -45,7 +45,7 @@ def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
 
 def _is_supported(features: Tensor, weight: Tensor) -> bool:
     return (
-        faster()
+        onednn_is_faster()
         and features.is_cpu
         and features.ndim > 1
         and features.dtype is weight.dtype is torch.float32
@@ -55,7 +55,7 @@ def _is_supported(features: Tensor, weight: Tensor) -> bool:
 
 
 @cache
-def faster() -> bool:
+def onednn_is_faster() -> bool:
     """Return whether oneDNN multiplies faster than MKL on this machine.
 
     On AMD's processors with narrow units it has 0.65 to 1.0 of MKL's speed.
@@ -117,14 +117,14 @@ def matmul(one: Array, other: Array, into: Array | None = None) -> Array:
         into: if given, a contiguous array of the result's shape and type, for the result.
     """
     size = len(one) * other.size
-    medium = size <= ALONE  # torch gains nothing on one thread without oneDNN
-    if small_in_numpy() and (
-        size <= WORTH or (medium and torch.get_num_threads() == 1 and not faster())
+    medium = size <= NUMPY_MAXIMUM  # torch gains nothing on one thread without oneDNN
+    if numpy_uses_one_thread() and (
+        size <= ONEDNN_MINIMUM or (medium and torch.get_num_threads() == 1 and not onednn_is_faster())
     ):
         return one.dot(other, out=into)
     first = torch.from_numpy(one)
     second = torch.from_numpy(other)
-    large = size > WORTH and _is_supported(first, second)
+    large = size > ONEDNN_MINIMUM and _is_supported(first, second)
     result: Array = (_product(first, second.t()) if large else first.mm(second)).numpy()
     if into is None:
         return result
@@ -133,7 +133,7 @@ def matmul(one: Array, other: Array, into: Array | None = None) -> Array:
 
 
 @cache
-def small_in_numpy() -> bool:
+def numpy_uses_one_thread() -> bool:
     """Return whether NumPy's products use one thread in this process, as in `rlplug` and its workers."""
     threads = os.environ.get("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS"))
     return threads == "1"

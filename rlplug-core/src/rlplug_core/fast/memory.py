@@ -1,7 +1,8 @@
-"""A recurrent cell along a whole sequence as one operation of autograd, by numba's loops.
+"""A recurrent cell unrolled along a sequence as one operation of autograd, by numba's loops.
 
-If cells are small, torch's calls take longer than the arithmetic. Here the input of all steps is one product, and so
-are the gradients of the weights; in between a step is one product and one loop. Without numba torch computes each step.
+If cells are small, torch's calls take longer than the arithmetic. Here one product computes the inputs of all steps,
+and one the gradient of each weight; in between, a step is one product and one loop. Without numba torch computes each
+step.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ class CellLoops:
     """Numbers of a kind of cell, and its step in torch.
 
     Attributes:
-        name: the prefix of its loops in `loops.memory`.
-        gates: gates of each unit.
-        saved: numbers of each unit that the backward pass needs.
-        apart: whether the gradients of both products differ.
+        name: the prefix of the names of its loops in `loops.memory`.
+        gates: the number of gates of a unit.
+        saved: how many numbers of a unit the backward pass needs.
+        two_gradients: whether the gradients at the two products differ.
         step: torch's own step.
     """
 
     name: str
     gates: int
     saved: int
-    apart: bool
+    two_gradients: bool
     step: Callable[..., Sequence[Tensor]]
 
 
@@ -48,13 +49,13 @@ def _gru_step(
 
 
 KINDS: dict[type[nn.RNNCellBase], CellLoops] = {
-    nn.GRUCell: CellLoops("gru", gates=3, saved=4, apart=True, step=_gru_step),
-    nn.LSTMCell: CellLoops("lstm", gates=4, saved=5, apart=False, step=torch.lstm_cell),
+    nn.GRUCell: CellLoops("gru", gates=3, saved=4, two_gradients=True, step=_gru_step),
+    nn.LSTMCell: CellLoops("lstm", gates=4, saved=5, two_gradients=False, step=torch.lstm_cell),
 }
 
 
 def fits(cell: nn.RNNCellBase, features: Tensor) -> bool:
-    """Return whether loops can run a cell along features [T * N, F]; not if torch traces or watches its operations."""
+    """Return whether loops can unroll a cell on features [T * N, F]; not if torch traces or watches operations."""
     return (
         type(cell) in KINDS
         and type(features) is Tensor
@@ -68,7 +69,7 @@ def fits(cell: nn.RNNCellBase, features: Tensor) -> bool:
     )
 
 
-def along(
+def unroll_cell(
     cell: nn.RNNCellBase,
     features: Tensor,
     is_first: Tensor,
@@ -77,11 +78,11 @@ def along(
 ) -> tuple[Tensor, ...]:
     """Return each part of the state after each step, [T * N, H]; arguments as of `Memory.unroll`."""
     tensors = features, cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh, *before
-    return Along.apply(KINDS[type(cell)], is_first, valid, *tensors)  # type: ignore[no-untyped-call]
+    return UnrolledCell.apply(KINDS[type(cell)], is_first, valid, *tensors)  # type: ignore[no-untyped-call]
 
 
-class Along(torch.autograd.Function):
-    """A cell along a sequence, and backpropagation through time; torch's own cell computes second derivatives."""
+class UnrolledCell(torch.autograd.Function):
+    """A cell unrolled along a sequence, and backpropagation through time; torch's cell computes second derivatives."""
 
     @staticmethod
     def forward(
@@ -108,15 +109,15 @@ class Along(torch.autograd.Function):
             return None, None, None, *_differentiate_again(ctx, gradients)
         features, weight_ih, *_ = ctx.saved_tensors
         steps: Steps = ctx.steps
-        at_input, at_hidden, at_before = steps.backward([g.contiguous().numpy() for g in gradients])
-        kept = steps.kept[0].reshape(len(at_input), -1)
+        grad_input, grad_hidden, grad_before = steps.backward([g.contiguous().numpy() for g in gradients])
+        states = steps.states[0].reshape(len(grad_input), -1)
         arrays = [
-            at_input @ weight_ih.detach().numpy() if ctx.needs_input_grad[3] else None,
-            at_input.T @ features.detach().numpy(),
-            at_hidden.T @ kept,
-            at_input.sum(0),
-            at_hidden.sum(0),
-            *at_before,
+            grad_input @ weight_ih.detach().numpy() if ctx.needs_input_grad[3] else None,
+            grad_input.T @ features.detach().numpy(),
+            grad_hidden.T @ states,
+            grad_input.sum(0),
+            grad_hidden.sum(0),
+            *grad_before,
         ]
         return None, None, None, *(None if a is None else torch.from_numpy(a) for a in arrays)
 
@@ -130,12 +131,12 @@ def _differentiate_again(
     weights = others[:4]
     before = others[4:]
 
-    def step(features: Tensor, kept: Sequence[Tensor]) -> Sequence[Tensor]:
-        return ctx.kind.step(features, kept, *weights)
+    def step(features: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+        return ctx.kind.step(features, states, *weights)
 
     outputs = step_by_step(step, features, ctx.masks[0], before, ctx.masks[1])
     needed = ctx.needs_input_grad[3:]
-    inputs = [one for one, need in zip(ctx.saved_tensors, needed, strict=True) if need]
+    inputs = [tensor for tensor, need in zip(ctx.saved_tensors, needed, strict=True) if need]
     results = iter(
         torch.autograd.grad(outputs, inputs, gradients, create_graph=True, allow_unused=True)
     )
@@ -162,13 +163,13 @@ class Steps:
     ) -> None:
         self.kind = kind
         self.weight = weight
-        self.keep = (~is_first).astype(weight.dtype).reshape(-1, rows, 1)
-        steps = len(self.keep)
-        everywhere = np.ones((steps, rows), np.bool_)
-        self.counts = everywhere if valid is None else valid.numpy().reshape(steps, rows)
+        self.not_first = (~is_first).astype(weight.dtype).reshape(-1, rows, 1)
+        steps = len(self.not_first)
+        all_valid = np.ones((steps, rows), np.bool_)
+        self.valid = all_valid if valid is None else valid.numpy().reshape(steps, rows)
         self.saved = np.empty((steps, rows, kind.saved * weight.shape[1]), weight.dtype)
-        #: Each part of the state before each step [T, N, H], zero at the start of an episode.
-        self.kept: list[Array] = []
+        #: Each part of the state before each step [T, N, H]; it is zero at the start of an episode.
+        self.states: list[Array] = []
         loops = loop_module("memory")
         self.forward_step = getattr(loops, f"{kind.name}_forward")
         self.backward_step = getattr(loops, f"{kind.name}_backward")
@@ -186,21 +187,21 @@ class Steps:
             bias: [gates * H], that of the state.
             before: each part [N, H] before the first step.
         """
-        steps = len(self.keep)
+        steps = len(self.not_first)
         rows, units = before[0].shape
         inputs = inputs.reshape(steps, rows, -1)
         transposed = self.weight.T
         hidden = np.empty(inputs.shape[1:], inputs.dtype)
         outputs = [np.empty((steps, rows, units), inputs.dtype) for _ in before]
-        self.kept = [np.empty_like(part) for part in outputs]
+        self.states = [np.empty_like(part) for part in outputs]
         for t in range(steps):
-            kept = [part[t] for part in self.kept]
-            for part, old in zip(kept, before, strict=True):
-                np.multiply(old, self.keep[t], out=part)
-            np.dot(kept[0], transposed, out=hidden)
+            states = [part[t] for part in self.states]
+            for part, old in zip(states, before, strict=True):
+                np.multiply(old, self.not_first[t], out=part)
+            np.dot(states[0], transposed, out=hidden)
             before = [part[t] for part in outputs]
             self.forward_step(
-                inputs[t], hidden, bias, *kept, self.counts[t], self.saved[t], *before
+                inputs[t], hidden, bias, *states, self.valid[t], self.saved[t], *before
             )
         return outputs
 
@@ -209,20 +210,20 @@ class Steps:
         gradients: list[Array],
     ) -> tuple[Array, Array, list[Array]]:
         """Return gradients at both products, [T * N, gates * H] each, and at each part before the first step."""
-        steps, rows, units = self.kept[0].shape
+        steps, rows, units = self.states[0].shape
         parts = [part.reshape(steps, rows, units) for part in gradients]
-        at_input = np.empty((steps, rows, self.kind.gates * units), self.weight.dtype)
-        at_hidden = np.empty_like(at_input) if self.kind.apart else at_input
+        grad_input = np.empty((steps, rows, self.kind.gates * units), self.weight.dtype)
+        grad_hidden = np.empty_like(grad_input) if self.kind.two_gradients else grad_input
         carries = [np.zeros_like(part[0]) for part in parts]
         product = np.empty_like(parts[0][0])
         for t in reversed(range(steps)):
-            kept = [part[t] for part in self.kept]
+            states = [part[t] for part in self.states]
             above = [part[t] for part in parts]
-            below = [at_input[t], at_hidden[t]] if self.kind.apart else [at_input[t]]
-            self.backward_step(self.saved[t], self.counts[t], *kept, *above, *carries, *below)
-            np.dot(at_hidden[t], self.weight, out=product)
+            below = [grad_input[t], grad_hidden[t]] if self.kind.two_gradients else [grad_input[t]]
+            self.backward_step(self.saved[t], self.valid[t], *states, *above, *carries, *below)
+            np.dot(grad_hidden[t], self.weight, out=product)
             carries[0] += product
             for carry in carries:
-                carry *= self.keep[t]
+                carry *= self.not_first[t]
         flat = steps * rows
-        return at_input.reshape(flat, -1), at_hidden.reshape(flat, -1), carries
+        return grad_input.reshape(flat, -1), grad_hidden.reshape(flat, -1), carries

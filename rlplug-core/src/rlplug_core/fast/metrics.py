@@ -1,4 +1,4 @@
-"""`Metrics`: a dictionary of tensors that are made when one is read; most metrics of minibatches are never read."""
+"""`Metrics`: a dictionary that makes its tensors when one is read; most metrics of minibatches are never read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlplug_core.fast.array import FastTensor
 
 
 class Metrics(dict[str, Tensor | FastTensor]):
-    """Tensors by name. It holds FastTensors until something reads a value, by any method or as `{**metrics}`."""
+    """Tensors by name; FastTensors until something reads a value, by any method or as `{**metrics}`."""
 
     #: Whether all values are tensors.
     complete = False
@@ -42,7 +42,9 @@ class Metrics(dict[str, Tensor | FastTensor]):
         return dict, (dict(dict.items(self)),)
 
 
-def _reading(method: Function) -> Function:
+def _make_tensors_before(method: Function) -> Function:
+    """Return a method of `dict` that makes the tensors first."""
+
     def read(metrics: Metrics, *args: object) -> object:
         if not metrics.complete:
             metrics.make_tensors()
@@ -56,4 +58,4 @@ for name in (
     *("__eq__", "__ne__", "__getitem__", "__or__", "__ror__", "__repr__", "__reversed__"),
     *("copy", "get", "items", "pop", "popitem", "setdefault", "values"),
 ):
-    setattr(Metrics, name, _reading(getattr(dict, name)))
+    setattr(Metrics, name, _make_tensors_before(getattr(dict, name)))

@@ -36,24 +36,24 @@ class Node:
         return self.__class__(value)
 
     def result(self, value: Array, backward: Backward) -> Self:
-        """Return a function of only this array; `backward` computes the gradient of this array."""
+        """Return a value that was computed from this array only; `backward` computes the gradient of this array."""
         if self.backward_of is None or not is_grad_enabled():
             return self.__class__(value)
         return self.__class__(value, (self,), backward)
 
     def backward_into(self, into: Gradients) -> None:
         """Add the gradient of this scalar to the arrays of the parameters in `into`."""
-        part: Node = self
+        node: Node = self
         gradient: Array = self.value.dtype.type(1)
         waiting: dict[int, tuple[Node, Array]] = {}
         highest = -1  # the largest number in `waiting`
         while True:
-            assert part.backward_of is not None
-            sources = part.sources
-            gradients = part.backward_of(gradient, into)
+            assert node.backward_of is not None
+            sources = node.sources
+            gradients = node.backward_of(gradient, into)
             # Results have larger numbers than their sources, so all gradients of a source are added before its turn.
             if len(sources) == 1 and sources[0].number > highest:
-                part = sources[0]
+                node = sources[0]
                 gradient = gradients[0]
                 continue
             for source, below in zip(sources, gradients, strict=True):
@@ -63,5 +63,5 @@ class Node:
                 waiting[number] = source, below
             if not waiting:
                 return
-            part, gradient = waiting.pop(max(waiting))
+            node, gradient = waiting.pop(max(waiting))
             highest = max(waiting, default=-1)

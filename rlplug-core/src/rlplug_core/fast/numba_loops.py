@@ -1,4 +1,4 @@
-"""Finds the modules of numba's loops: one compiled loop does the work of several NumPy calls."""
+"""Finds the modules of numba's loops; one compiled loop does the work of several NumPy calls."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import Literal, TypeAlias
 
 import torch
 
-from rlplug_core.fast.matmul import small_in_numpy
+from rlplug_core.fast.matmul import numpy_uses_one_thread
 from rlplug_core.types import Array
 
-#: The loops of an activation. The first one adds a bias [F] to values [B, F] and replaces them by their activation. The
+#: Two loops of an activation. The first one adds a bias [F] to values [B, F] and replaces them by their activation. The
 #: second one takes gradients [B, F] at the activation and its values [B, F], writes the gradients before it into an
 #: array [B, F], and adds their sum over rows to an array [F].
-Pair: TypeAlias = tuple[
+ActivationLoops: TypeAlias = tuple[
     Callable[[Array, Array], None], Callable[[Array, Array, Array, Array], None]
 ]
-#: The message if NumPy may use several threads for each matrix product.
+#: The description of speed if NumPy may use several threads for a matrix product.
 SLOW = (
     "fast, with torch's products: numpy was imported before rlplug and may use several threads; set "
     "OPENBLAS_NUM_THREADS=1"
 )
 #: Two threads must not use numba's simplest thread pool at once.
-TURN = Lock()
+LOCK = Lock()
 
 
 def available() -> bool:
@@ -59,10 +59,10 @@ def loop_module(
     return import_module(f"rlplug_core.fast.loops.{name}") if available() else None
 
 
-def pair(activation: str) -> Pair | None:
+def activation_loops(activation: str) -> ActivationLoops | None:
     """Return the loops of an activation, or None if there are none."""
     layers = loop_module("layers")
-    return None if layers is None else layers.PAIRS.get(activation)
+    return None if layers is None else layers.ACTIVATIONS.get(activation)
 
 
 def call_on_threads(
@@ -73,11 +73,11 @@ def call_on_threads(
     """Call a function that was compiled `on_threads`, on at most this number of numba's threads."""
     import numba
 
-    with TURN:
+    with LOCK:
         _start_threads()
         before = numba.get_num_threads()
         number = min(threads, numba.config.NUMBA_NUM_THREADS)
-        if before == number:  # setting the number takes a while
+        if before == number:  # to set the number takes a while
             function(*arguments)
             return
         numba.set_num_threads(number)
@@ -89,7 +89,7 @@ def call_on_threads(
 
 @cache
 def _start_threads() -> None:
-    """Start numba's threads, and restore torch's number, which the start sets to that of the machine's cores."""
+    """Start numba's threads, and restore the number of torch's threads, which this sets to the number of cores."""
     import numba
 
     before = torch.get_num_threads()
@@ -111,18 +111,17 @@ def loop_library() -> str:
 
 
 def describe_speed() -> str:
-    """Return how fast losses are computed on this machine, and anything that is missing."""
+    """Describe how losses are computed on this machine, and what is missing to compute them faster."""
     return describe_speed_with(torch.get_num_threads())
 
 
 @cache
 def describe_speed_with(threads: int) -> str:
-    """Return how fast losses are computed with this number of torch's threads."""
-    if not small_in_numpy():
+    """Describe how losses are computed with this number of torch threads."""
+    if not numpy_uses_one_thread():
         return SLOW
     if missing := numba_problem():
         return f"fast; {missing}" if "cannot be used" in missing else "fast"
-    enough = threads == 1 or has_scipy()
-    return "fast, with loops by numba" + (
-        "" if enough else "; without SciPy, threads share single products"
-    )
+    if threads == 1 or has_scipy():
+        return "fast, with loops by numba"
+    return "fast, with loops by numba; without SciPy, threads share single products"

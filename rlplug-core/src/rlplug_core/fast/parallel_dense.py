@@ -1,7 +1,7 @@
-"""Dense networks on the same inputs, in one call forward and one backward, on several threads.
+"""Dense networks on the same inputs, on several threads: one call forward and one backward.
 
-Torch's threads share each product and wait for each other after it; one of them computes everything between two
-products. Here each thread computes one network, or some of its rows, for the whole pass.
+Torch's threads share each product and wait for each other after it, and one of them computes everything between two
+products. Here each thread computes the whole pass of one network, or of some of its rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rlplug_core.fast.dense_pass import (
     writable,
 )
 from rlplug_core.fast.gradients import Gradients, PerGradient
-from rlplug_core.fast.matmul import faster
+from rlplug_core.fast.matmul import onednn_is_faster
 from rlplug_core.fast.numba_loops import call_on_threads
 from rlplug_core.fast.program import Chain
 from rlplug_core.types import Array
@@ -38,16 +38,16 @@ from rlplug_core.types import Array
 if TYPE_CHECKING:
     from rlplug_core.fast.loops.parallel import Networks
 
-#: Threads pay off from this number of multiplications in a forward pass.
-WORTH = 2**20
+#: The smallest number of multiplications in a forward pass for which threads are faster.
+THREADS_MINIMUM = 2**20
 #: The smallest number of rows that a thread computes.
-ROWS = 64
+MIN_ROWS = 64
 
 
 @cache
 def pass_loops() -> ModuleType | None:
     """Return the module of numba's passes on threads; None without `dense_loops`, or if oneDNN is faster."""
-    if dense_loops() is None or faster():
+    if dense_loops() is None or onednn_is_faster():
         return None
     return import_module("rlplug_core.fast.loops.parallel")
 
@@ -66,7 +66,7 @@ class Form:
     Attributes:
         kinds: the inputs, the outputs and the activation of each layer.
         parameters: for each network, the weight and the bias of each layer in turn.
-        places: [L, 2] places of weights and biases in a vector of the parameters of one network.
+        places: [L, 2] the places of the weight and the bias of each layer in a vector of the parameters of one network.
         hidden, outputs: the number of outputs of all layers but the last, and of the last.
         weights: the number of parameters of one network.
         work: multiplications of all networks for one row.
@@ -105,10 +105,10 @@ class ParallelDense:
             self.form = _form([member.chain for member in self.members])
             self.has_form = True
         form = self.form
-        if form is None or len(values) * form.work < WORTH or values.dtype != np.float32:
+        if form is None or len(values) * form.work < THREADS_MINIMUM or values.dtype != np.float32:
             return False
         addresses = [member.addresses for member in self.members]
-        if len(self.addresses) == 0 or any(map(is_not, self.addresses, addresses)):
+        if not self.addresses or any(map(is_not, self.addresses, addresses)):
             self.addresses = addresses
             self.networks = _networks(form)
         return self.networks is not None
@@ -125,7 +125,7 @@ class ParallelDense:
         array = writable(values.value)
         count = len(self.members)
         rows = len(array)
-        blocks = max(1, min(threads // gcd(count, threads), rows // ROWS))
+        blocks = max(1, min(threads // gcd(count, threads), rows // MIN_ROWS))
         hidden = np.empty((count, rows * form.hidden), np.float32)
         outputs = np.empty((count, rows, form.outputs), np.float32)
         arguments = networks, array, (hidden, outputs), blocks
@@ -146,7 +146,7 @@ class ParallelDense:
             backward_arguments = networks, forward_pass, blocks, writable(gradient), results
             call_on_threads(loops.backward, threads, *backward_arguments)
             if trained:
-                into.zero.difference_update(id(one) for each in form.parameters for one in each)
+                into.zero.difference_update(id(parameter) for network in form.parameters for parameter in network)
                 block_results = block_gradients.reshape(count, blocks, -1), form.places
                 call_on_threads(loops.add, threads, *(networks[1], block_results, *flat))
             return [np.add.reduce(below, 0)] if sources else []
@@ -156,7 +156,7 @@ class ParallelDense:
 
 def _networks(form: Form) -> Networks | None:
     """Return the networks; None unless their parameters are in one array, no two of them the same."""
-    memory = common_memory([one for each in form.parameters for one in each])
+    memory = common_memory([parameter for network in form.parameters for parameter in network])
     if memory is None:
         return None
     return memory, np.array([layer_table(each, form.kinds) for each in form.parameters])

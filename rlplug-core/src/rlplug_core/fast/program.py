@@ -13,8 +13,8 @@ from rlplug_core.fast.layer_ops import ElementwiseOp, LinearOp, Op, ParamGrads
 from rlplug_core.types import Array
 
 #: One step of `backward`: the operation's number, the operation, whether the gradient at its inputs is wanted, and the
-#: arrays that the gradients of its parameters are added to, None if they are not wanted. These arrays are there twice:
-#: marked as filled, and marked as fresh, that is, zero.
+#: arrays that the gradients of its parameters are added to, None if they are not wanted. The same arrays come twice:
+#: marked as filled, and marked as fresh, which means zero.
 Step: TypeAlias = tuple[int, Op, bool, tuple[ParamGrads | None, ParamGrads | None]]
 
 
@@ -46,27 +46,27 @@ class Chain:
         self,
         gradient: Array,
         saved: list[Any],
-        inputs: bool,
+        needs_input_grad: bool,
         param_grads: ParamGrads | None,
     ) -> Array | None:
         arrays = [None] * len(self.parameters) if param_grads is None else param_grads.arrays
         fresh = param_grads is not None and param_grads.fresh
-        return self.along(self.steps(inputs, arrays), gradient, saved, inputs, fresh)
+        return self.propagate(self.steps(needs_input_grad, arrays), gradient, saved, needs_input_grad, fresh)
 
     def steps(
         self,
-        inputs: bool,
+        needs_input_grad: bool,
         arrays: Sequence[Array | None],
     ) -> list[Step]:
-        """Return the steps of `backward`, last operation to first, without first operations that have no gradient.
+        """Return the steps of `backward`, last operation to first, without operations before the first wanted gradient.
 
         Args:
-            inputs: whether the gradient is wanted at the inputs.
+            needs_input_grad: whether the gradient at the inputs is wanted.
             arrays: for each parameter the array that its gradient is added to, None if it is not wanted.
         """
         steps: list[Step] = []
         start = 0
-        wanted = inputs
+        wanted = needs_input_grad
         for number, op in enumerate(self.ops):
             end = start + len(op.parameters)
             param_grads = _param_grads(op, arrays[start:end])
@@ -76,12 +76,12 @@ class Chain:
             wanted = wanted or param_grads[0] is not None
         return steps[::-1]
 
-    def along(
+    def propagate(
         self,
         steps: list[Step],
         gradient: Array,
         saved: list[object],
-        inputs: bool,
+        needs_input_grad: bool,
         fresh: bool,
     ) -> Array | None:
         """Propagate a gradient at the outputs back through `steps`.
@@ -90,21 +90,21 @@ class Chain:
             steps: a result of the method `steps`.
             gradient: the gradient at the outputs.
             saved: the values that `forward` saved.
-            inputs: whether the gradient is wanted at the inputs.
+            needs_input_grad: whether the gradient at the inputs is wanted.
             fresh: whether the arrays of the parameters are zero.
         """
-        passed: Array | None = gradient
+        below: Array | None = gradient
         for number, op, wanted, param_grads in steps:
-            assert passed is not None
-            passed = op.backward(passed, saved[number], wanted, param_grads[fresh])
-        return passed if inputs else None
+            assert below is not None
+            below = op.backward(below, saved[number], wanted, param_grads[fresh])
+        return below if needs_input_grad else None
 
 
 def _param_grads(
     op: Op,
     arrays: Sequence[Array | None],
 ) -> tuple[ParamGrads | None, ParamGrads | None]:
-    """Return the arrays of an operation, not fresh and fresh; unwanted gradients go into arrays that are not read."""
+    """Return the arrays of an operation as filled and as fresh; nothing reads those for unwanted gradients."""
     if all(array is None for array in arrays):
         return None, None
     pairs = zip(arrays, op.parameters, strict=True)
@@ -116,7 +116,7 @@ def _param_grads(
 
 
 def fuse(ops: Sequence[Op]) -> list[Op]:
-    """Return the same operations, but each linear layer and the elementwise function after it as one."""
+    """Return the operations, with each linear layer and the elementwise function after it joined into one."""
     result: list[Op] = []
     for op in ops:
         last = result[-1] if result else None
@@ -160,17 +160,17 @@ class DuelingOp:
         self,
         gradient: Array,
         saved: tuple[list[Any], list[Any]],
-        inputs: bool,
+        needs_input_grad: bool,
         param_grads: ParamGrads | None,
     ) -> Array | None:
         per_action = gradient.reshape(len(gradient), self.actions, -1)
         centered = (per_action - per_action.mean(1, keepdims=True)).reshape(gradient.shape)
         advantage_grads, value_grads = _split(param_grads, [self.advantage, self.value])
         parts = (
-            self.advantage.backward(centered, saved[0], inputs, advantage_grads),
-            self.value.backward(per_action.sum(1), saved[1], inputs, value_grads),
+            self.advantage.backward(centered, saved[0], needs_input_grad, advantage_grads),
+            self.value.backward(per_action.sum(1), saved[1], needs_input_grad, value_grads),
         )
-        if not inputs:
+        if not needs_input_grad:
             return None
         total: Array = np.sum([part for part in parts if part is not None], 0)
         return total
@@ -195,17 +195,17 @@ class ConcatOp:
         self,
         gradient: Array,
         saved: None,
-        inputs: bool,
+        needs_input_grad: bool,
         param_grads: ParamGrads | None,
     ) -> None:
-        raise NotImplementedError("losses do not replay several layers next to each other")
+        raise NotImplementedError("a loss replays no network with a ConcatOp")
 
 
 def _split(
     param_grads: ParamGrads | None,
     chains: Sequence[Chain],
 ) -> list[ParamGrads | None]:
-    """Split the arrays of several chains, which follow one another, into those of each chain."""
+    """Split the arrays of successive chains into those of each chain."""
     if param_grads is None:
         return [None] * len(chains)
     ends = list(accumulate(len(chain.parameters) for chain in chains))

@@ -93,7 +93,7 @@ class Reductions(Node):
             lambda g, into: (g - share * np.add.reduce(g, -1, keepdims=True),),
         )
 
-    def along_rows(self, places: Array) -> Self:
+    def take_along_rows(self, places: Array) -> Self:
         """Take one value of each row along the last axis of [..., n]; `places` is [..., 1]."""
         before = self.value.shape
         if places.shape != (*before[:-1], 1):

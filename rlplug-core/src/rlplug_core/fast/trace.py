@@ -53,12 +53,12 @@ class Program:
 
     Args:
         module: the network; the program keeps its parameters and the dictionaries of its hooks.
-        recorded: the recorder that has seen its operations.
+        recorder: the recorder with its operations.
     """
 
-    def __init__(self, module: nn.Module, recorded: Recorder) -> None:
-        self.chain = Chain(recorded.ops)
-        self.row_shape = recorded.row_shape
+    def __init__(self, module: nn.Module, recorder: Recorder) -> None:
+        self.chain = Chain(recorder.ops)
+        self.row_shape = recorder.row_shape
         self.noisy = list(_noisy_ops(self.chain))
         self.makes_vectors = any(isinstance(op, VectorsOp) for op in self.chain.ops)
         inner = list(module.modules())
@@ -73,7 +73,7 @@ class Program:
         self.dense: DensePass | None = None
         #: Backward passes, without and with the gradient of the inputs.
         self.backward_passes = [
-            PerGradient(partial(self._backward_pass, inputs)) for inputs in (False, True)
+            PerGradient(partial(self._backward_pass, needs_input_grad)) for needs_input_grad in (False, True)
         ]
         self.parallel = ParallelDense([self])
 
@@ -103,24 +103,24 @@ class Program:
         if not is_grad_enabled():
             return FastTensor(value)
         width = outputs.shape[1]
-        inputs = values.backward_of is not None
+        needs_input_grad = values.backward_of is not None
 
         def backward(gradient: Array, into: Gradients) -> list[Array]:
-            steps, trained, disjoint, flat_gradients = self.backward_passes[inputs](into)
+            steps, trained, disjoint, flat_gradients = self.backward_passes[needs_input_grad](into)
             fresh = disjoint and trained <= into.zero
             into.zero -= trained
             flat = gradient if shape is None else gradient.reshape(-1, width)
             if dense is not None and flat_gradients is not None and fresh:
-                passed = dense.backward(flat, saved, inputs, flat_gradients)
+                below = dense.backward(flat, saved, needs_input_grad, flat_gradients)
             else:
                 by_op: list[Any] = saved if dense is None else dense.by_layer(saved)
-                passed = chain.along(steps, flat, by_op, inputs, fresh)
-            return [] if passed is None else [passed]
+                below = chain.propagate(steps, flat, by_op, needs_input_grad, fresh)
+            return [] if below is None else [below]
 
-        return FastTensor(value, (values,) if inputs else (), backward)
+        return FastTensor(value, (values,) if needs_input_grad else (), backward)
 
-    def _backward_pass(self, inputs: bool, into: Gradients) -> BackwardPass:
-        """Return the backward pass; `inputs` says whether it includes the gradient of the inputs."""
+    def _backward_pass(self, needs_input_grad: bool, into: Gradients) -> BackwardPass:
+        """Return the backward pass; `needs_input_grad` says whether it includes the gradient of the inputs."""
         parameters = self.chain.parameters
         trained = frozenset(id(parameter) for parameter in parameters if parameter in into)
         disjoint = len(set(map(id, parameters))) == len(parameters)
@@ -131,7 +131,7 @@ class Program:
         )
         if flat_gradients is not None:
             flat_gradients = FlatGradient(flat_gradients.array, flat_gradients.places[0])
-        return BackwardPass(self.chain.steps(inputs, gradients), trained, disjoint, flat_gradients)
+        return BackwardPass(self.chain.steps(needs_input_grad, gradients), trained, disjoint, flat_gradients)
 
     def check(self) -> None:
         """Check before each call that the network can be replayed: hooks may be new, and parameters replaced or moved.
@@ -147,7 +147,7 @@ class Program:
         addresses = list(map(Tensor.data_ptr, parameters))
         if addresses == self.addresses:
             return
-        if any(not one.is_cpu or one.dtype is not torch.float32 for one in parameters):
+        if any(not each.is_cpu or each.dtype is not torch.float32 for each in parameters):
             raise NoFastPath("parameters that are not float32 on the CPU")
         self.chain.refresh_views()
         self.dense = dense_pass(self.chain)
@@ -162,7 +162,7 @@ def _noisy_ops(chain: Chain) -> list[NoisyLinearOp]:
     return ops
 
 
-#: The programs of a module, by its method and by whether it gets noise; a string is the reason why there is none.
+#: The programs of a module, by its method and by whether it gets noise; a string is the reason against a program.
 Programs: TypeAlias = dict[tuple[Function, bool], "Program | str"]
 #: A reference to each module and its programs, by `id` of the module: a lookup in a WeakKeyDictionary takes five times
 #: as long. If a module is garbage collected, its entry is removed.
@@ -203,19 +203,19 @@ def program_of(
 
 
 def _record(method: Function, module: nn.Module, noisy: bool) -> Program | str:
-    """Record a network for losses; a string is the reason why it cannot be recorded."""
+    """Record a network for losses; return the reason as a string if that is not possible."""
     try:
-        recorded = record(method, module, *([NoiseRecorder()] if noisy else []))
+        recorder = record(method, module, *([NoiseRecorder()] if noisy else []))
     except NoFastPath as reason:
         return str(reason)
-    for op in recorded.ops:
+    for op in recorder.ops:
         if isinstance(op, ConcatOp):
             return "torch.cat"
         if not isinstance(op, VectorsOp) or not isinstance(op.vectors, OneHot):
             continue
         if op.vectors.features > MOST_FEATURES:
             return f"OneHot of more than {MOST_FEATURES} features"
-    return Program(module, recorded)
+    return Program(module, recorder)
 
 
 def network_call(
@@ -250,18 +250,18 @@ def _apply(values: FastTensor, op: Op) -> FastTensor:
     outputs, saved = op.forward(values.value)
     if not torch.is_grad_enabled():
         return FastTensor(outputs)
-    inputs = values.requires_grad
-    if not inputs and not op.parameters:
+    needs_input_grad = values.requires_grad
+    if not needs_input_grad and not op.parameters:
         return FastTensor(outputs)
 
     def backward(gradient: Array, into: Gradients) -> list[Array]:
         chain = Chain([op])
         into.zero -= set(map(id, op.parameters))
-        steps = chain.steps(inputs, [into.get(parameter) for parameter in op.parameters])
-        passed = chain.along(steps, gradient, [saved], inputs, fresh=False)
-        return [] if passed is None else [passed]
+        steps = chain.steps(needs_input_grad, [into.get(parameter) for parameter in op.parameters])
+        below = chain.propagate(steps, gradient, [saved], needs_input_grad, fresh=False)
+        return [] if below is None else [below]
 
-    return FastTensor(outputs, (values,) if inputs else (), backward)
+    return FastTensor(outputs, (values,) if needs_input_grad else (), backward)
 
 
 def _apply_operation(function: Function) -> Function:

@@ -32,8 +32,8 @@ class DeviceStep(Protocol):
         """Wait for all steps; raise NonFinite if a loss or a gradient was not finite."""
         ...
 
-    def forget(self) -> None:
-        """Start from scratch, for parameters that were loaded."""
+    def reset(self) -> None:
+        """Start again, after parameters were loaded."""
         ...
 
 
@@ -309,7 +309,7 @@ class Optimizer:
         if self.borrowed:
             return
         if self.on_device is not None:
-            self.on_device.forget()
+            self.on_device.reset()
         if self.target is not self.flat and "parameters" in state:
             self.target.copy_(state["parameters"])
         for name, tensor in self.state.items():

@@ -1,4 +1,4 @@
-"""`Recorded`: kernels that a GPU starts together, as a CUDA graph."""
+"""`CudaGraph`: kernels that a GPU starts together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from rlplug_core.errors import PluginError
 
 T = TypeVar("T")
-#: Calls before a recording, while libraries and compilers prepare themselves.
+#: The number of calls before a recording: libraries and compilers prepare themselves in these.
 WARM = 3
 
 
@@ -24,29 +24,29 @@ def stream(device: torch.device) -> Any:
 
 @contextmanager
 def on_recording_stream(device: torch.device) -> Iterator[None]:
-    """Run kernels on the stream of recordings: after all kernels before, and before all later ones.
+    """Run kernels on the stream of recordings, after all earlier kernels and before all later ones.
 
-    Autograd adds up a parameter's gradient on the stream that first used the parameter, as long as a result of it
-    exists, and kernels of a graph must not wait for another stream. So calls that may be recorded later run there, too.
+    As long as a result of a parameter exists, autograd adds up its gradient on the stream that first used it, and
+    kernels of a graph must not wait for another stream. So calls that may be recorded later run there, too.
     """
     if device.type != "cuda":
         yield
         return
-    usual = torch.cuda.current_stream(device)
+    current = torch.cuda.current_stream(device)
     recording = stream(device)
-    recording.wait_stream(usual)
+    recording.wait_stream(current)
     with torch.cuda.stream(recording):
         yield
-    usual.wait_stream(recording)
+    current.wait_stream(recording)
 
 
-class Recorded(Generic[T]):
-    """Kernels that start together, on the memory that they had when they were recorded; recording runs none of them.
+class CudaGraph(Generic[T]):
+    """Kernels that start together, on the memory that they used when they were recorded; recording runs none of them.
 
     Args:
         body: starts the kernels; its result is valid after they have run.
         device: the GPU.
-        pool: the memory pool of kernels that always run before these, to be shared.
+        pool: the memory pool of kernels that always run before these; both share it.
 
     Raises:
         PluginError: `body` does something that a graph cannot hold, such as reading a number on the host.
@@ -63,9 +63,9 @@ class Recorded(Generic[T]):
             with torch.cuda.graph(self.graph, pool=pool, stream=stream(device)):
                 self.result = body()
         except RuntimeError as error:
-            why = error.__context__ or error  # the end of the recording raises, too
+            cause = error.__context__ or error  # the end of the recording raises, too
             raise PluginError(
-                f"--cudagraphs cannot record this algorithm ({str(why).splitlines()[0]}); leave --cudagraphs out"
+                f"--cudagraphs cannot record this algorithm ({str(cause).splitlines()[0]}); leave --cudagraphs out"
             ) from error
 
     @property

@@ -11,8 +11,8 @@ from rlplug_core.fast.cuda.graphs import Graphs
 from rlplug_core.learning.deferred_nan_check import DeferredNanCheck
 from rlplug_core.learning.optimizer import Optimizer
 
-#: Steps per check of losses and gradients: starting the copy of two numbers takes as long as a graph.
-LOOK = 32
+#: Steps between checks of losses and gradients: to start the copy of two numbers takes as long as a graph.
+CHECK_EVERY = 32
 
 
 class DeviceStep:
@@ -24,37 +24,37 @@ class DeviceStep:
     def __init__(self, optimizer: Optimizer, graphs: Graphs) -> None:
         self.optimizer = optimizer
         self.graphs = graphs
-        self.check = DeferredNanCheck(self._check, f"within the last {2 * LOOK} steps")
-        graphs.unsound.append(self.unsound)
+        self.check = DeferredNanCheck(self._check, f"within the last {2 * CHECK_EVERY} steps")
+        graphs.failed_optimizers.append(self.failed_optimizer)
         #: The sums of norms and losses, which stay infinite or NaN, and the number of steps since the last check.
         self.sums = torch.zeros(2, device=optimizer.flat.device)
-        self.unseen = 0
+        self.unchecked = 0
         #: The learning rate and the largest norm, as last written to the device.
         self.values = [float("nan")] * 2
         self.rate, self.clip = torch.full((2,), float("nan"), device=optimizer.flat.device).unbind()
 
     def __call__(self, loss: Tensor, clock: Clock) -> Tensor:
-        """Take the step of a loss []; returns the norm [] of its gradient before clipping."""
+        """Take the step of a loss []; return the norm [] of its gradient before clipping."""
         optimizer = self.optimizer
         self._set(self.rate, 0, optimizer.rate * clock.scale)
         if optimizer.clip is not None:
             self._set(self.clip, 1, optimizer.clip)
         step = self.graphs.replayed(loss, optimizer)
         norm = self.kernels(loss) if step is None else step.minimize(self.kernels)
-        self.unseen += 1
-        if self.unseen == LOOK:
+        self.unchecked += 1
+        if self.unchecked == CHECK_EVERY:
             self.send()
         return norm
 
     def send(self) -> None:
         """Check the previous sums, and send the current ones for the next check."""
         self.check.send(self.sums, self.optimizer.name)
-        self.unseen = 0
+        self.unchecked = 0
 
-    def forget(self) -> None:
-        """Start again, with parameters that were loaded."""
+    def reset(self) -> None:
+        """Start again, after parameters were loaded."""
         self.sums.zero_()
-        self.unseen = 0
+        self.unchecked = 0
         self.check.sent = None
 
     def look(self) -> None:
@@ -63,9 +63,9 @@ class DeviceStep:
         Raises:
             NonFinite: a loss or a gradient was not finite.
         """
-        if self.unseen:
+        if self.unchecked:
             self.send()
-        self.check.look(f"within the last {LOOK} steps")
+        self.check.look(f"within the last {CHECK_EVERY} steps")
 
     def _set(self, number: Tensor, place: int, value: float) -> None:
         if self.values[place] != value:
@@ -94,13 +94,14 @@ class DeviceStep:
             optimizer.rule.step(optimizer.target, optimizer.gradient, optimizer.state, self.rate)  # type: ignore[arg-type]
         return norm
 
-    def unsound(self) -> str:
-        """Return the optimizer's name if a sum is not finite, or nothing; it waits for the device."""
+    def failed_optimizer(self) -> str:
+        """Wait for the device; return the name of the optimizer if a sum is not finite, or ""."""
         return "" if torch.isfinite(self.sums).all() else self.optimizer.name
 
     def _check(self, norm: Tensor, loss: Tensor, where: str) -> None:
         """Raise `NonFinite` if a sum is not finite; the cause may be the step of another optimizer."""
         if not torch.isfinite(norm + loss):
             when, _, name = where.rpartition(", ")
-            names = " and ".join(filter(None, (said() for said in self.graphs.unsound))) or name
+            failed = [name_of() for name_of in self.graphs.failed_optimizers]
+            names = " and ".join(filter(None, failed)) or name
             raise NonFinite(f"{when}, {names} met a loss or a gradient that is not finite")

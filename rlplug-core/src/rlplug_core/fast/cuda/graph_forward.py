@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.batches import to_tensors
-from rlplug_core.fast.cuda.cuda_graph import WARM, Recorded
+from rlplug_core.fast.cuda.cuda_graph import WARM, CudaGraph
 from rlplug_core.nets.forward import TorchForward
 from rlplug_core.types import Array, Obs
 
-#: The most shapes of observations that are recorded: acting, evaluations and rollouts have one each.
+#: The largest number of shapes of observations that are recorded: acting, evaluations and rollouts have one each.
 SHAPES = 8
 
 
 class GraphForward:
     """A network on a GPU: torch computes the first passes of each shape of observations, then a CUDA graph.
 
-    Observations in dictionaries, and passes with further arrays, are not recorded.
+    Observations in dictionaries, and passes with other arrays, are not recorded.
     """
 
     backend = "torch"
@@ -29,15 +29,15 @@ class GraphForward:
         self.plain = TorchForward(module)
         self.passes: dict[object, int] = {}
         #: For each shape, the tensor that the graph reads, and the graph.
-        self.graphs: dict[object, tuple[Tensor, Recorded[Tensor]]] = {}
+        self.graphs: dict[object, tuple[Tensor, CudaGraph[Tensor]]] = {}
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the graphs: a copy has its own network."""
         return {**self.__dict__, "graphs": {}, "passes": {}}
 
-    def __call__(self, obs: Obs, *further: Array) -> Array:
-        if further or not isinstance(obs, np.ndarray):
-            return self.plain(obs, *further)
+    def __call__(self, obs: Obs, *others: Array) -> Array:
+        if others or not isinstance(obs, np.ndarray):
+            return self.plain(obs, *others)
         kind = obs.shape, obs.dtype
         graph = self.graphs.get(kind)
         if graph is None:
@@ -46,11 +46,11 @@ class GraphForward:
             if len(self.graphs) == SHAPES or self.passes[kind] <= WARM:
                 return self.plain(obs)
             graph = self.graphs[kind] = self._record(obs)
-        here, passing = graph
-        here.copy_(torch.from_numpy(obs), non_blocking=True)
-        return passing.replay().cpu().numpy()
+        copy, recorded = graph
+        copy.copy_(torch.from_numpy(obs), non_blocking=True)
+        return recorded.replay().cpu().numpy()
 
-    def _record(self, obs: Array) -> tuple[Tensor, Recorded[Tensor]]:
+    def _record(self, obs: Array) -> tuple[Tensor, CudaGraph[Tensor]]:
         copies: Any = to_tensors(obs, self.plain.device)
         if copies.device.type == "cpu":
             copies = copies.clone()
@@ -60,4 +60,4 @@ class GraphForward:
                 outputs: Tensor = self.plain.module(copies)
             return outputs
 
-        return copies, Recorded(body, self.plain.device)
+        return copies, CudaGraph(body, self.plain.device)

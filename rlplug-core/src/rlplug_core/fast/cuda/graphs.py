@@ -18,7 +18,7 @@ from torch import Tensor
 from rlplug_core.config.options import Config, watch
 from rlplug_core.errors import PluginError
 from rlplug_core.fast.array_batches import Field
-from rlplug_core.fast.cuda.cuda_graph import WARM, Recorded, on_recording_stream
+from rlplug_core.fast.cuda.cuda_graph import WARM, CudaGraph, on_recording_stream
 from rlplug_core.fast.cuda.pytree import Leaves, Packed, by_type, map_tree
 
 #: Computes a loss: it returns the loss, or a tuple with the loss first.
@@ -26,6 +26,7 @@ Compute: TypeAlias = Callable[..., Field]
 #: The most kinds of arguments with recorded steps of a loss, and the most values of its options.
 KINDS = 16
 VALUES = 4
+#: The number of steps of a loss that is never recorded.
 NEVER = -(2**62)
 INSTEAD = "with --cudagraphs pass each loss unchanged to one optimizer before computing the next, or omit --cudagraphs"
 
@@ -41,8 +42,8 @@ class Step:
         self.optimizer: object = None
         #: The tensors that the graph reads, and the numbers of the arguments that are copied to them.
         self.copies: list[tuple[list[Tensor], list[int]]] = []
-        self.forward: Recorded[Packed] | None = None
-        self.backward: Recorded[Tensor] | None = None
+        self.forward: CudaGraph[Packed] | None = None
+        self.backward: CudaGraph[Tensor] | None = None
 
     def loss(self, args: Field, tensors: list[Tensor]) -> Field:
         """Return the result of `compute` for `args`; `tensors` are the tensors in them."""
@@ -51,8 +52,8 @@ class Step:
                 return self._compute(args)
             self.forward = self._record(args, tensors)
         else:
-            for here, places in self.copies:
-                torch._foreach_copy_(here, [tensors[place] for place in places])
+            for copies, places in self.copies:
+                torch._foreach_copy_(copies, [tensors[place] for place in places])
         return self.forward.replay().copy()
 
     def _compute(self, args: Field) -> Field:
@@ -62,7 +63,7 @@ class Step:
             self.steps_taken = NEVER
         return result
 
-    def _record(self, args: Field, tensors: list[Tensor]) -> Recorded[Packed]:
+    def _record(self, args: Field, tensors: list[Tensor]) -> CudaGraph[Packed]:
         copies = [one.clone() for one in tensors]  # autograd must find the arguments unchanged
         self.copies = [
             ([copies[place] for place in places], places) for places in by_type(copies).values()
@@ -70,14 +71,14 @@ class Step:
         inputs = iter(copies)
         given = map_tree(args, lambda one: next(inputs) if isinstance(one, Tensor) else one)
         self._compute(given)  # torch.compile may compile again for this memory
-        return Recorded(lambda: Packed(self.compute(*given)), self.device)
+        return CudaGraph(lambda: Packed(self.compute(*given)), self.device)
 
     def minimize(self, kernels: Callable[[Tensor], Tensor]) -> Tensor:
         """Take the gradient step of the last replayed loss; return a copy of the result of `kernels`."""
         forward = self.forward
         assert forward is not None
         if self.backward is None:
-            self.backward = Recorded(
+            self.backward = CudaGraph(
                 lambda: kernels(first(forward.result.tree)), self.device, forward.pool
             )
         return self.backward.replay().clone()
@@ -101,8 +102,8 @@ class Graphs:
         #: The options that each loss reads.
         self.reads: dict[Hashable, tuple[str, ...]] = {}
         self.waiting: deque[Waiting] = deque(maxlen=4)
-        #: Functions that return the name of an optimizer with a step that was not finite, or "".
-        self.unsound: list[Callable[[], str]] = []
+        #: For each optimizer a function that returns its name if one of its steps was not finite, or "".
+        self.failed_optimizers: list[Callable[[], str]] = []
 
     def __reduce__(self) -> tuple[type[Graphs], tuple[torch.device]]:
         """A copy of a learner has its own parameters and records its own steps."""

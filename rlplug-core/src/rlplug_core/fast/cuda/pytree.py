@@ -11,14 +11,14 @@ from rlplug_core.batches import NAMES, Batch, field_names
 from rlplug_core.config.options import Config
 from rlplug_core.fast.array_batches import Field
 
-#: Leaves of a tree besides tensors and configs; a graph is recorded for their values.
+#: The classes of leaves other than tensors and configs; a graph is recorded for each of their values.
 PLAIN = (type(None), bool, int, float, str)
 
 
 class Leaves:
     """The tensors and configs of a tree in their order, and the kind of tree.
 
-    `unknown` is the class of a leaf that is something else: it may change or contain tensors. It is None without one.
+    `unknown` is the class of a leaf that is something else, which may change or contain tensors; None without one.
     """
 
     def __init__(self, tree: Field) -> None:
@@ -55,9 +55,9 @@ def map_tree(tree: Field, function: Callable[[Field], Field]) -> Field:
     if isinstance(tree, Batch):
         return tree.map(function)
     if isinstance(tree, dict):
-        return {name: map_tree(one, function) for name, one in tree.items()}
+        return {name: map_tree(leaf, function) for name, leaf in tree.items()}
     if isinstance(tree, list | tuple):
-        parts = [map_tree(one, function) for one in tree]
+        parts = [map_tree(leaf, function) for leaf in tree]
         return (
             type(tree)(*parts)
             if isinstance(tree, tuple) and type(tree) is not tuple
@@ -69,8 +69,8 @@ def map_tree(tree: Field, function: Callable[[Field], Field]) -> Field:
 def by_type(tensors: list[Tensor]) -> dict[torch.dtype, list[int]]:
     """Return the places of the tensors of each type; one kernel can handle all tensors of one type."""
     places: dict[torch.dtype, list[int]] = {}
-    for place, one in enumerate(tensors):
-        places.setdefault(one.dtype, []).append(place)
+    for place, tensor in enumerate(tensors):
+        places.setdefault(tensor.dtype, []).append(place)
     return places
 
 
@@ -95,5 +95,7 @@ class Packed:
         }
         return map_tree(
             self.tree,
-            lambda one: next(parts[one.dtype]).view(one.shape) if isinstance(one, Tensor) else one,
+            lambda leaf: next(parts[leaf.dtype]).view(leaf.shape)
+            if isinstance(leaf, Tensor)
+            else leaf,
         )

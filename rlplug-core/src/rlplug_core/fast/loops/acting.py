@@ -31,7 +31,7 @@ def mlp_outputs(
     values: Array,
     hidden: tuple[tuple[Array, Array], ...],
     last: tuple[Array, Array],
-    smooth: bool,
+    use_tanh: bool,
 ) -> Array:
     """Compute a network's outputs for values [B, F].
 
@@ -39,11 +39,11 @@ def mlp_outputs(
         values: [B, F].
         hidden: the weight [O, I] and the bias [O] of each hidden layer.
         last: the weight and the bias of the last layer.
-        smooth: whether the activation is tanh; otherwise it is ReLU.
+        use_tanh: whether the activation is tanh; if not, it is ReLU.
     """
     for weight, bias in hidden:
         values = _product(values, weight)
-        if smooth:
+        if use_tanh:
             tanh_forward(values, bias)
         else:
             relu_forward(values, bias)

@@ -1,6 +1,7 @@
 """Loops of action heads and losses.
 
-B: rows, A: actions, d: dimensions of an action. `gradient` is at a result, `below` gets the gradients at the inputs.
+B: rows, A: actions, d: dimensions of an action. `gradient` is the gradient at a result; loops write the gradient at the
+inputs to `below`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def log_softmax(logits: Array, log_probs: Array, shares: Array) -> None:
 
 
 @loop
-def of_chosen(
+def categorical_backward(
     gradient: Array,
     shares: Array,
     action: Array,
@@ -79,7 +80,7 @@ def of_chosen(
 
 
 @loop
-def of_entropy(
+def entropy_backward(
     gradient: Array,
     shares: Array,
     log_probs: Array,
@@ -120,7 +121,7 @@ def gaussian(
 
 
 @loop
-def of_action(
+def gaussian_backward(
     gradient: Array,
     scaled: Array,
     inverse: Array,
@@ -169,7 +170,7 @@ def squashed(
 
 
 @loop
-def of_squashed(
+def squashed_backward(
     gradient: Array,
     action: Array,
     shift: Array,
@@ -184,7 +185,7 @@ def of_squashed(
 
 
 @loop
-def of_squashed_log_prob(
+def squashed_log_prob_backward(
     gradient: Array,
     action: Array,
     shift: Array,
@@ -214,7 +215,7 @@ def clipped_product(
     factor: Array,
     low: float,
     high: float,
-    smaller: Array,
+    surrogate: Array,
     derivative: Array,
 ) -> None:
     """Write min(ratio * factor, clip(ratio, low, high) * factor) [B] and its derivatives by the ratio."""
@@ -225,7 +226,7 @@ def clipped_product(
         clipped = (most if clipped > most else clipped) * factor[b]
         plain = ratio[b] * factor[b]
         derivative[b] = factor[b] if plain <= clipped else ZERO
-        smaller[b] = clipped if plain > clipped else plain
+        surrogate[b] = clipped if plain > clipped else plain
 
 
 @loop

@@ -124,4 +124,4 @@ def relu_backward(
 
 
 #: The forward and the backward loop of each activation.
-PAIRS = {"tanh": (tanh_forward, tanh_backward), "relu": (relu_forward, relu_backward)}
+ACTIVATIONS = {"tanh": (tanh_forward, tanh_backward), "relu": (relu_forward, relu_backward)}

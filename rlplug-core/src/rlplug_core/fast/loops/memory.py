@@ -1,8 +1,8 @@
 """Loops of one step of a recurrent cell and its backward pass; the equations are torch's (`nn.GRUCell`, `nn.LSTMCell`).
 
-N rows of H units. `before` [N, H] is the state before the step; rows with `counts` [N] False keep it. `x` and `hidden`
-[N, gates * H] are products with the cell's weights: of the features, with their bias added, and of `before`. `bias` is
-still to be added to `hidden`. `saved` contains the numbers that the backward pass needs, several [N, H] side by side.
+N rows of H units. `before` [N, H] is the state before the step; rows with `valid` [N] False keep it. `x` and `hidden`
+[N, gates * H] are products with the cell's weights: of the features, with their bias added, and of `before`, without
+`bias`. `saved` contains the numbers that the backward pass needs, several [N, H] side by side.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def gru_forward(
     hidden: Array,
     bias: Array,
     before: Array,
-    counts: Array,
+    valid: Array,
     saved: Array,
     out: Array,
 ) -> None:
-    """Write the next state to `out` [N, H]; `saved` gets the gates r and z, the candidate n, and the W h + b in n."""
+    """Write the next state to `out` [N, H]; `saved` gets the gates r and z, the candidate n, and W h + b for n."""
     units = before.shape[1]
     for b in range(before.shape[0]):
         for j in range(units):
@@ -40,45 +40,45 @@ def gru_forward(
             n = _tanh(x[b, 2 * units + j] + saved[b, j] * saved[b, 3 * units + j])
             saved[b, 2 * units + j] = n
             out[b, j] = n + z * (before[b, j] - n)
-        if not counts[b]:
+        if not valid[b]:
             out[b] = before[b]
 
 
 @loop
 def gru_backward(
     saved: Array,
-    counts: Array,
+    valid: Array,
     before: Array,
     gradient: Array,
     carry: Array,
-    at_x: Array,
-    at_hidden: Array,
+    grad_x: Array,
+    grad_hidden: Array,
 ) -> None:
-    """Write the gradients at both products, `at_x` and `at_hidden`.
+    """Write the gradients at both products, `grad_x` and `grad_hidden`.
 
     The gradient at the next state is the sum of `gradient` [N, H] and of `carry`, which comes from the step after it.
     `carry` then gets the gradient at `before`, without the part through the product.
     """
     units = before.shape[1]
     for b in range(before.shape[0]):
-        counted = counts[b]
+        is_valid = valid[b]
         for j in range(units):
             r = saved[b, j]
             z = saved[b, units + j]
             n = saved[b, 2 * units + j]
             inner = saved[b, 3 * units + j]
             total = carry[b, j] + gradient[b, j]
-            slope = total if counted else ZERO
-            to_n = slope * (ONE - z) * (ONE - n * n)
-            to_r = to_n * inner * r * (ONE - r)
-            to_z = slope * (before[b, j] - n) * z * (ONE - z)
-            at_x[b, j], at_x[b, units + j], at_x[b, 2 * units + j] = to_r, to_z, to_n
-            at_hidden[b, j], at_hidden[b, units + j], at_hidden[b, 2 * units + j] = (
-                to_r,
-                to_z,
-                to_n * r,
+            grad_out = total if is_valid else ZERO
+            grad_n = grad_out * (ONE - z) * (ONE - n * n)
+            grad_r = grad_n * inner * r * (ONE - r)
+            grad_z = grad_out * (before[b, j] - n) * z * (ONE - z)
+            grad_x[b, j], grad_x[b, units + j], grad_x[b, 2 * units + j] = grad_r, grad_z, grad_n
+            grad_hidden[b, j], grad_hidden[b, units + j], grad_hidden[b, 2 * units + j] = (
+                grad_r,
+                grad_z,
+                grad_n * r,
             )
-            carry[b, j] = (ZERO if counted else total) + slope * z
+            carry[b, j] = (ZERO if is_valid else total) + grad_out * z
 
 
 @loop
@@ -88,7 +88,7 @@ def lstm_forward(
     bias: Array,
     before: Array,
     cell_before: Array,
-    counts: Array,
+    valid: Array,
     saved: Array,
     out: Array,
     out_cell: Array,
@@ -108,26 +108,26 @@ def lstm_forward(
             saved[b, j], saved[b, units + j], saved[b, 2 * units + j] = i, f, g
             saved[b, 3 * units + j], saved[b, 4 * units + j] = o, squashed
             out[b, j], out_cell[b, j] = o * squashed, cell
-        if not counts[b]:
+        if not valid[b]:
             out[b], out_cell[b] = before[b], cell_before[b]
 
 
 @loop
 def lstm_backward(
     saved: Array,
-    counts: Array,
+    valid: Array,
     before: Array,
     cell_before: Array,
     gradient: Array,
     gradient_cell: Array,
     carry: Array,
     carry_cell: Array,
-    at_x: Array,
+    grad_x: Array,
 ) -> None:
-    """Do as `gru_backward` for both parts of the state; the gradients at both products are equal: `at_x`."""
+    """Do as `gru_backward` for both parts of the state; the gradients at both products are equal: `grad_x`."""
     units = before.shape[1]
     for b in range(before.shape[0]):
-        counted = counts[b]
+        is_valid = valid[b]
         for j in range(units):
             i = saved[b, j]
             f = saved[b, units + j]
@@ -136,13 +136,13 @@ def lstm_backward(
             squashed = saved[b, 4 * units + j]
             total = carry[b, j] + gradient[b, j]
             total_cell = carry_cell[b, j] + gradient_cell[b, j]
-            slope = total if counted else ZERO
-            inner = (total_cell if counted else ZERO) + slope * o * (ONE - squashed * squashed)
-            at_x[b, j], at_x[b, units + j] = (
+            grad_out = total if is_valid else ZERO
+            inner = (total_cell if is_valid else ZERO) + grad_out * o * (ONE - squashed * squashed)
+            grad_x[b, j], grad_x[b, units + j] = (
                 inner * g * i * (ONE - i),
                 inner * cell_before[b, j] * f * (ONE - f),
             )
-            at_x[b, 2 * units + j] = inner * i * (ONE - g * g)
-            at_x[b, 3 * units + j] = slope * squashed * o * (ONE - o)
-            carry[b, j] = ZERO if counted else total
-            carry_cell[b, j] = (ZERO if counted else total_cell) + inner * f
+            grad_x[b, 2 * units + j] = inner * i * (ONE - g * g)
+            grad_x[b, 3 * units + j] = grad_out * squashed * o * (ONE - o)
+            carry[b, j] = ZERO if is_valid else total
+            carry_cell[b, j] = (ZERO if is_valid else total_cell) + inner * f
