@@ -13,7 +13,7 @@ from torch.distributions import Normal, kl_divergence
 
 from rlplug_core.batches import Samples
 from rlplug_core.clock import Clock
-from rlplug_core.learning.losses import gaussian_kl_slope as slope
+from rlplug_core.learning.losses import gaussian_kl_gradient
 from rlplug_core.learning.losses import gaussian_score as score
 from rlplug_core.loop.actor import Actor
 from rlplug_core.testing import envs
@@ -31,7 +31,7 @@ def test_score_and_gradient_equal_autograd() -> None:
     torch.testing.assert_close(score(outputs.detach(), action), wanted, rtol=1e-4, atol=1e-4)
     before = Normal(average[:, :2], average[:, 2:].exp())
     (wanted,) = torch.autograd.grad(kl_divergence(before, now).sum(), outputs)
-    torch.testing.assert_close(slope(average, outputs.detach()), wanted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(gaussian_kl_gradient(average, outputs.detach()), wanted, rtol=1e-4, atol=1e-4)
 
 
 def batch_of(learner: Any, count: int, shift: float = 0.0) -> Samples:
@@ -79,7 +79,7 @@ def test_push_equals_the_definition(make_learner: Callable[..., Any]) -> None:
         taken, ratio = (math.exp(float(now.log_prob(x) - then.log_prob(x))) for x in (action, drawn))
         gain = min(c, taken) * batch.advantage[i] * score(outputs[i : i + 1], action.reshape(1, 1))[0]
         gain = gain + max(0.0, 1 - c / ratio) * centered[i] * score(outputs[i : i + 1], drawn.reshape(1, 1))[0]
-        away = slope(average[i : i + 1], outputs[i : i + 1])[0]
+        away = gaussian_kl_gradient(average[i : i + 1], outputs[i : i + 1])[0]
         excess = max(0.0, float(gain @ away) - 0.05) / float(away @ away)
         bound = bound + (excess > 0)
         cut = cut + (taken > c)

@@ -39,7 +39,7 @@ from rlplug_core.batches import Batch as Batch
 from rlplug_core.batches import Rollout as Rollout
 from rlplug_core.batches import Samples as Samples
 from rlplug_core.batches import Transitions as Transitions
-from rlplug_core.batches import check_standardize as check_standardize
+from rlplug_core.batches import check_normalize_advantage as check_normalize_advantage
 from rlplug_core.batches import clipped_surrogate as clipped_surrogate
 from rlplug_core.batches import to_tensors as to_tensors
 from rlplug_core.batches import value_error as value_error
@@ -101,7 +101,7 @@ from rlplug_core.learning.losses import categorical_critic_loss as categorical_c
 from rlplug_core.learning.losses import categorical_projection as categorical_projection
 from rlplug_core.learning.losses import cross_entropy as cross_entropy
 from rlplug_core.learning.losses import expectile_loss as expectile_loss
-from rlplug_core.learning.losses import gaussian_kl_slope as gaussian_kl_slope
+from rlplug_core.learning.losses import gaussian_kl_gradient as gaussian_kl_gradient
 from rlplug_core.learning.losses import gaussian_score as gaussian_score
 from rlplug_core.learning.losses import log_softmax as log_softmax
 from rlplug_core.learning.losses import quantile_huber as quantile_huber
@@ -212,7 +212,9 @@ Frozen = NoGradient
 Pace = ReplaySchedule
 Share = UnitInterval
 absorb_moments = update_moments
+check_standardize = check_normalize_advantage
 chosen = gather_actions
+gaussian_kl_slope = gaussian_kl_gradient
 host = to_float
 within = inside_trust_region
 

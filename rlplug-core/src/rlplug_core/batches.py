@@ -342,9 +342,9 @@ def to_tensors(tree: object, device: torch.device) -> Any:
     return tree_map(lambda array: torch.as_tensor(array).to(device, non_blocking=True), tree)
 
 
-def check_standardize(on: bool, samples: int) -> None:
+def check_normalize_advantage(normalize: bool, samples: int) -> None:
     """Raise UsageError if advantages are normalized over a single sample, which would always be 0."""
-    if on and samples < 2:
+    if normalize and samples < 2:
         raise UsageError(
             "the normalized advantage of a batch with one sample is always 0, so the policy would not learn; increase "
             "--num-envs, --n-steps or (for ppo) --batch-size, or use --no-normalize-advantage"

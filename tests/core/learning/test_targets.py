@@ -49,8 +49,8 @@ def test_move_of_flat_parameters_equals_separate_moves() -> None:
     Optimizer(online.parameters(), name="network", rule=Adam(), learning_rate=constant(1e-3))
     follower = Target(online, target)
     follower.move()
-    assert follower.pairs is not None
-    assert [len(side) for side in follower.pairs] == [1, 1]
+    assert follower.views is not None
+    assert [len(side) for side in follower.views] == [1, 1]
     for tau in (0.3, 0.005, 1.0):
         online.load_state_dict(network(1).state_dict())  # in place, as a checkpoint is loaded
         target.load_state_dict(network(2).state_dict())

@@ -337,7 +337,7 @@ def test_default_weights_of_action_critics_are_orthogonal() -> None:
             PluginError,
             r"gives \(Tensor, tuple\) instead of a tensor of features",
         ),
-        (f"{own_nets.HERE}:wrong_number", PluginError, r"turns 2 observations into \[2, 6\] .* would be \[2, 7\]"),
+        (f"{own_nets.HERE}:wrong_number", PluginError, r"turns 2 observations into \[2, 6\] .* instead of \[2, 7\]"),
         (f"{own_nets.HERE}:images_only", PluginError, r"cannot take observations in Box.*: RuntimeError"),
     ],
 )

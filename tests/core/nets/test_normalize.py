@@ -41,7 +41,7 @@ NET = Net(hidden=(8,), normalize_obs=True)
 def test_update_refuses_non_finite_values(value: float) -> None:
     """Scaling clips such a value, so the loss stays finite."""
     norm = RunningNorm((2,))
-    with pytest.raises(NonFinite, match=r"^the observations that net.normalize_obs was given are not finite"):
+    with pytest.raises(NonFinite, match=r"^observations that net.normalize_obs got are not finite"):
         norm.update(torch.tensor([[1.0, value], [0.0, 2.0]]), torch.ones(2))
     assert float(norm.count) == 0
 

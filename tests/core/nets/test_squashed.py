@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.heads import SquashedGaussian, head, log_slope, squashed
+from rlplug_core.nets.heads import SquashedGaussian, head, squashed
+from rlplug_core.nets.heads.tanh import log_tanh_derivative
 from tests.tables import for_each
 
 MEAN = st.floats(-2, 2)
@@ -92,8 +93,8 @@ def test_values_and_gradients_are_finite_at_the_bounds(mean: float, log_std: flo
 def test_log_slope_is_exact_for_large_values() -> None:
     """There 1 - tanh(x)² is 4 exp(-2 |x|), which the subtraction rounds to 0."""
     value = torch.tensor([-40.0, -10.0, 10.0, 40.0])
-    torch.testing.assert_close(log_slope(value), math.log(4) - 2 * value.abs())
-    assert float(log_slope(torch.zeros(()))) == pytest.approx(0, abs=1e-6)
+    torch.testing.assert_close(log_tanh_derivative(value), math.log(4) - 2 * value.abs())
+    assert float(log_tanh_derivative(torch.zeros(()))) == pytest.approx(0, abs=1e-6)
 
 
 def test_deviation_depends_on_the_state() -> None:

@@ -52,7 +52,7 @@ class PPOLag(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        rl.check_standardize(True, min(c.batch_size, c.n_steps * self.spec.num_envs))
+        rl.check_normalize_advantage(True, min(c.batch_size, c.n_steps * self.spec.num_envs))
         self.networks = rl.PolicyAndCritic(self.spec, c.net)
         self.policy = self.networks.policy
         self.critic = self.networks.critic

@@ -70,7 +70,7 @@ class A2C(rl.Algorithm[rl.Rollout]):
             self.schedule("replay_ratio"), c.buffer_size, c.replay_only, alpha=c.replay_alpha
         )
         self.check_running_statistics()
-        rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
+        rl.check_normalize_advantage(c.normalize_advantage, c.n_steps * self.spec.num_envs)
         self.networks = rl.policy_and_critic(
             self.spec,
             c.net,

@@ -193,5 +193,5 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         )
         gradient += (excess * centered).unsqueeze(1) * rl.gaussian_score(outputs, drawn)
         with torch.no_grad():
-            kl_gradient = rl.gaussian_kl_slope(self.average_policy(batch.obs), outputs)
+            kl_gradient = rl.gaussian_kl_gradient(self.average_policy(batch.obs), outputs)
             return rl.inside_trust_region(gradient, kl_gradient, now.trust_region_delta)

@@ -65,7 +65,7 @@ class APPO(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        rl.check_standardize(
+        rl.check_normalize_advantage(
             c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs)
         )
         if c.memory is not None:

@@ -65,7 +65,7 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
+        rl.check_normalize_advantage(c.normalize_advantage, c.n_steps * self.spec.num_envs)
         self.networks = rl.policy_and_critic(
             self.spec, c.net, c.memory, noisy=c.noisy, sigma=c.noisy_sigma, critic_net=c.critic_net
         )

@@ -72,7 +72,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        rl.check_standardize(
+        rl.check_normalize_advantage(
             c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs)
         )
         self._check_kl_steps()

@@ -58,7 +58,7 @@ class TRPO(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        rl.check_standardize(True, c.n_steps * self.spec.num_envs)
+        rl.check_normalize_advantage(True, c.n_steps * self.spec.num_envs)
         self.networks = rl.policy_and_critic(
             self.spec, c.net, c.memory, c.popart, apart=True, critic_net=c.critic_net
         )

@@ -51,7 +51,7 @@ class VPG(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
+        rl.check_normalize_advantage(c.normalize_advantage, c.n_steps * self.spec.num_envs)
         self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart, critic_net=c.critic_net)
         self.policy = self.networks.policy
         self.critic = self.networks.critic

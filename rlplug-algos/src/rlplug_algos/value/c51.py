@@ -139,7 +139,7 @@ class C51(rl.Algorithm[rl.Transitions]):
 
         Also returns metrics and the KL divergences [B], the priorities of prioritized replay.
         """
-        log_probs = rl.gather_actions(self.q_network.of_steps(batch, noise[0]), batch.action)
+        log_probs = rl.gather_actions(self.q_network.at_steps(batch, noise[0]), batch.action)
         next_log_probs = rl.next_distribution(
             self.q_network, self.target_network, batch, noise[1:], now.double
         )

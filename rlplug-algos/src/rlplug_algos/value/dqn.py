@@ -139,7 +139,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
             self.q_network, self.target_network, batch, noise[1:], now.double
         ).squeeze(1)
         target = batch.reward + batch.discount * next_q
-        q = rl.gather_actions(self.q_network.of_steps(batch, noise[0]), batch.action).squeeze(1)
+        q = rl.gather_actions(self.q_network.at_steps(batch, noise[0]), batch.action).squeeze(1)
         loss = batch.mean(rl.regression(q, target, now.loss))
         metrics = {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach())}
         return loss, metrics, abs(target - q.detach())

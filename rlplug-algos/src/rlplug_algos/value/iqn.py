@@ -146,7 +146,7 @@ class IQN(rl.Algorithm[rl.Transitions]):
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Return the quantile Huber loss (eq. 3) to r + discount * Z_target(s', a'), both at sampled fractions."""
         quantiles = rl.gather_actions(
-            self.q_network.of_steps(batch, noise[0], fractions[0]), batch.action
+            self.q_network.at_steps(batch, noise[0], fractions[0]), batch.action
         )
         next_quantiles = self.next_quantiles(batch, noise, fractions[1], now)
         target = batch.reward.unsqueeze(1) + batch.discount.unsqueeze(1) * next_quantiles

@@ -136,7 +136,7 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
 
         Also returns metrics and the absolute errors of the mean [B], the priorities of prioritized replay.
         """
-        quantiles = rl.gather_actions(self.q_network.of_steps(batch, noise[0]), batch.action)
+        quantiles = rl.gather_actions(self.q_network.at_steps(batch, noise[0]), batch.action)
         next_quantiles = rl.next_distribution(
             self.q_network, self.target_network, batch, noise[1:], now.double
         )

@@ -158,7 +158,7 @@ class R2D2(rl.Algorithm[rl.Transitions]):
         now: R2D2Config,
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Return half the squared error of Q(s, a), metrics and TD errors [T * B]; the burn-in has no gradient."""
-        q = self.q_network.on(self.q_network.along(batch, now.burn_in), batch.obs)
+        q = self.q_network.from_memory(self.q_network.along(batch, now.burn_in), batch.obs)
         error = target - rl.of_action(q, batch.action)
         loss = batch.mean(0.5 * error.square())
         metrics = {

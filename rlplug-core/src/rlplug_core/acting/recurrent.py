@@ -49,7 +49,7 @@ class MemoryAgent(PolicyAgent):
             )
             memory = self.policy.remember(obs_tensor, is_first_tensor, before)
             outputs, after = (
-                like_inputs(each, obs) for each in (self.policy.on(memory, obs_tensor), memory)
+                like_inputs(each, obs) for each in (self.policy.from_memory(memory, obs_tensor), memory)
             )
         return self.choose(outputs, after, explore)
 
@@ -111,7 +111,7 @@ class MemoryGreedy(EpsilonGreedy):
             memory = self.recurrent.remember(obs_tensor, is_first_tensor, before)
             values, after = (
                 like_inputs(each, obs)
-                for each in (self.recurrent.on(memory, obs_tensor, drawn), memory)
+                for each in (self.recurrent.from_memory(memory, obs_tensor, drawn), memory)
             )
         return Act(self.chooser.select(obs, values, clock, explore), after, NO_EXTRAS)
 

@@ -68,7 +68,7 @@ class GreedyRecurrent(nn.Module):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         state = forget(before, first)
         after = self.policy.memory.step(self.policy.encoder(obs), state)
-        return self.choose(self.policy.on(after, obs)), after
+        return self.choose(self.policy.from_memory(after, obs)), after
 
 
 class GreedyTrunk(GreedyRecurrent):

@@ -1,4 +1,4 @@
-"""Estimators of returns and advantages over rollouts of numpy arrays or tensors, [T, N]."""
+"""Estimators of returns and advantages over rollouts of NumPy arrays or tensors, [T, N]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlplug_core.arrays import cast, copy_of, namespace
 from rlplug_core.batches import Rollout
 from rlplug_core.types import Array
 
-#: Up to this number of environments Python lists are faster than numpy calls.
+#: Up to this number of environments Python lists are faster than NumPy calls.
 FEW = 8
 
 
@@ -49,7 +49,7 @@ def gae(
         xp = namespace(value)
         delta = xp.where(valid, delta, 0)
         decay = xp.where(valid, decay, 1)
-    advantage = _backwards(delta, decay, advantage=0 * rollout.reward)
+    advantage = _discounted_sums(delta, decay, advantage=0 * rollout.reward)
     if not rollout.whole:
         advantage *= valid
     if value.dtype != advantage.dtype:
@@ -57,22 +57,22 @@ def gae(
     return advantage, advantage + value
 
 
-def _backwards(delta: Array, decay: Array, advantage: Array) -> Array:
+def _discounted_sums(delta: Array, decay: Array, advantage: Array) -> Array:
     """Write a[t] = delta[t] + decay[t] a[t + 1], [T, N], into `advantage`.
 
-    A few long columns are computed as lists, which have less overhead per number; the result is the same.
+    If there are few long columns, they are computed as lists, which have less overhead per number; the result is equal.
     """
     few = delta.shape[1] <= min(FEW, len(delta))
     if few and not isinstance(delta, Tensor):
         for column in range(delta.shape[1]):
             running = 0.0
-            backwards = []
-            for error, share in zip(
+            sums = []
+            for error, factor in zip(
                 delta[::-1, column].tolist(), decay[::-1, column].tolist(), strict=True
             ):
-                running = error + share * running
-                backwards.append(running)
-            advantage[::-1, column] = backwards
+                running = error + factor * running
+                sums.append(running)
+            advantage[::-1, column] = sums
         return advantage
     total: Array | float = 0.0
     for t in range(len(delta) - 1, -1, -1):
@@ -122,10 +122,10 @@ def explained_variance(
         advantage = advantage[valid]
         target = target[valid]
     error = advantage.ravel() - advantage.mean()  # `np.var` has twice the overhead
-    spread = target.ravel() - target.mean()
-    if isinstance(spread, Tensor):
-        return torch.where(spread.any(), 1 - error.dot(error) / spread.dot(spread), 0)
-    total = float(spread @ spread)
+    deviation = target.ravel() - target.mean()
+    if isinstance(deviation, Tensor):
+        return torch.where(deviation.any(), 1 - error.dot(error) / deviation.dot(deviation), 0)
+    total = float(deviation @ deviation)
     return 1 - float(error @ error) / total if total else 0.0
 
 

@@ -1,4 +1,4 @@
-"""K-FAC: an update rule that follows the natural gradient, with a Fisher matrix of Kronecker factors."""
+"""K-FAC: an update rule for the natural gradient, with Kronecker products as the Fisher matrix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TINY = 1e-12
 
 @dataclass(frozen=True)
 class Layer:
-    """The place of a layer's parameters in the flat parameters: first the weight [outputs, inputs], then the bias."""
+    """The place of a layer's parameters in the flat parameters: the weight [outputs, inputs], then the bias."""
 
     weight: Tensor
     offset: int
@@ -80,8 +80,8 @@ class KFAC:
 
     The Fisher matrix of a layer is approximated by a Kronecker product: of the second moments of the layer's inputs,
     and of those of the gradient of the log-likelihood at its outputs. For other parameters, also those of grouped
-    convolutions, it is the identity. The learner calls `capture` and `observe` to update the moments, and from time to
-    time `refresh`, so that steps use them.
+    convolutions, it is the identity. The learner calls `capture` and `observe` to update the moments, and
+    sometimes `refresh`, after which steps use the new ones.
 
     Args:
         regions: the modules in the optimizer's order, each with the largest KL divergence of a step, None for no limit.
@@ -111,10 +111,11 @@ class KFAC:
         offsets: dict[int, int] = {}
         for module, radius in regions:
             start = end
-            for parameter in (one for one in module.parameters() if one.requires_grad):
+            trained = [each for each in module.parameters() if each.requires_grad]
+            for parameter in trained:
                 if id(parameter) in offsets:
                     raise ValueError(
-                        "two regions of K-FAC share a parameter; make one module of theirs one region"
+                        "two regions of K-FAC share a parameter; make one region of a module that contains both"
                     )
                 offsets[id(parameter)] = end
                 end += parameter.numel()
@@ -283,7 +284,7 @@ def _layers(
     modules: Iterable[nn.Module],
     offsets: dict[int, int],
 ) -> list[Layer]:
-    """Return the trained linear and convolutional layers, but no convolution that `unfold` cannot compute."""
+    """Return the trained linear and convolutional layers, without convolutions that `unfold` cannot compute."""
     trained = [
         module
         for module in modules

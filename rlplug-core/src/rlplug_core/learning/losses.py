@@ -51,7 +51,7 @@ def rescaled(value: Tensor, slope: float = 1e-3) -> Tensor:
 
 
 def unscaled(value: Tensor, slope: float = 1e-3) -> Tensor:
-    """Compute the inverse of `rescaled`, in double precision in between.
+    """Compute the inverse of `rescaled`; intermediate numbers have double precision.
 
     Args:
         value: [...].
@@ -132,8 +132,8 @@ def advantage_weight(advantage: Tensor, beta: float, largest: float) -> Tensor:
         Weights [B].
     """
     # A schedule of `largest` may end at 0.
-    most = math.log(largest) if largest else -math.inf
-    return (beta * advantage.detach()).clamp(max=most).exp()
+    log_largest = math.log(largest) if largest else -math.inf
+    return (beta * advantage.detach()).clamp(max=log_largest).exp()
 
 
 @overridable
@@ -157,9 +157,9 @@ def categorical_projection(
         Probabilities [B, n].
     """
     last = len(support) - 1
-    moved = reward.unsqueeze(1) + discount.unsqueeze(1) * support
+    moved_atoms = reward.unsqueeze(1) + discount.unsqueeze(1) * support
     # Positions in units of the spacing of atoms.
-    position = ((moved - support[0]) * (last / (support[-1] - support[0]))).clamp(0, last)
+    position = ((moved_atoms - support[0]) * (last / (support[-1] - support[0]))).clamp(0, last)
     # With discount 0 all atoms move to one position, so every distribution gives the same result, up to the rounding of
     # its sum. One atom with probability 1 has no rounding.
     first = (torch.arange(last + 1, device=support.device) == 0).to(support.dtype)
@@ -171,8 +171,8 @@ def categorical_projection(
 def split_between_neighbors(mass: Tensor, position: Tensor) -> Tensor:
     """Split masses [B, n] between the atoms next to their positions [B, n], numbers from 0 to n - 1.
 
-    Each atom's share is the height of a triangle around it. These heights sum to 1 everywhere, so no mass is lost. It
-    computes all pairs, because sums by index have no fixed order on a GPU, so a run would not resume exactly.
+    Each atom's share is the height of a triangle around it. These heights sum to 1 everywhere, so no mass is lost. All
+    pairs are computed: sums by index have no fixed order on a GPU, so a run would not resume exactly.
     """
     atoms = torch.arange(mass.shape[1], device=mass.device, dtype=mass.dtype)
     shares = (1 - (position.unsqueeze(1) - atoms.unsqueeze(1)).abs()).clamp(min=0)
@@ -296,7 +296,7 @@ def gaussian_score(outputs: Tensor, action: Tensor) -> Tensor:
     return torch.cat([scaled * (-log_std).exp(), scaled.square() - 1], -1)
 
 
-def gaussian_kl_slope(average: Tensor, outputs: Tensor) -> Tensor:
+def gaussian_kl_gradient(average: Tensor, outputs: Tensor) -> Tensor:
     """Compute the gradient of KL(average || outputs), of diagonal Gaussians, with respect to `outputs`.
 
     Args:
@@ -305,7 +305,8 @@ def gaussian_kl_slope(average: Tensor, outputs: Tensor) -> Tensor:
     Returns:
         Gradients [B, 2 d].
     """
-    (mean, log_std), (average_mean, average_log_std) = outputs.chunk(2, -1), average.chunk(2, -1)
+    mean, log_std = outputs.chunk(2, -1)
+    average_mean, average_log_std = average.chunk(2, -1)
     precision = (-2 * log_std).exp()
     difference = mean - average_mean
     return torch.cat(

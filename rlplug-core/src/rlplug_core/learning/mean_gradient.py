@@ -23,14 +23,14 @@ LOOPBACK = {
 }
 
 
-#: Seconds to wait for the other learners; the time while this process is suspended does not count.
-LOOKS = 10
-#: The timeout of the group itself; its clock runs while the processes are stopped.
+#: The wait for other learners has this number of intervals; one in which this process was suspended counts once.
+INTERVALS = 10
+#: The timeout of the group itself, whose clock runs while processes are suspended.
 ENDLESS = timedelta(days=365)
 
 
 class Mean(Protocol):
-    """Replaces a flat gradient [n] by its mean over `ranks` learners, in place; each of them calls it equally often."""
+    """Replaces a flat gradient [n] by its mean over `ranks` learners, in place; each of them calls it as often."""
 
     ranks: int
 
@@ -42,7 +42,7 @@ class LearnerLost(RlplugError):
 
 
 class MeanGradient:
-    """The learner `rank` of `ranks`, all on this machine; `join` comes before the first gradient step of any of them.
+    """Averages gradients over `ranks` learners on this machine; each calls `join` before the first gradient step.
 
     Every learner gets the same bits, so equal learners stay equal. The group is separate from the default one of the
     process, which belongs to the caller.
@@ -62,7 +62,7 @@ class MeanGradient:
         self.ranks = ranks
         self.device = device
         self.timeout = timedelta(seconds=timeout)
-        self.look = self.timeout / LOOKS
+        self.interval = self.timeout / INTERVALS
 
     def join(self, file: Path) -> None:
         """Join the other processes, which pass the same new `file`.
@@ -91,18 +91,18 @@ class MeanGradient:
         gradient.div_(self.ranks)
 
     def _wait(self, work: Any) -> None:
-        """Wait for the others in short intervals; one during which this process was suspended counts once.
+        """Wait for the others in short intervals; a long one, in which this process was suspended, counts once.
 
         Raises:
             RuntimeError: they do not come within the timeout, or one of them is gone.
         """
-        looks = 0
-        while not work.is_completed() and looks < LOOKS:
-            looks += 1
+        intervals = 0
+        while not work.is_completed() and intervals < INTERVALS:
+            intervals += 1
             # An interval without a result raises; the work continues until the next one.
             with suppress(RuntimeError):
-                work.wait(self.look)
-        work.wait(self.look)
+                work.wait(self.interval)
+        work.wait(self.interval)
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def _use_loopback() -> Iterator[None]:
 
 @contextmanager
 def _explain_errors() -> Iterator[None]:
-    """Replace errors of torch.distributed about lost or late learners, which contain C++ details, by one sentence."""
+    """Replace errors of torch.distributed about lost or late learners by one sentence: they contain C++ details."""
     try:
         yield
     except RuntimeError as error:

@@ -65,7 +65,7 @@ class TrustRegion:
         damping: float = 0.1,
         curvature: Scalar | None = None,
     ) -> Move:
-        """Take the longest tried step along the natural gradient that lowers the loss and stays within the radius.
+        """Take the longest step along the natural gradient that lowers the loss and stays within the radius.
 
         Args:
             loss: the scalar to minimize, at the current parameters.
@@ -144,16 +144,16 @@ class TrustRegion:
 
 def conjugate_gradient(
     product: Callable[[Tensor], Tensor],
-    wanted: Tensor,
+    target: Tensor,
     steps: int,
 ) -> Tensor:
-    """Return x with product(x) close to `wanted`, after `steps` steps (Hestenes and Stiefel, 1952).
+    """Return x with product(x) close to `target`, after `steps` steps (Hestenes and Stiefel, 1952).
 
-    `product` multiplies by a symmetric positive definite matrix. No step waits for the device: once the residual is 0,
-    further steps change nothing.
+    `product` multiplies by a symmetric positive definite matrix. The number of steps is fixed, so no step waits for the
+    device; after the residual is 0, steps change nothing.
     """
-    solution = torch.zeros_like(wanted)
-    residual = wanted.clone()
+    solution = torch.zeros_like(target)
+    residual = target.clone()
     direction = residual.clone()
     square = residual @ residual
     for _ in range(steps):
@@ -168,23 +168,23 @@ def conjugate_gradient(
 
 def inside_trust_region(
     gradient: Tensor,
-    slope: Tensor,
+    kl_gradient: Tensor,
     bound: float,
 ) -> Tensor:
-    """Find the vectors nearest to `gradient` with a product with `slope` of at most `bound`.
+    """Return the vectors nearest to `gradient` with a dot product with `kl_gradient` of at most `bound`.
 
-    If `slope` is the gradient of a divergence by the parameters of a distribution, this is ACER's trust
-    region (Wang et al., 2017, arXiv:1611.01224, eq. 12).
+    With the gradient of a KL divergence by the parameters of a distribution, this is ACER's trust region (Wang et al.,
+    2017, arXiv:1611.01224, eq. 12).
 
     Args:
-        gradient, slope: [B, k].
-        bound: the largest product of a vector with `slope`.
+        gradient, kl_gradient: [B, k].
+        bound: the largest product of a vector with `kl_gradient`.
 
     Returns:
         Vectors [B, k].
     """
-    excess = (gradient * slope).sum(-1, keepdim=True) - bound
+    excess = (gradient * kl_gradient).sum(-1, keepdim=True) - bound
     return (
         gradient
-        - excess.clamp(min=0) / slope.square().sum(-1, keepdim=True).clamp(min=TINY) * slope
+        - excess.clamp(min=0) / kl_gradient.square().sum(-1, keepdim=True).clamp(min=TINY) * kl_gradient
     )

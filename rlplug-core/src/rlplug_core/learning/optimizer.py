@@ -101,7 +101,7 @@ class Optimizer:
         schedules = (self.learning_rate, self.max_grad_norm)
         self.rate_varies = not all(isinstance(schedule, Constant | None) for schedule in schedules)
         self.flat, self.gradient = flatten(self.parameters)
-        self.borrowed = shared is not None
+        self.uses_shared = shared is not None
         self.target = self.flat if shared is None else shared.parameters
         self.state = rule.start(self.flat) if shared is None else shared.state
         #: The parts of the flat parameters that steps do not change, and those without weight decay.
@@ -130,7 +130,7 @@ class Optimizer:
     @property
     def recordable(self) -> bool:
         """Return whether steps can be recorded: no other learner shares them, and the rule runs on the device."""
-        return takes_tensors(self.rule) and self.mean is None and not self.borrowed
+        return takes_tensors(self.rule) and self.mean is None and not self.uses_shared
 
     def minimize(
         self,
@@ -288,7 +288,7 @@ class Optimizer:
             NonFinite: the last step was not finite and was not checked yet; so no checkpoint contains its result.
         """
         self.look()
-        if self.borrowed:
+        if self.uses_shared:
             return {}
         shared = {} if self.target is self.flat else {"parameters": self.target}
         factor = {} if self.factor == 1 else {"factor": self.factor}
@@ -306,7 +306,7 @@ class Optimizer:
             self.on_device.look()
 
     def load_state_dict(self, state: State) -> None:
-        if self.borrowed:
+        if self.uses_shared:
             return
         if self.on_device is not None:
             self.on_device.reset()

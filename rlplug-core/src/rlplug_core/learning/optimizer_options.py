@@ -30,8 +30,8 @@ class OptimizerOptions:
     momentum: Fraction | None = None  # momentum of SGD
     nesterov: bool = False  # use Nesterov momentum
 
-    def rule(self, name: OptimizerName, **usual: object) -> UpdateRule:
-        """Return the rule `name`; `usual` has an algorithm's own values for options that are not set.
+    def rule(self, name: OptimizerName, **defaults: object) -> UpdateRule:
+        """Return the rule `name`; `defaults` are the algorithm's values for options that are not set.
 
         Raises:
             BadConfig: the rule does not exist, it does not take an option, or the betas are not two numbers below 1.
@@ -45,8 +45,8 @@ class OptimizerOptions:
         }
         if name in RULES:
             rule = RULES[name]
-            return rule(**_arguments(name, rule, options, usual))
-        return _torch_rule(name, options, usual)
+            return rule(**_arguments(name, rule, options, defaults))
+        return _torch_rule(name, options, defaults)
 
 
 def _check_betas(betas: tuple[float, ...] | None) -> None:
@@ -54,8 +54,7 @@ def _check_betas(betas: tuple[float, ...] | None) -> None:
         listed = ", ".join(map(str, betas)) or "none"
         raise BadConfig(
             f"option 'optimizer_kwargs.betas': expected two numbers of at least 0 and below 1, got {listed}; "
-            "write them as in "
-            "--set optimizer_kwargs.betas=0.9,0.999"
+            "write them as in --set optimizer_kwargs.betas=0.9,0.999"
         )
 
 
@@ -100,16 +99,16 @@ def _shared_with_adam(
     cls: type[object],
     defaults: dict[str, object],
 ) -> dict[str, object]:
-    """Return an algorithm's values, which are meant for Adam, of options that this class shares with Adam.
+    """Return those of an algorithm's values, which are meant for Adam, that suit this class, too.
 
-    An option is shared if both classes have the same default.
+    An option suits it if its default is the same in both classes.
     """
-    of_class = inspect.signature(cls).parameters
-    of_adam = inspect.signature(torch.optim.Adam).parameters
+    parameters = inspect.signature(cls).parameters
+    adam_parameters = inspect.signature(torch.optim.Adam).parameters
     return {
         name: value
         for name, value in defaults.items()
-        if name in of_class and of_class[name].default == of_adam[name].default
+        if name in parameters and parameters[name].default == adam_parameters[name].default
     }
 
 
@@ -119,12 +118,16 @@ def _arguments(
     options: dict[str, object],
     defaults: dict[str, object],
 ) -> dict[str, object]:
-    """Return the keyword arguments of a class; refuse an option that would have no effect."""
+    """Return the keyword arguments of a class.
+
+    Raises:
+        BadConfig: an option would have no effect.
+    """
     parameters = inspect.signature(cls).parameters
     usable = [field.name for field in fields(OptimizerOptions) if field.name in parameters]
     for option in options:
         if option not in usable:
-            listed = ", ".join(f"optimizer_kwargs.{one}" for one in usable) or "none"
+            listed = ", ".join(f"optimizer_kwargs.{each}" for each in usable) or "none"
             raise BadConfig(
                 f"optimizer '{name}' does not use 'optimizer_kwargs.{option}'; its options are {listed}"
             )

@@ -1,4 +1,4 @@
-"""Symmetry: learn from samples and their mirror images together (Mittal et al., 2024, arXiv:2403.04359)."""
+"""Symmetry: learn from samples and their mirror images (Mittal et al., 2024, arXiv:2403.04359)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def symmetry(
     words: str | None,
     memory: str = "",
 ) -> Callable[[Samples], Samples]:
-    """Return a function that adds its mirror image to each sample.
+    """Return a function that adds the mirror image of each sample to a batch of samples.
 
     An image has the advantage, the value target and the old log-probability of its sample.
 
     Args:
-        words: the mirror, a function `module:name` or `./file.py:name` of observations and actions [B, ...], which
+        words: the mirror, `module:name` or `./file.py:name`: a function of observations and actions [B, ...] that
             returns both mirrored; None for no images.
         memory: the name and options of a memory; "" for none.
 

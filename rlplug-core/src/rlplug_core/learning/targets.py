@@ -39,14 +39,14 @@ class Target:
     def __init__(self, online: nn.Module, network: nn.Module) -> None:
         self.online = online
         self.network = network
-        #: The parameters of both, as flat views, made at the first move: their memory stays in place after that.
-        self.pairs: tuple[list[Tensor], list[Tensor]] | None = None
+        #: The parameters of both networks, as flat views from the first move on: their memory stays in place after it.
+        self.views: tuple[list[Tensor], list[Tensor]] | None = None
 
     def move(self, tau: float = 1.0) -> None:
-        """Move by the share `tau` of the way (Polyak averaging); 1 copies."""
-        if self.pairs is None:
-            self.pairs = self._flat_views()
-        self.lerp(*self.pairs, tau)
+        """Move by the share `tau` of the way (Polyak averaging); 1 copies the weights."""
+        if self.views is None:
+            self.views = self._flat_views()
+        self.lerp(*self.views, tau)
 
     @kernel
     def lerp(
@@ -66,17 +66,15 @@ class Target:
             torch._foreach_lerp_(own, followed, tau)
 
     def _flat_views(self) -> tuple[list[Tensor], list[Tensor]]:
-        weights = list(self.network.parameters())
-        online_weights = list(self.online.parameters())
-        views = (
-            flat_view([one.detach() for one in weights]),
-            flat_view([one.detach() for one in online_weights]),
-        )
-        return views if len(views[0]) == len(views[1]) else ([*weights], [*online_weights])
+        weights = [each.detach() for each in self.network.parameters()]
+        online_weights = [each.detach() for each in self.online.parameters()]
+        flat = flat_view(weights)
+        online_flat = flat_view(online_weights)
+        return (flat, online_flat) if len(flat) == len(online_flat) else (weights, online_weights)
 
 
 class NoGradient:
-    """A context without gradients for a module's parameters: a gradient through the module costs less."""
+    """A context in which a module's parameters get no gradient: then a gradient through the module costs less."""
 
     def __init__(self, module: nn.Module) -> None:
         self.parameters = [

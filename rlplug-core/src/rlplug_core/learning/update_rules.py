@@ -44,7 +44,7 @@ class UpdateRule(Protocol):
 
 
 class SGD:
-    """Gradient descent with torch's momentum: v = momentum v + g. A step is lr v, lr (g + momentum v) if nesterov."""
+    """Gradient descent with torch's momentum: v = momentum v + g. Steps are lr v, with `nesterov` lr (g + momentum v)."""
 
     def __init__(
         self,
@@ -113,12 +113,12 @@ class RMSProp:
         lr: float | Tensor,
     ) -> None:
         square = state["square"]
-        if isinstance(lr, Tensor):
-            square.mul_(self.alpha).addcmul_(gradient, gradient, value=1 - self.alpha)
-            parameters.sub_(gradient / (square + self.eps).sqrt_() * lr)
-            return
         square.mul_(self.alpha).addcmul_(gradient, gradient, value=1 - self.alpha)
-        parameters.addcdiv_(gradient, (square + self.eps).sqrt_(), value=-lr)
+        root = (square + self.eps).sqrt_()
+        if isinstance(lr, Tensor):
+            parameters.sub_(gradient / root * lr)
+        else:
+            parameters.addcdiv_(gradient, root, value=-lr)
 
 
 class RMSPropTF(RMSProp):
@@ -170,10 +170,8 @@ class Adam:
         state: dict[str, Tensor],
         lr: float | Tensor,
     ) -> None:
-        steps = state[
-            "steps"
-        ]  # the kernel reads it for the bias correction, but does not increase it
-        # NumPy is called before and after. Between its calls, one of torch takes three times as long as one of NumPy.
+        steps = state["steps"]  # the kernel reads it for the bias correction, but does not increase it
+        # The calls before and after are NumPy's; between these a call of torch takes three times as long.
         if steps.is_cpu:
             steps.numpy()[...] += 1
         else:
@@ -213,8 +211,8 @@ class AdamW(Adam):
 class Torch:
     """Any class of `torch.optim` that can step on one flat tensor and has a state of tensors only.
 
-    Torch makes this state in the first step. So `start` takes a step on a copy, to learn the shapes. The first real
-    step is that of a new optimizer, which sets all values.
+    Torch makes this state in the first step, so `start` takes a step on a copy to get the shapes. The first real step
+    is that of a new optimizer, which sets all values.
 
     Args:
         name: the name of the class, such as `NAdam`.
@@ -257,7 +255,7 @@ class Torch:
         optimizer.param_groups[0]["lr"] = lr
         optimizer.step()
         parameters.grad = None
-        # Torch may have replaced tensors; `state` keeps its own, because processes may share them.
+        # Torch may have replaced tensors; those of `state` stay, because processes may share them.
         torch_state = optimizer.state[parameters]
         for name, tensor in state.items():
             if name != "begun" and torch_state[name] is not tensor:
@@ -301,7 +299,7 @@ RULES: dict[str, type[UpdateRule]] = {
 
 
 def takes_tensors(rule: UpdateRule) -> bool:
-    """Return whether a rule is one of this file that takes the learning rate as a tensor [] on the device."""
+    """Return whether a rule of this file takes the learning rate as a tensor [] on the device; False for others."""
     return type(rule) in (SGD, RMSProp, RMSPropTF, Adam, AdamW)
 
 

@@ -1,7 +1,7 @@
-"""One array [N, ...] per action, for any space: the columns of the parts of a Dict, and the choices of a mask.
+"""Actions of any space as one array [N, ...]: a Dict has columns for its parts. Also the choices of an action mask.
 
-The parts of a Dict, nested ones included, are side by side in the order of the space, as columns [N, k] of float32:
-one for a Discrete, as many as its numbers for any other. Buffers and agents see only such actions.
+The parts of a Dict, also of nested ones, are columns [N, k] of float32 in the order of the space: one column for a
+Discrete, one for each number of other spaces. Buffers and agents see only such actions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNBOUNDED = 1e30
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a Dict: its keys from the outermost, its space, and its columns in the array."""
+    """A part of a Dict: its keys, the outermost first, its space, and its columns in the array."""
 
     keys: tuple[str, ...]
     space: Space
@@ -33,10 +33,10 @@ class Part:
 
 
 def scale_and_shift(space: spaces.Box) -> tuple[Array, Array, Array]:
-    """Find the scale and shift from [-1, 1] to a Box's own actions.
+    """Return the scale and shift from [-1, 1] to the bounds of a Box.
 
     Returns:
-        Whether both bounds are finite, the scale and the shift, in float64; 1 and 0 if they are not.
+        For each number whether both bounds are finite, the scale and the shift in float64; 1 and 0 without bounds.
     """
     low = space.low.astype(np.float64)
     high = space.high.astype(np.float64)
@@ -78,11 +78,11 @@ def split(space: Space, action: Array) -> Any:
         return action
     tree: dict[str, Any] = {}
     for part in parts(space):
-        inside = tree
+        branch = tree
         for key in part.keys[:-1]:
-            inside = inside.setdefault(key, {})
+            branch = branch.setdefault(key, {})
         columns = action[:, part.columns].reshape(len(action), *(part.space.shape or ()))
-        inside[part.keys[-1]] = columns.astype(part.space.dtype)
+        branch[part.keys[-1]] = columns.astype(part.space.dtype)
     return tree
 
 
@@ -92,8 +92,8 @@ def join(space: Space, tree: Any) -> Array:
         return np.asarray(tree)
     columns = []
     for part in parts(space):
-        inside = reduce(getitem, part.keys, tree)
-        columns.append(np.reshape(inside, (len(inside), -1)).astype(np.float32))
+        leaf = reduce(getitem, part.keys, tree)
+        columns.append(np.reshape(leaf, (len(leaf), -1)).astype(np.float32))
     return np.concatenate(columns, 1)
 
 
@@ -102,18 +102,18 @@ def sample(space: Space, num_envs: int) -> Array:
     drawn = [
         tree_map(lambda value: np.asarray(value)[None], space.sample()) for _ in range(num_envs)
     ]
-    return np.concatenate([join(space, one) for one in drawn])
+    return np.concatenate([join(space, action) for action in drawn])
 
 
 def sample_legal(space: Space, mask: Array) -> Array:
     """Draw random actions [rows, ...], uniformly from the choices that `mask` [rows, C] allows, or from all."""
     actions = sample(space, len(mask))
     for column, allowed in _columns(space, mask):
-        many = allowed.sum(1)
-        rank = (space.np_random.random(len(mask)) * many).astype(np.int64)
+        counts = allowed.sum(1)
+        rank = (space.np_random.random(len(mask)) * counts).astype(np.int64)
         drawn = (allowed.cumsum(1) > rank[:, None]).argmax(1)
         numbers = actions.reshape(len(actions), -1)[:, column]  # a view
-        numbers[many > 0] = drawn[many > 0]
+        numbers[counts > 0] = drawn[counts > 0]
     return actions
 
 
@@ -133,14 +133,14 @@ def legal(space: Space, action: Array, mask: Array) -> Array:
 
 def rows_without_choice(space: Space, mask: Array) -> Array:
     """Return the rows [N] of a mask [N, ...] with a choice that has no allowed value."""
-    stuck = np.zeros(len(mask), np.bool_)
+    without_choice = np.zeros(len(mask), np.bool_)
     for _, allowed in _columns(space, mask):
-        stuck |= ~allowed.any(1)
-    return stuck
+        without_choice |= ~allowed.any(1)
+    return without_choice
 
 
 def _columns(space: Space, mask: Array) -> Iterator[tuple[int, Array]]:
-    """Yield each number in an action that is a choice, and which of its values a mask allows, [N, size]."""
+    """Yield the column of each choice in an action, and which of its values a mask allows [N, size]."""
     allowed = mask.reshape(len(mask), -1) != 0
     end = 0
     for part in parts(space):
@@ -151,7 +151,7 @@ def _columns(space: Space, mask: Array) -> Iterator[tuple[int, Array]]:
 
 
 def row_of(tree: Any, row: int) -> object:
-    """Return one row of dictionaries and tuples of arrays [N, ...], the form of an environment's actions."""
+    """Return one row of dictionaries and tuples of arrays [N, ...], as an environment takes an action."""
     if isinstance(tree, dict):
         return {key: row_of(part, row) for key, part in tree.items()}
     if isinstance(tree, tuple):
@@ -160,12 +160,12 @@ def row_of(tree: Any, row: int) -> object:
 
 
 def choices(space: Space) -> int:
-    """Return the length of an action mask: all choices of all Discrete and MultiDiscrete parts side by side."""
+    """Return the length of an action mask: the values of all choices of Discrete and MultiDiscrete parts."""
     return sum(sum(_sizes(leaf)) for _, leaf in _leaves(space, ()))
 
 
 def _sizes(space: Space) -> list[int]:
-    """Return the number of alternatives of each number in an action that is a choice."""
+    """Return the number of values of each choice in an action."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     return (
@@ -194,11 +194,11 @@ def check_actions(algorithm: type[object], spec: Spec) -> None:
     kind = type(spec.action).__name__
     if actions and kind not in actions:
         needed = ", ".join(actions[:-1]) + " or " * (len(actions) > 1) + actions[-1]
-        also = {
+        notes = {
             "Dict": ", which a Tuple is as well",
             "MultiDiscrete": ", which a Box of integers is as well",
         }
-        given = kind + also.get(kind, "")
+        given = kind + notes.get(kind, "")
         raise UsageError(
             f"{algorithm.__name__} needs {needed} actions and {spec.id} has {given}; "
             f"'rlplug list --actions {kind}' shows those that take {kind}"

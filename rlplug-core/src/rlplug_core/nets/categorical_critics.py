@@ -68,9 +68,9 @@ class CategoricalCritics(ActionCritics):
             Probabilities [B, atoms].
         """
         logits = self(obs, action)
-        which = self.means(logits).argmin(0)
+        critic = self.means(logits).argmin(0)
         rows = torch.arange(logits.shape[1], device=logits.device)
-        lowest: Tensor = logits[which, rows]
+        lowest: Tensor = logits[critic, rows]
         return lowest.softmax(-1)
 
 
@@ -80,7 +80,7 @@ def action_critics(
     trunk: Trunk | None = None,
     bounds: tuple[float, float] | None = None,
 ) -> ActionCritics:
-    """Make critics of distributions between the smallest and the largest return; of single values without `bounds`."""
+    """Make critics: of distributions of returns within `bounds`, or of single values without bounds."""
     if bounds is None:
         return ActionCritics(make, count, trunk)
     return CategoricalCritics(make, count, trunk, bounds)

@@ -15,6 +15,7 @@ from rlplug_core.accelerator import network, overridable
 from rlplug_core.batches import Transitions
 from rlplug_core.nets.custom import reads_actions
 from rlplug_core.nets.encoders import MLP, Concat, encoder, observation_norm
+from rlplug_core.nets.former_names import former_method
 from rlplug_core.nets.heads import check_bounded
 from rlplug_core.nets.initial_weights import linear
 from rlplug_core.nets.keys import KeyVectors, select_space
@@ -65,11 +66,11 @@ def action_encoder(
     net: Net,
     norm: ObservationNorm | None = None,
 ) -> tuple[nn.Module, int]:
-    """Put observation and action side by side as vectors [B, F]: a module, called with both in a dictionary, and F.
+    """Return a module that makes vectors [B, F] from observation and action, in a dictionary, and F.
 
     The observation is scaled with `net.normalize_obs`, then images go through convolutions, or all observations through
-    `net.factory`, with the action if the factory takes actions. No hidden layer is passed. With `net.obs` these keys of
-    a Dict are the observation.
+    `net.factory`, with the action if the factory takes actions. There are no hidden layers. With `net.obs` the
+    observation is these keys of a Dict.
     """
     norm = norm or observation_norm(spec.obs, net)
     part = replace(spec, obs=select_space(spec.obs, net.obs))
@@ -86,13 +87,13 @@ def _vectors_module(
 ) -> tuple[nn.Module, int]:
     if net.factory is None or reads_actions(net.factory):
         return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), net, scales=scales)
-    obs, features = encoder(spec.obs, net)
-    action, numbers = encoder(spec.action, net.default_encoder())
-    return Concat({"obs": obs, "action": action}), features + numbers
+    obs, obs_features = encoder(spec.obs, net)
+    action, action_size = encoder(spec.action, net.default_encoder())
+    return Concat({"obs": obs, "action": action}), obs_features + action_size
 
 
 class NormalizedVectors(nn.Module):
-    """Concatenates observation and action, after it normalizes the observation."""
+    """Concatenates observation and action; the observation is normalized first."""
 
     def __init__(self, norm: ObservationNorm, vectors: nn.Module) -> None:
         super().__init__()
@@ -130,11 +131,11 @@ class ActionCritic(nn.Module):
         Returns:
             Values [B], or with atoms [B, atoms].
         """
-        values = self.on(action_features(self.vectors, obs, action))
+        values = self.from_features(action_features(self.vectors, obs, action))
         return values.squeeze(-1) if self.atoms is None else values
 
     @network
-    def on(self, features: Tensor) -> Tensor:
+    def from_features(self, features: Tensor) -> Tensor:
         """Compute outputs from the vectors of observation and action.
 
         Args:
@@ -145,11 +146,13 @@ class ActionCritic(nn.Module):
         """
         return self.output(self.layers(features))
 
+    on = former_method("on", "from_features")
+
 
 class Ensemble(nn.Module):
-    """Networks that differ in their initial weights: the same inputs to the outputs of all [n, B, ...].
+    """Networks that differ in their initial weights only; outputs are [n, B, ...].
 
-    On a CPU a loop costs the same as one batched matrix product, and one member can be called: `ensemble[0]`.
+    On a CPU a loop over members costs as much as a batched matrix product. `ensemble[0]` is one member.
     """
 
     def __init__(self, make: Callable[[], nn.Module], count: int) -> None:
@@ -184,7 +187,7 @@ class Ensemble(nn.Module):
 
 
 class ActionCritics(Ensemble):
-    """Critics that are `ActionCritic`s; if only vectors are concatenated, once for all.
+    """Several `ActionCritic`s. Without convolutions they share the vector of observation and action.
 
     With a `trunk` all of them read its features, and train it.
     """
@@ -201,8 +204,8 @@ class ActionCritics(Ensemble):
         self.trunk = trunk
         first = self.members[0]
         assert isinstance(first, ActionCritic)
-        #: Whether each has its own convolutions.
-        self.apart = any(True for _ in first.vectors.parameters())
+        #: Whether each critic has its own convolutions.
+        self.separate_encoders = any(True for _ in first.vectors.parameters())
         self.atoms = first.atoms
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
@@ -241,7 +244,7 @@ class ActionCritics(Ensemble):
     def _features(self, obs: Obs, action: Tensor) -> list[Tensor]:
         """Compute the features of each critic."""
         members: Any = self.members
-        if self.apart:
+        if self.separate_encoders:
             return [action_features(member.vectors, obs, action) for member in members]
         return [action_features(members[0].vectors, obs, action)] * len(members)
 
@@ -249,7 +252,7 @@ class ActionCritics(Ensemble):
 @overridable
 def critic_outputs(critics: Any, *features: Tensor) -> Tensor:
     """Compute the outputs [n, B, O] of n critics from the features [B, F] of each."""
-    return torch.stack([critic.on(each) for critic, each in zip(critics, features, strict=True)])
+    return torch.stack([critic.from_features(each) for critic, each in zip(critics, features, strict=True)])
 
 
 @overridable

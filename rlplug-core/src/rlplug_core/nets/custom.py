@@ -10,7 +10,6 @@ continuous actions: these give it a Dict space with `obs` and `action`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import gymnasium.spaces as spaces
@@ -39,14 +38,14 @@ def custom(
         UsageError: the file, module or plugin does not exist. PluginError: the function does not exist, it raised, or
             its module does not turn two observations into float32 features [2, F].
     """
-    what = f"the network '{net.factory}'"
-    made = build_part("network", str(net.factory), space, replace(net, factory=None))
-    match made:
+    name = f"the network '{net.factory}'"
+    result = build_part("network", str(net.factory), space, replace(net, factory=None))
+    match result:
         case (nn.Module() as module, int() as features) if features > 0:
-            _check_forward(what, module, features, space, norm)
+            _check_forward(name, module, features, space, norm)
             return module, features
     raise PluginError(
-        f"{what} is not a network: it returned {describe_kind(made)}; return (module, features), an nn.Module "
+        f"{name} is not a network: it returned {describe_kind(result)}; return (module, features), an nn.Module "
         "and the number of features that it gives"
     )
 
@@ -57,7 +56,7 @@ def reads_actions(factory: str) -> bool:
 
 
 def _check_forward(
-    what: str,
+    name: str,
     module: nn.Module,
     features: int,
     space: Space,
@@ -65,32 +64,23 @@ def _check_forward(
 ) -> None:
     with torch.no_grad():
         example = zeros(space, 2) if norm is None else norm(zeros(space, 2))
-        output = _call(what, f"cannot take observations in {space}", module, example)
+        try:
+            output: object = module(example)
+        except RlplugError:
+            raise
+        except Exception as error:  # a user's own code may raise anything
+            raise PluginError(
+                f"{name} cannot take observations in {space}: {describe(error)}; --traceback shows where"
+            ) from error
     if not isinstance(output, Tensor):
         raise PluginError(
-            f"{what} gives {describe_kind(output)} instead of a tensor of features [B, {features}]"
+            f"{name} gives {describe_kind(output)} instead of a tensor of features [B, {features}]"
         )
     if output.shape != (2, features) or output.dtype != torch.float32:
         raise PluginError(
-            f"{what} turns 2 observations into {list(output.shape)} of {output.dtype}, where the {features} features "
-            f"that its factory names would be [2, {features}] of torch.float32; return the right number, or flatten"
+            f"{name} turns 2 observations into {list(output.shape)} of {output.dtype} instead of [2, {features}] of "
+            f"torch.float32, for the {features} features that its factory names; return the right number, or flatten"
         )
-
-
-def _call(
-    what: str,
-    failure: str,
-    call: Callable[..., object],
-    *arguments: object,
-) -> object:
-    try:
-        return call(*arguments)
-    except RlplugError:
-        raise
-    except Exception as error:  # a user's own code may raise anything
-        raise PluginError(
-            f"{what} {failure}: {describe(error)}; --traceback shows where"
-        ) from error
 
 
 def zeros(space: Space, num_envs: int) -> object:

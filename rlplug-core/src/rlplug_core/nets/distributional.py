@@ -1,6 +1,6 @@
 """Networks of return distributions: on atoms (C51), as fixed quantiles (QR-DQN), as any quantile (IQN).
 
-`QNetwork` documents the parts they share, such as dueling streams and noisy layers.
+`QNetwork` documents what they share, such as dueling streams and noisy layers.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class ImplicitQ(QNetwork):
     the features.
 
     Args:
-        shares: action values are means over this number of quantiles, at evenly spaced fractions; the paper
-            draws them from U[0, 1], which adds noise.
+        shares: the number of quantiles, at evenly spaced fractions, whose mean is an action value; the paper draws the
+            fractions from U[0, 1], which adds noise.
     """
 
     cosines: Tensor
@@ -157,7 +157,7 @@ class ImplicitQ(QNetwork):
         features = self.encoder(obs).unsqueeze(1) * embedded
         return self.heads(features, noise).squeeze(-1).transpose(1, 2)
 
-    def of_steps(
+    def at_steps(
         self,
         batch: Transitions,
         noise: Tensor | None = None,
@@ -204,5 +204,5 @@ class ImplicitQ(QNetwork):
 
 
 def middles(count: int) -> Tensor:
-    """Return the middles [count] of `count` equal shares of [0, 1]: (i + 1/2) / count."""
+    """Return the middles [count] of `count` equal intervals of [0, 1]: (i + 1/2) / count."""
     return (torch.arange(count) + 0.5) / count

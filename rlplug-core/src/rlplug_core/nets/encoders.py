@@ -25,12 +25,12 @@ from rlplug_core.types import MASK, Obs, Space, channels_last
 
 #: A function of the outputs of a layer [B, F], element by element.
 Activation: TypeAlias = Callable[[Tensor], Tensor]
-#: Activations that may change a layer's outputs in place, because nothing else uses them.
+#: The in-place forms of activations, for outputs of a layer that nothing else uses.
 IN_PLACE: dict[Activation, Activation] = {
     torch.tanh: torch.tanh_,
     torch.relu: torch.relu_,
 }
-#: The functions that go between layers, by the names that a `Net` has for them.
+#: The activations by their names in a `Net`.
 ACTIVATIONS: dict[str, Activation] = {
     "tanh": torch.tanh,
     "relu": torch.relu,
@@ -48,7 +48,7 @@ def layer_norm(width: int, net: Net) -> list[nn.LayerNorm]:
 
 def activations(net: Net) -> list[Activation]:
     """Return the function after each hidden layer."""
-    return [ACTIVATIONS[at_layer(net.activation, at)] for at in range(len(net.hidden))]
+    return [ACTIVATIONS[at_layer(net.activation, layer)] for layer in range(len(net.hidden))]
 
 
 class MLP(nn.Module):
@@ -107,11 +107,11 @@ class ChannelNorm(nn.LayerNorm):
 
 
 class Image(nn.Module):
-    """A convolutional network for images [B, C, H, W] or [B, H, W, C], with uint8 scaled to [0, 1] by its bound.
+    """A convolutional network for images [B, C, H, W] or [B, H, W, C]; uint8 is scaled to [0, 1] by its bound.
 
-    `types.channels_last` decides which of the two they are. Convolutions have the initial weights and the activation of
-    hidden layers; `net.layer_norm` is for the fully connected layers after them, `net.conv_layer_norm` for
-    convolutions. `usual_convolutions` has the default.
+    `types.channels_last` decides between the two. Convolutions have the initial weights and the activation of hidden
+    layers; `net.layer_norm` is for the fully connected layers after them, `net.conv_layer_norm` for convolutions.
+    `usual_convolutions` returns the default ones.
 
     Raises:
         UsageError: the images are too small for the layers that `net` names.
@@ -121,7 +121,7 @@ class Image(nn.Module):
         super().__init__()
         self.channels_last = channels_last(space.shape)
         shape = (space.shape[2], *space.shape[:2]) if self.channels_last else space.shape
-        # Older weights take an image with three equal sides as channels first, and have the same shapes. They lack this
+        # Older weights read an image with three equal sides as channels first, and have the same shapes. They lack this
         # buffer, so they are not loaded by mistake.
         if len(set(space.shape)) == 1:
             self.register_buffer("has_channels_last", torch.ones(()))
@@ -174,8 +174,8 @@ def usual_convolutions(height: int, width: int) -> list[tuple[int, int, int]]:
     """Return channels, kernel size and stride of the default convolutions for images of this size.
 
     Images of at least 36 pixels a side get the three convolutions of DQN (Mnih et al., 2015). Grids of less than 16 get
-    two with stride 1, images in between two with stride 2. More convolutions follow while more than 100 places are
-    left, so that the dense layer after them does not grow with the image.
+    two with stride 1, others two with stride 2. More convolutions follow while more than 100 pixels are left,
+    so that the dense layer after them does not grow with the image.
     """
     side = min(height, width)
     if side >= 36:
@@ -195,15 +195,15 @@ def usual_convolutions(height: int, width: int) -> list[tuple[int, int, int]]:
 
 
 def _check_fit(side: int, kernels: list[tuple[int, int, int]]) -> None:
-    """Raise UsageError if a window is wider than its input from the convolutions before it."""
-    left = side
+    """Raise UsageError if the kernel of a convolution is larger than its input."""
+    size = side
     for number, (_, kernel, stride) in enumerate(kernels):
-        if kernel > left:
+        if kernel > size:
             raise UsageError(
                 f"net.kernels: the kernel of convolution {number + 1} is {kernel} x {kernel}, but its input has only "
-                f"{left} pixels a side, from images of {side}; choose smaller kernels or strides"
+                f"{size} pixels a side, from images of {side}; choose smaller kernels or strides"
             )
-        left = (left - kernel) // stride + 1
+        size = (size - kernel) // stride + 1
 
 
 class Vector(nn.Module):
@@ -218,7 +218,7 @@ class Vector(nn.Module):
 
 
 class Concat(nn.Module):
-    """Encodes each part of a Dict observation by its own encoder, and concatenates the features."""
+    """Encodes each part of a Dict observation by a separate encoder, and concatenates the features."""
 
     def __init__(self, parts: dict[str, nn.Module]) -> None:
         super().__init__()
@@ -256,15 +256,15 @@ def encoder(
     Images (three dimensions) go through convolutions. Discrete and MultiDiscrete numbers become one-hot vectors, other
     arrays are flattened, and the parts of a Dict are encoded separately; these vectors go through the hidden layers of
     `net`. Bytes and other small integers are divided by their bound, unless `scales` is false. With `net.normalize_obs`
-    they are normalized instead, by `norm` if the network shares one. With `net.obs` the encoder reads only these keys
-    of a Dict. `net.factory` replaces all of this.
+    vectors are normalized instead, by `norm` if the network shares one. With `net.obs` the encoder reads only these
+    keys of a Dict. `net.factory` replaces all of this.
 
     Raises:
-        UsageError: there is no encoder for the space, or it has no image for the named convolutions, or no key of
-            `net.obs`; or `net.shared` is set for a network that cannot share a trunk.
-        PluginError: the factory fails, or its module does not return the announced features.
+        UsageError: the space has no encoder, no image for the convolutions of `net`, or not the keys of `net.obs`; or
+            `net.shared` is set for a network that cannot share a trunk.
+        PluginError: the factory fails, or its module returns another number of features than the factory.
     """
-    check_apart(net)
+    check_not_shared(net)
     norm = norm or observation_norm(space, net)
     part = select_space(space, net.obs)
     inner = replace(net, normalize_obs=False, obs=())
@@ -273,8 +273,8 @@ def encoder(
     return (KeyEncoder(net.obs, module) if net.obs else module), features
 
 
-def check_apart(net: Net) -> None:
-    """Raise UsageError if networks that are trained separately would share layers."""
+def check_not_shared(net: Net) -> None:
+    """Raise UsageError if `net` lets networks share layers; the caller trains them separately."""
     if net.shared:
         raise UsageError(
             "net.shared puts policy and critic on one trunk, and this algorithm trains them separately; leave it at "
@@ -305,7 +305,7 @@ def _encoder(
 
 
 def observation_norm(space: Space, net: Net) -> ObservationNorm | None:
-    """Make the normalization of the observations of a space; None without `net.normalize_obs` or any Box vector.
+    """Make the normalization of the observations of a space; None without `net.normalize_obs`, or without Box vectors.
 
     Images, one-hot numbers, action masks and MultiBinary are not normalized.
     """
@@ -340,24 +340,20 @@ def _norm(space: Space) -> RunningNorm | PartNorms | None:
 
 
 def _vectors(space: Space, net: Net, scales: bool) -> tuple[nn.Module, int]:
+    """Make the module that turns observations into vectors, before the hidden layers; return it and their size."""
     if isinstance(space, spaces.Dict):
         parts = {
-            name: _part(part, net, scales) for name, part in space.spaces.items() if name != MASK
+            name: _vectors(part, net, scales)
+            for name, part in space.spaces.items()
+            if name != MASK
         }
         modules = {name: module for name, (module, _) in parts.items()}
-        features = sum(size for _, size in parts.values())
-        return Concat(modules), features
-    return _part(space, net, scales)
-
-
-def _part(space: Space, net: Net, scales: bool) -> tuple[nn.Module, int]:
-    if isinstance(space, spaces.Dict):
-        return _vectors(space, net, scales)
+        return Concat(modules), sum(size for _, size in parts.values())
     if is_image(space):
         return encoder(space, net)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        hot = OneHot(space)
-        return hot, hot.features
+        one_hot = OneHot(space)
+        return one_hot, one_hot.features
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         scale = number_scale(space) if scales else 1.0
         return (Vector() if scale == 1 else Scaled(scale)), int(np.prod(space.shape))

@@ -25,9 +25,9 @@ from rlplug_core.types import Array, Obs
 
 
 class TorchForward:
-    """Through torch, without gradients: arrays to arrays on the host, tensors to tensors on their device.
+    """A forward pass in torch, without gradients: from arrays to arrays, and from tensors to tensors on their device.
 
-    For all networks that the fast room does not know, and for all on a GPU.
+    For networks that the fast room does not know, and for all networks on a GPU.
     """
 
     backend = "torch"
@@ -36,10 +36,10 @@ class TorchForward:
         self.module = module
         self.device = next(module.parameters()).device
 
-    def __call__(self, obs: Obs, *further: Array) -> Array:
-        """`further` arrays are passed on, such as noise."""
+    def __call__(self, obs: Obs, *others: Array) -> Array:
+        """Compute outputs; `others` are further arguments of the module, such as noise."""
         with no_gradient(obs):
-            inputs = (to_device(one, self.device) for one in (obs, *further))
+            inputs = (to_device(each, self.device) for each in (obs, *others))
             outputs: Array = like_inputs(self.module(*inputs), obs)
         return outputs
 

@@ -16,7 +16,7 @@ FEATURES = 256
 
 
 class Residual(nn.Module):
-    """Images [B, C, H, W] plus two convolutions of them."""
+    """A residual block: images [B, C, H, W] plus two convolutions of them."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Residual(nn.Module):
 
 
 class ImpalaCNN(nn.Module):
-    """Images [B, H, W, C] to features [B, 256]: three stages of a convolution, a pool of stride 2 and two residuals.
+    """Images [B, H, W, C] to features [B, 256]: three stages of a convolution, a max pool and two residual blocks.
 
     Args:
         height, width, channels: the size of the images.

@@ -15,10 +15,14 @@ def linear(
     net: Net | None = None,
     number: int = -1,
 ) -> nn.Linear:
-    """Return a linear layer; `gain` scales its weights, without one it is a hidden layer and has that of `net`.
+    """Return a linear layer with initial weights.
 
-    Without `net` the weights are orthogonal (Saxe et al., 2014, arXiv:1312.6120), and the bias is zero. `number` is
-    that of a hidden layer; a list in `net.init` may have its method.
+    Args:
+        inputs, outputs: the numbers of features.
+        gain: scale of the weights; None for a hidden layer, which has the gain of `net`.
+        net: options of the network; without them the weights are orthogonal (Saxe et al., 2014, arXiv:1312.6120), and
+            the bias is zero.
+        number: the number of the hidden layer, for a list in `net.init`.
     """
     layer = nn.Linear(inputs, outputs)
     initialize(layer, net or Net(), gain, number)
@@ -32,15 +36,14 @@ def initialize(
     gain: float | None = None,
     number: int = -1,
 ) -> None:
-    """Give a layer the initial weights that `net` asks for; a convolution those of a linear layer over its window.
-
-    Without a gain it is a hidden layer and has that of `net`.
+    """Set the initial weights of a layer; a convolution gets those of a linear layer over its window.
 
     Args:
         layer: the layer.
         net: options of the network.
-        gain: scale of the weights.
-        number: of the hidden layer; convolutions have the method of the first one, output layers that of the last.
+        gain: scale of the weights; None for a hidden layer, which has the gain of `net`.
+        number: the number of the hidden layer; convolutions have the method of the first one, output layers that of the
+            last.
     """
     method = at_layer(net.init, number)
     if method == "torch":
@@ -58,7 +61,7 @@ def initialize(
 
 
 def initialize_outputs(module: nn.Module, net: Net) -> None:
-    """Set the initial weights of the layers that feed an action head, if `net` asks for other ones than the head's."""
+    """Set the initial weights of the layers that feed an action head, if options of `net` change them."""
     if at_layer(net.init, -1) == "orthogonal" and net.output_gain is None:
         return
     for layer in module.modules():

@@ -13,7 +13,7 @@ from rlplug_core.types import MASK, Obs, Space
 
 
 def select_space(space: Space, keys: Sequence[str]) -> Space:
-    """Return the space of what `select` returns: of one key its own space, of several keys a Dict.
+    """Return the space of the result of `select`: the space of one key, or a Dict of several.
 
     Args:
         space: of whole observations.
@@ -39,7 +39,7 @@ def select_space(space: Space, keys: Sequence[str]) -> Space:
 
 
 def select(obs: Obs, keys: Sequence[str]) -> Obs:
-    """Return the input of a network with these keys: the part of one key, a dictionary of several.
+    """Return the input of a network with these keys: the part of one key, or a dictionary of several.
 
     Args:
         obs: [B, ...] observations, or [T, N, ...] ones.
@@ -67,7 +67,7 @@ class KeyEncoder(KeyReader):
 
 
 class KeyVectors(KeyReader):
-    """An encoder of an action next to some keys of a Dict observation, of a dictionary with `obs` and `action`."""
+    """An encoder of a dictionary with `obs` and `action`; of `obs` it reads some keys."""
 
     def forward(self, both: dict[str, Any]) -> Tensor:
         return self.encoder({**both, "obs": select(both["obs"], self.keys)})

@@ -1,4 +1,4 @@
-"""Networks for worlds with many agents: one for each agent, and the state of the whole world as a vector."""
+"""A network for each agent of a world, and the state of the world as a vector."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PerAgent(nn.Module):
             UsageError: the number of rows is not a multiple of A.
         """
         agents = len(self.networks)
-        # Not `rows_of`, because torch.export takes its integer for a constant.
+        # `rows_of` returns an integer, which torch.export would take for a constant.
         check_whole_worlds(first_leaf(obs).shape[0], agents)
         outputs = [
             network(tree_map(lambda leaf, n=number: leaf[n::agents], obs))
@@ -60,7 +60,7 @@ class PerAgent(nn.Module):
 
 
 def check_whole_worlds(rows: int, agents: int) -> None:
-    """Raise UsageError if the rows are not those of all agents of each world."""
+    """Raise UsageError if rows are not all agents of each world."""
     if rows % agents:
         raise UsageError(
             f"each of {agents} agents has its own network, and there are {rows} observations; give the "
@@ -88,10 +88,10 @@ class JointState(nn.Module):
     def __init__(self, spec: Spec, keys: tuple[str, ...] = ()) -> None:
         super().__init__()
         self.agents = spec.agents_per_world
-        self.given = _has_state(spec) and keys in ((), (STATE,))
-        space = spec.obs.spaces[STATE] if self.given else spec.obs  # type: ignore[attr-defined]
-        self.vectors, features = encoder(space, Net(hidden=(), obs=() if self.given else keys))
-        self.features = features if self.given else features * self.agents
+        self.reads_state = _has_state(spec) and keys in ((), (STATE,))
+        space = spec.obs.spaces[STATE] if self.reads_state else spec.obs  # type: ignore[attr-defined]
+        self.vectors, features = encoder(space, Net(hidden=(), obs=() if self.reads_state else keys))
+        self.features = features if self.reads_state else features * self.agents
 
     def forward(self, obs: dict[str, Obs]) -> Tensor:
         """Compute the state.
@@ -102,7 +102,7 @@ class JointState(nn.Module):
         Returns:
             The states [B, features].
         """
-        if self.given:
+        if self.reads_state:
             return self.vectors(obs["agents"][STATE][:, 0])
         vectors: Tensor = self.vectors(agent_rows(obs)).unflatten(0, (-1, self.agents))
         present: Tensor = obs["present"]
@@ -110,7 +110,7 @@ class JointState(nn.Module):
 
 
 def agent_spec(spec: Spec) -> Spec:
-    """Return the spec of what single agents see: without the `state` of the whole world."""
+    """Return the spec of the observations of single agents, without the `state` of the world."""
     if not _has_state(spec):
         return spec
     assert isinstance(spec.obs, spaces.Dict)

@@ -1,4 +1,4 @@
-"""Networks with a memory, which starts empty in every episode: a policy and a critic."""
+"""A policy and a critic with a memory, which starts empty in every episode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from rlplug_core.arrays import like_inputs, no_gradient, to_device
 from rlplug_core.batches import Rollout, Samples, Truncations
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.encoders import MLP, check_apart, encoder
+from rlplug_core.nets.encoders import MLP, check_not_shared, encoder
+from rlplug_core.nets.former_names import former_method
 from rlplug_core.nets.net import CriticNet, Net
 from rlplug_core.nets.noisy import Noise
 from rlplug_core.nets.policies import (
@@ -33,7 +34,7 @@ class RecurrentPolicy(nn.Module):
     of the first step, then those of the second, and so on. `units` is an older option for the size of a cell.
     """
 
-    #: Its layers have no noise.
+    #: No layer is noisy.
     noisy = False
 
     def __init__(
@@ -83,9 +84,9 @@ class RecurrentPolicy(nn.Module):
         Returns:
             Outputs [T * N, size].
         """
-        return self.on(self.remember(obs, is_first, before, valid), obs)
+        return self.from_memory(self.remember(obs, is_first, before, valid), obs)
 
-    def on(self, memory: Remembered, obs: Obs) -> Tensor:
+    def from_memory(self, memory: Remembered, obs: Obs) -> Tensor:
         """Compute outputs of the action head from recurrent states.
 
         Args:
@@ -95,7 +96,9 @@ class RecurrentPolicy(nn.Module):
         Returns:
             Outputs [B, size].
         """
-        return self.policy.on(memory["h"], obs)
+        return self.policy.from_features(memory["h"], obs)
+
+    on = former_method("on", "from_memory")
 
     def outputs(self, rollout: Rollout) -> Array:
         """Compute outputs without a gradient: arrays if the rollout has arrays, else tensors.
@@ -111,14 +114,14 @@ class RecurrentPolicy(nn.Module):
         inputs = (rollout.flat_obs, rollout.is_first.reshape(-1), rollout.recurrent_state, valid)
         with no_gradient(rollout.obs):
             obs, *others = (to_device(tree, device) for tree in inputs)
-            outputs: Array = like_inputs(self.on(self.remember(obs, *others), obs), rollout.obs)
+            outputs: Array = like_inputs(self.from_memory(self.remember(obs, *others), obs), rollout.obs)
         return outputs
 
 
 class RecurrentCritic(ValueFunction):
     """Maps recurrent states of a policy to state values [B], with PopArt if `popart` is on.
 
-    With `layers` it has its own hidden layers, as many and as wide as in `net`, and does not train the memory.
+    With `layers` it has hidden layers as in `net`, and does not train the memory.
     """
 
     def __init__(
@@ -134,8 +137,8 @@ class RecurrentCritic(ValueFunction):
 
     def normalized(self, memory: Remembered) -> Tensor:
         if self.layers is None:
-            return self.on(memory["h"])
-        return self.on(self.layers(memory["h"].detach()))
+            return self.from_features(memory["h"])
+        return self.from_features(self.layers(memory["h"].detach()))
 
 
 class RecurrentPolicyAndCritic:
@@ -164,7 +167,7 @@ class RecurrentPolicyAndCritic:
         differences = critic.differences()
         if differences and not critic.obs:
             raise UsageError(
-                f"with a memory the critic reads that of the policy; leave critic_net.{min(differences)} out, or "
+                f"with a memory the critic reads the memory of the policy; leave critic_net.{min(differences)} out, or "
                 "give the critic its own observations with critic_net.obs"
             )
         self.policy = RecurrentPolicy(spec, net, memory, units)
@@ -183,7 +186,7 @@ class RecurrentPolicyAndCritic:
         """Compute outputs [T * N, size] and normalized values [T * N]; arguments as in `RecurrentPolicy.remember`."""
         memory = self.policy.remember(obs, is_first, before, valid)
         critic_input = memory if isinstance(self.critic, RecurrentCritic) else obs
-        return self.policy.on(memory, obs), self.critic.normalized(critic_input)
+        return self.policy.from_memory(memory, obs), self.critic.normalized(critic_input)
 
     def samples(
         self,
@@ -252,7 +255,7 @@ def policy_and_critic(
             or `critic_net` contradicts the other options.
     """
     if apart:
-        check_apart(net)
+        check_not_shared(net)
     if not memory:
         return PolicyAndCritic(spec, net, popart, noisy, sigma, critic_net=critic_net)
     if (noisy, sigma) != (None, None):
@@ -280,7 +283,7 @@ def recurrent_values(
     inputs = (flat, rollout.is_first, rollout.weight > 0, rollout.recurrent_state)
     with no_gradient(rollout.obs):
         obs, is_first, weighted, before = (to_device(tree, device) for tree in inputs)
-        # The observations after the last step are one step more, which is valid and starts no episode.
+        # The observations after the last step are one more step, which is valid and starts no episode.
         all_false = is_first.new_zeros(num_envs)
         first = torch.cat([is_first.flatten(), all_false])
         valid = None if rollout.whole else torch.cat([weighted.flatten(), ~all_false])

@@ -1,4 +1,4 @@
-"""Trunks: the modules that make the inputs of networks from a batch of replay, with a memory or without one."""
+"""Trunks: modules that make the inputs of networks from a batch of replay, with or without a memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlplug_core.nets.net import CriticNet, Net
 from rlplug_core.nets.recurrent import Remembered, make_memory
 from rlplug_core.types import Obs, Spec, tree_map
 
-#: The default number of first steps of a sequence that only compute the memory.
+#: The default number of steps at the start of a sequence that only compute the memory.
 BURN_IN = 10
 
 
@@ -29,8 +29,8 @@ class MemoryTrunk(nn.Module):
         spec: the spec of the networks that read the features: their observations are features [units].
         net, critic_net: the options of the layers after the memory, for the policy and for critics.
         burn_in: first steps of a sequence that have no gradient.
-        stored: whether sequences start with the state that the actor had and the buffer stored; else they start with
-            an empty memory (Kapturowski et al., 2019, section 3).
+        stored: whether sequences start with the state of the actor, which the buffer stored, or with an empty memory
+            (Kapturowski et al., 2019, section 3).
     """
 
     def __init__(
@@ -152,8 +152,8 @@ def memory_trunk(
         net: options of the layers.
         memory: the name and options of a memory, such as `gru:units=128`; None: no memory.
         burn_in: first steps of a sequence without a gradient; None: `BURN_IN`.
-        critic_net: options of the critics that differ from those of `net`. If there are some, the critics have their
-            own encoder and memory, and the policy reads the trunk of `policy_trunk`.
+        critic_net: options of the critics that differ from those of `net`. If there are some, critics have a separate encoder
+            and memory, and the policy reads the trunk from `policy_trunk`.
     """
     critic = critic_net or CriticNet()
     if memory is None:

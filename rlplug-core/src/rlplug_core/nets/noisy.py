@@ -21,9 +21,9 @@ from rlplug_core.errors import UsageError
 from rlplug_core.nets import dense
 from rlplug_core.types import Array
 
-#: Kinds of noise: a number for each weight, or one for each input and output that are multiplied for each weight.
+#: Kinds of noise: a number for each weight, or a number for each input and output; a weight has the product of two.
 Noise: TypeAlias = Literal["independent", "factorized"]
-#: Up to this many rows an agent's factorized noise is computed as a second product, which avoids a matrix of noisy
+#: Up to this number of rows an agent's factorized noise is computed as a second product, without a matrix of noisy
 #: weights. In a layer of 3136 to 512 this takes a sixth of the time for one row and half for eight; in one of 1024 to
 #: 128, half for one row and as long for eight. For small layers there is no difference.
 FEW = 8
@@ -43,8 +43,8 @@ class NoisyLinear(nn.Module):
     Args:
         inputs, outputs: features in and out.
         kind: `independent` noise, or `factorized`: ε_W[j, i] = f(ε_j) f(ε_i), ε_b[j] = f(ε_j), f(x) = sgn(x) √|x|.
-        sigma: the initial noise; None is the paper's (section 3.2), 0.017 for independent noise and 0.5 / √inputs for
-            factorized noise; `sigma` is the numerator.
+        sigma: the initial noise. None is the paper's (section 3.2): 0.017 for independent noise, and 0.5 / √inputs for
+            factorized noise, in which `sigma` replaces 0.5.
     """
 
     def __init__(
@@ -81,15 +81,13 @@ class NoisyLinear(nn.Module):
     def weights_under(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return weight [outputs, inputs] and bias [outputs] with `noise` [size]."""
         if self.kind == "factorized":
-            into = noise[: self.inputs]
-            out = noise[self.inputs :]
-            return self.weight + self.weight_sigma * torch.outer(
-                out, into
-            ), self.bias + self.bias_sigma * out
-        on_weight = noise[: -self.outputs].view(self.outputs, self.inputs)
-        return self.weight + self.weight_sigma * on_weight, self.bias + self.bias_sigma * noise[
-            -self.outputs :
-        ]
+            bias_noise = noise[self.inputs :]
+            weight_noise = torch.outer(bias_noise, noise[: self.inputs])
+        else:
+            bias_noise = noise[-self.outputs :]
+            weight_noise = noise[: -self.outputs].view(self.outputs, self.inputs)
+        weight = self.weight + self.weight_sigma * weight_noise
+        return weight, self.bias + self.bias_sigma * bias_noise
 
     @overridable
     def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
@@ -118,9 +116,9 @@ class NoisyLinear(nn.Module):
         """Compute outputs of the means plus those of the noise [B, size] or [size], as two products."""
         mean = dense.linear(features, self.weight, self.bias)
         if self.kind == "factorized":
-            into, out = noise.split((self.inputs, self.outputs), -1)
-            spread: Tensor = out * dense.linear(features * into, self.weight_sigma, self.bias_sigma)
-            return mean + spread
-        on_weight = noise[:, : -self.outputs].unflatten(1, (self.outputs, self.inputs))
-        spread = ((self.weight_sigma * on_weight) @ features.unsqueeze(2)).squeeze(2)
-        return mean + spread + self.bias_sigma * noise[:, -self.outputs :]
+            input_noise, output_noise = noise.split((self.inputs, self.outputs), -1)
+            product = dense.linear(features * input_noise, self.weight_sigma, self.bias_sigma)
+            return mean + output_noise * product
+        weight_noise = noise[:, : -self.outputs].unflatten(1, (self.outputs, self.inputs))
+        product = ((self.weight_sigma * weight_noise) @ features.unsqueeze(2)).squeeze(2)
+        return mean + product + self.bias_sigma * noise[:, -self.outputs :]

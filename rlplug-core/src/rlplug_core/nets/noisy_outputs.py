@@ -1,4 +1,4 @@
-"""The layers that feed an action head, with noise on their weights: each row has its own noise, or none."""
+"""The layers that feed an action head, with noise on their weights; each row may have different noise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class NoisyOutputs(nn.Module):
     """Features [B, F] to the inputs of a head [B, size], with a `NoisyLinear` in place of each plain layer.
 
     Args:
-        plain: the layer from `heads.head`: one linear layer, one with a layer after it, or several side by side.
+        plain: the layer from `heads.head`: a linear layer, one with a layer after it, or several in parallel.
         kind, sigma: as in `NoisyLinear`.
         net: the initial weights of the other layers.
 
@@ -50,10 +50,10 @@ class NoisyOutputs(nn.Module):
         )
 
     def draw(self, numbers: Array) -> Array:
-        """Return the noise [..., size] of each of `numbers` [...], int64: a function of the number only."""
-        each, places = np.unique(numbers, return_inverse=True)
+        """Return the noise [..., size] of each of `numbers` [...], int64; equal numbers give equal noise."""
+        seeds, places = np.unique(numbers, return_inverse=True)
         noises = []
-        for generator in map(np.random.default_rng, each):
+        for generator in map(np.random.default_rng, seeds):
             parts = [_first(layer).draw(generator) for layer in self.layers]
             noises.append(np.concatenate(parts))
         return np.stack(noises)[places.reshape(numbers.shape)]
@@ -68,7 +68,7 @@ def check_no_output_gain(net: Net) -> None:
 
 
 def _noisy(plain: nn.Module, kind: Noise, sigma: float | None) -> nn.Module:
-    """Return the noisy form of a linear layer, or of one in front of others."""
+    """Return the noisy form of a linear layer, or of a sequence that starts with one."""
     if isinstance(plain, nn.Sequential):
         first, *rest = plain
         return nn.Sequential(_noisy(first, kind, sigma), *rest)

@@ -1,4 +1,4 @@
-"""Running moments as modules of a learner: of observations, to scale network inputs, and of returns, to scale rewards.
+"""Running moments as modules of a learner: of observations, to normalize inputs, and of returns, to scale rewards.
 
 A forward pass only reads them, so acting, losses and evaluations do not change them. `Algorithm` updates them in place
 at the end of an update, so that a rollout and the losses on it have the same scale.
@@ -48,7 +48,7 @@ def mix(
     other_variance: Tensor,
     share: Tensor,
 ) -> None:
-    """Change `mean` and `variance` in place to those of a mixture with another distribution of probability `share`.
+    """Change `mean` and `variance` in place to those of a mixture with another distribution, of probability `share`.
 
     If `share` is the fraction of all rows, this merges two samples (Chan et al., 1979).
     """
@@ -99,7 +99,7 @@ class RunningNorm(nn.Module):
         """
         mean, variance, size = moments(values.reshape(-1, self.mean.numel()), weight)
         if mean.is_cpu and not isfinite((mean.sum() + variance.sum()).item()):
-            raise NonFinite("the observations that net.normalize_obs was given are not finite")
+            raise NonFinite("observations that net.normalize_obs got are not finite")
         self.count.add_(size)
         mix(
             self.mean.view(-1),
@@ -213,7 +213,7 @@ class RewardScale(Running):
         factor: Any = source.norm.scale
         factor = factor if isinstance(rollout.reward, Tensor) else factor.numpy()
         reward = (rollout.reward * factor).clip(-self.clip, self.clip)
-        if rollout.views is None:  # made once for the buffer's memory; no reward in them
+        if rollout.views is None:  # made once for the buffer's memory; they have no reward
             rollout.views = Views(rollout)
         return replace(rollout, reward=reward)
 

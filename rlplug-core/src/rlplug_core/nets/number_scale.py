@@ -1,4 +1,4 @@
-"""Find which observations are images, and scale small integers to [-1, 1]."""
+"""Spaces of images, and the scale of small integers in observations."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rlplug_core.types import Array, Space
 
 
 def is_image(space: Space) -> TypeGuard[spaces.Box[Any]]:
+    """Return whether observations have three dimensions, two of them of at least 8 pixels."""
     return (
         isinstance(space, spaces.Box)
         and len(space.shape) == 3
@@ -32,7 +33,7 @@ def has_images(space: Space) -> bool:
 def number_scale(space: Space) -> float:
     """Return the factor that scales bytes and other small integers to [-1, 1] by their bounds; 1 for other spaces.
 
-    Integers up to 10 have a scale already, and small grids of three dimensions hold codes instead of amounts.
+    Integers up to 10 are small enough, and small grids of three dimensions contain codes, not amounts.
     """
     if (
         not isinstance(space, spaces.Box)
@@ -47,7 +48,7 @@ def number_scale(space: Space) -> float:
 
 
 def scaled_parts(space: Space) -> list[str]:
-    """Return the names of the parts of a space that networks divide by their bound; "" is the whole space."""
+    """Return the names of the parts of a space that networks divide by their bound; "" for the whole space."""
     if isinstance(space, spaces.Dict):
         return [
             f"{name}/{part}".rstrip("/")

@@ -1,4 +1,4 @@
-"""Discrete and MultiDiscrete observations: as one-hot vectors, and which numbers they may be."""
+"""Discrete and MultiDiscrete observations: one-hot vectors, and checks of their numbers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rlplug_core.accelerator import overridable
 from rlplug_core.errors import plain
 from rlplug_core.types import Array, Space
 
-#: Spaces of observations that become one-hot, and all spaces with a least and a largest whole number at each place.
+#: Spaces of observations that become one-hot, and all spaces of whole numbers with bounds.
 Counted: TypeAlias = spaces.Discrete | spaces.MultiDiscrete
 Ranged: TypeAlias = Counted | spaces.MultiBinary
 
 
 class OneHot(nn.Module):
-    """Discrete or MultiDiscrete observations [B, ...] as one-hot vectors, those of all places side by side [B, F].
+    """Discrete or MultiDiscrete observations [B, ...] as one-hot vectors, concatenated to [B, F].
 
     The next layer's weights are their embedding.
     """
@@ -43,7 +43,7 @@ class OneHot(nn.Module):
         )
 
     def on_host(self, obs: Array) -> Array:
-        """Return what `forward` returns, for an array."""
+        """Return the result of `forward` for an array."""
         columns = obs.reshape(len(obs), -1).astype(np.int64) + self.first
         vectors = np.zeros((len(obs), self.features), np.float32)
         np.put_along_axis(vectors, columns, 1.0, 1)
@@ -83,8 +83,8 @@ def first_altered(space: Space, obs: Array) -> tuple[int, str] | None:
     if dtype.kind not in "iu" or obs.dtype == dtype:
         return None
     with np.errstate(invalid="ignore"):  # NumPy warns if a number is infinite or too large
-        other = obs.astype(dtype) != obs
-    if not other.any():
+        altered = obs.astype(dtype) != obs
+    if not altered.any():
         return None
-    place = tuple(np.argwhere(other)[0].tolist())
+    place = tuple(np.argwhere(altered)[0].tolist())
     return place[0], f"holds {obs[place]}, and {plain(str(space), 60)} has numbers of type {dtype}"

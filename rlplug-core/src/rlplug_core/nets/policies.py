@@ -16,6 +16,7 @@ from rlplug_core.arrays import to_host
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.nets.actions import parts
 from rlplug_core.nets.encoders import encoder, observation_norms
+from rlplug_core.nets.former_names import former_method
 from rlplug_core.nets.heads import Head, HeadFactory, Product, check_mask, head, masked
 from rlplug_core.nets.initial_weights import initialize_outputs, linear
 from rlplug_core.nets.memory_trunk import MemoryTrunk
@@ -31,8 +32,8 @@ class PolicyNetwork(nn.Module):
     """Maps observations to the outputs [B, size] of an action head; illegal actions are masked.
 
     `make` builds the head; by default it is `head`, with the options of `net` for Gaussians. With `noisy`, the layers
-    that feed the head are `NoisyLinear`s with the initial noise `sigma`. The argument `trunk` is an encoder that is
-    shared with a critic, and its number of features.
+    that feed the head are `NoisyLinear`s with the initial noise `sigma`. `trunk` is an encoder that
+    is shared with a critic, and its number of features.
     """
 
     #: [M] the outputs that an action mask applies to; None if it applies to all.
@@ -134,7 +135,7 @@ class PolicyNetwork(nn.Module):
         extras = {**samples.extras, "noise": torch.from_numpy(drawn).to(seeds.device)}
         return replace(samples, share=samples.counts, extras=extras)
 
-    def on(
+    def from_features(
         self,
         features: Tensor,
         obs: Obs,
@@ -153,9 +154,11 @@ class PolicyNetwork(nn.Module):
         outputs = self.outputs(features) if noise is None else self.outputs(features, noise)
         return masked(outputs, obs, self.columns)
 
+    on = former_method("on", "from_features")
+
 
 class ValueFunction(nn.Module):
-    """The base of critics: a subclass defines the last layer, `output`, and `normalized`, with the arguments of a call.
+    """The base of critics: a subclass defines the last layer, `output`, and the method `normalized`.
 
     A call returns values V(s) [B] in the unit of rewards. A loss compares `normalized` values with the targets of
     `normalize(samples)`; a learner calls `update_stats` once per update. Only PopArt normalizes; without it,
@@ -174,10 +177,12 @@ class ValueFunction(nn.Module):
         """Compute values [B] in the unit of normalized targets, for a loss."""
         raise NotImplementedError(f"{type(self).__name__} does not define normalized(...)")
 
-    def on(self, features: Tensor) -> Tensor:
+    def from_features(self, features: Tensor) -> Tensor:
         """Compute normalized values [B] from features [B, F]."""
         value: Tensor = self.output(features)
         return value.squeeze(-1)
+
+    on = former_method("on", "from_features")
 
     def normalize(self, samples: Samples) -> Samples:
         """Return samples with advantages and targets in the unit of `normalized` (Hessel et al., 2019, section 3)."""
@@ -225,7 +230,7 @@ class Critic(ValueFunction):
         Returns:
             Normalized values [B].
         """
-        return self.on(self.encoder(obs))
+        return self.from_features(self.encoder(obs))
 
 
 def value_layer(features: int, popart: bool, net: Net) -> nn.Module:
@@ -252,10 +257,10 @@ class PolicyAndCritic:
     ) -> None:
         critic = (critic_net or CriticNet()).over(net)
         self.shared, net = net.shared, replace(net, shared=False)
-        norm, norm_of_critic = observation_norms(spec.obs, net, critic)
+        norm, critic_norm = observation_norms(spec.obs, net, critic)
         trunk = encoder(spec.obs, net, norm) if self.shared else None
         self.policy = PolicyNetwork(spec, net, trunk, norm=norm, noisy=noisy, sigma=sigma)
-        self.critic = Critic(spec, critic, trunk, popart, norm_of_critic)
+        self.critic = Critic(spec, critic, trunk, popart, critic_norm)
 
     def __call__(
         self,
@@ -266,7 +271,7 @@ class PolicyAndCritic:
         if not self.shared:
             return self.policy(obs, noise), self.critic.normalized(obs)
         features = self.policy.encoder(obs)
-        return self.policy.on(features, obs, noise), self.critic.on(features)
+        return self.policy.from_features(features, obs, noise), self.critic.from_features(features)
 
     def samples(
         self,

@@ -1,4 +1,4 @@
-"""PopArt: values of any size from outputs of size 1 (van Hasselt et al., 2016, arXiv:1602.07714)."""
+"""PopArt: outputs of size 1 for values of any size (van Hasselt et al., 2016, arXiv:1602.07714)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PopArt(nn.Module):
     Args:
         features: F.
         rate: step of the moments for one target; for a batch of n it is 1 - (1 - rate)^n.
-        least: the smallest scale, so that equal targets do not divide errors by 0.
+        least: the smallest scale, so that errors are not divided by 0 if all targets are equal.
         net: the initial weights of W and b.
     """
 

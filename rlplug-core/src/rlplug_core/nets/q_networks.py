@@ -16,6 +16,7 @@ from rlplug_core.batches import Transitions
 from rlplug_core.nets import dense
 from rlplug_core.nets.continuous import Ensemble
 from rlplug_core.nets.encoders import ACTIVATIONS, encoder, layer_norm
+from rlplug_core.nets.former_names import former_method
 from rlplug_core.nets.heads import check_mask, masked
 from rlplug_core.nets.initial_weights import linear
 from rlplug_core.nets.net import Net, at_layer
@@ -28,7 +29,7 @@ from rlplug_core.types import Array, Obs, Space, Spec
 class Stream(nn.Module):
     """The last hidden layer of `net` and an output layer: features [..., F] to outputs [..., size].
 
-    With `noisy` both are noisy layers: `forward` takes the numbers of `draw` as one tensor. Without it, the layers use
+    With `noisy` both are noisy layers: `forward` takes the noise of `draw` as one tensor. Without noise, the layers use
     their mean weights.
     """
 
@@ -139,7 +140,7 @@ class QNetwork(nn.Module):
         """
         return self.heads(self.encoder(obs), noise)
 
-    def of_steps(
+    def at_steps(
         self,
         batch: Transitions,
         noise: Tensor | None = None,
@@ -154,6 +155,8 @@ class QNetwork(nn.Module):
             The numbers [B, A, atoms] that describe them.
         """
         return self.distribution(batch.obs, noise)
+
+    of_steps = former_method("of_steps", "at_steps")
 
     def after_steps(
         self,
@@ -332,6 +335,6 @@ def next_distribution(
 
 
 def actions_of(space: Space) -> int:
-    """Return the number of actions of a space that is known to be Discrete."""
+    """Return the number of actions of a Discrete space."""
     assert isinstance(space, spaces.Discrete)
     return int(space.n)

@@ -20,7 +20,7 @@ from rlplug_core.types import Array
 Step: TypeAlias = Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]]
 #: Names of the recurrent cells.
 CellName = Literal["gru", "lstm"]
-#: The state of a memory by part; other layers read "h" [N, units]. Unrolled, each part is [T * N, ...].
+#: The parts of a memory's state; other layers read "h" [N, units]. After `unroll`, each part is [T * N, ...].
 Remembered: TypeAlias = dict[str, Tensor]
 
 
@@ -49,14 +49,15 @@ def step_by_step(
     """Return each part of the memory after each step, [T * N, ...], by `step`; arguments as of `Memory.unroll`."""
     rows = before[0].shape[0]
     steps = []
-    opens = is_first.split(rows)
-    counts = [None] * len(opens) if valid is None else valid.split(rows)
-    for step_features, opening, count in zip(features.split(rows), opens, counts, strict=True):
-        kept = [part.masked_fill(_as_rows(opening, part), 0.0) for part in before]
-        before = step(step_features, kept)
-        if count is not None:
+    starts = is_first.split(rows)
+    valid_rows = [None] * len(starts) if valid is None else valid.split(rows)
+    for step_features, first, is_valid in zip(features.split(rows), starts, valid_rows, strict=True):
+        states = [part.masked_fill(_as_rows(first, part), 0.0) for part in before]
+        before = step(step_features, states)
+        if is_valid is not None:
             before = [
-                new.where(_as_rows(count, new), old) for new, old in zip(before, kept, strict=True)
+                new.where(_as_rows(is_valid, new), old)
+                for new, old in zip(before, states, strict=True)
             ]
         steps.append(before)
     return tuple(torch.cat(parts) for parts in zip(*steps, strict=True))
@@ -116,8 +117,8 @@ class Memory(nn.Module):
         """
         names = list(before)
 
-        def step(features: Tensor, kept: Sequence[Tensor]) -> Sequence[Tensor]:
-            after = self.step(features, dict(zip(names, kept, strict=True)))
+        def step(features: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+            after = self.step(features, dict(zip(names, states, strict=True)))
             return [after[name] for name in names]
 
         steps = step_by_step(step, features, is_first, list(before.values()), valid)
@@ -132,7 +133,7 @@ class CellConfig(Config):
 
 
 class Cell(Memory):
-    """The base of recurrent cells; `fast` computes sequences of the cells that it knows."""
+    """The base of recurrent cells; the fast room unrolls those that it knows."""
 
     Config = CellConfig
     #: The parts of the state.
@@ -162,9 +163,9 @@ class Cell(Memory):
     def _step(
         self,
         features: Tensor,
-        kept: Sequence[Tensor],
+        states: Sequence[Tensor],
     ) -> Sequence[Tensor]:
-        return list(self.step(features, dict(zip(self.parts, kept, strict=True))).values())
+        return list(self.step(features, dict(zip(self.parts, states, strict=True))).values())
 
 
 class GRU(Cell):
@@ -231,13 +232,13 @@ def make_memory(words: str, features: int) -> Memory:
         UsageError: no memory has this name. BadConfig: an option is wrong. PluginError: it cannot be made, or is not a
             module with `units`.
     """
-    made = build_part("memory", words, features)
-    if not isinstance(made, nn.Module) or not isinstance(getattr(made, "units", None), int):
+    memory = build_part("memory", words, features)
+    if not isinstance(memory, nn.Module) or not isinstance(getattr(memory, "units", None), int):
         raise PluginError(
             f"the memory '{words}' is not a torch module with 'units', the width of its part 'h'; inherit from "
             "rlplug_core.Memory and set self.units"
         )
-    return cast("Memory", made)
+    return cast("Memory", memory)
 
 
 def with_units(words: str, units: int | None) -> str:

@@ -1,4 +1,4 @@
-"""Action values with a memory, of any kind: single values, distributions on atoms, quantiles."""
+"""Networks of action values with a memory: single values, distributions on atoms, or quantiles."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlplug_core.batches import Transitions
 from rlplug_core.nets.distributional import ImplicitQ
+from rlplug_core.nets.former_names import former_method
 from rlplug_core.nets.heads import check_mask, masked
 from rlplug_core.nets.memory_trunk import BURN_IN, MemoryTrunk
 from rlplug_core.nets.net import Net
@@ -27,9 +28,9 @@ class RecurrentQ(MemoryTrunk):
     """Observations and a memory to action values [B, A], or to distributions of returns.
 
     The last hidden layer of `net` is after the memory, in two streams with `dueling`; the others are before it. Other
-    arguments are those of `RecurrentPolicy`. Sequences are ordered by step: B rows of each of T steps, as [T * B].
-    `of_steps` and `after_steps` are those of `QNetwork`; the first `burn_in` steps of a sequence have no gradient.
-    `make` makes the network after the memory of a spec and options of layers; without it that is a `QNetwork`.
+    arguments are as in `RecurrentPolicy`. Rows [T * B] of sequences are the B rows of the first step, then those of the
+    second, and so on. The first `burn_in` steps of a sequence have no gradient. `make` makes the network after the
+    memory from a spec and options of layers; the default is a `QNetwork`.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class RecurrentQ(MemoryTrunk):
         """Return the quantile fractions [K] of a `QuantileQ` or an `ImplicitQ`."""
         return self.q_network.get_buffer("middles")
 
-    def on(
+    def from_memory(
         self,
         memory: Remembered,
         obs: Obs,
@@ -77,6 +78,8 @@ class RecurrentQ(MemoryTrunk):
         """
         return masked(self.expected(self.q_network.distribution(memory["h"], noise)), obs)
 
+    on = former_method("on", "from_memory")
+
     def noise(
         self,
         generator: np.random.Generator,
@@ -85,7 +88,7 @@ class RecurrentQ(MemoryTrunk):
         """Draw noise for each of `uses` forward passes; None for each if no layer is noisy."""
         return self.q_network.noise(generator, uses)
 
-    def of_steps(
+    def at_steps(
         self,
         batch: Transitions,
         noise: Tensor | None = None,
@@ -103,6 +106,8 @@ class RecurrentQ(MemoryTrunk):
         """
         return self._distribution(self.along(batch, self.burn_in), noise, shares)
 
+    of_steps = former_method("of_steps", "at_steps")
+
     def after_steps(
         self,
         batch: Transitions,
@@ -112,7 +117,7 @@ class RecurrentQ(MemoryTrunk):
         """Compute the distributions of returns at the end of each step's n-step window.
 
         Args:
-            batch, noise, shares: as of `of_steps`.
+            batch, noise, shares: as of `at_steps`.
 
         Returns:
             The numbers [T * B, A, atoms] that describe them.
@@ -134,7 +139,7 @@ class RecurrentQ(MemoryTrunk):
         """Compute the means of distributions.
 
         Args:
-            distribution: [T * B, A, atoms] of `of_steps` or `after_steps`.
+            distribution: [T * B, A, atoms] of `at_steps` or `after_steps`.
 
         Returns:
             Action values [T * B, A].
@@ -148,7 +153,7 @@ class RecurrentQ(MemoryTrunk):
             batch: as in `along`.
             memory: the result of `along`.
         """
-        return self.on(self.following(batch, memory), batch.next_obs)
+        return self.from_memory(self.following(batch, memory), batch.next_obs)
 
 
 def q_network(
@@ -173,8 +178,8 @@ def q_network(
         noisy, sigma: kind and initial size of the noise on the last layers.
         make: the kind of network, such as `partial(CategoricalQ, low=-10, high=10, atoms=51)`.
     """
-    made = partial(make, dueling=dueling, noisy=noisy, sigma=sigma)
+    make_network = partial(make, dueling=dueling, noisy=noisy, sigma=sigma)
     if memory is None:
-        return made(spec, net)
+        return make_network(spec, net)
     steps = BURN_IN if burn_in is None else burn_in
-    return RecurrentQ(spec, net, memory, burn_in=steps, make=made)
+    return RecurrentQ(spec, net, memory, burn_in=steps, make=make_network)

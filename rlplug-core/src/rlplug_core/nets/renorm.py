@@ -1,4 +1,4 @@
-"""Batch renormalization without a mode: a pass with weights takes moments, and the end of an update applies them."""
+"""Batch renormalization without modes: a pass with weights collects moments, and the end of an update applies them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.types import Obs, Spec
 
-#: The mean and the variance of a batch at every layer that takes them, in the order of the forward pass.
+#: The mean and the variance of a batch at each `BatchRenorm`, in the order of the forward pass.
 Moments: TypeAlias = list[tuple[Tensor, Tensor]]
 
 
 class BatchRenorm(nn.Module):
     """Batch renormalization (Ioffe, 2017, arXiv:1702.03275) of features [B, F].
 
-    Without weights it uses the running moments, as in acting and evaluation. With weights [B] it uses the batch's own
-    over the rows with a weight above 0, corrected towards the running ones by at most `LIMITS`; the first `warmup`
-    updates have no correction, which is plain batch normalization.
+    Without weights it uses the running moments, as in acting and evaluation. With weights [B] it uses those of
+    the batch, over the rows with a weight above 0, corrected towards the running ones by at most `LIMITS`; the first
+    `warmup` updates have no correction, which is batch normalization.
     """
 
-    #: Of the ratio of deviations (r) and of the shift (d), as in the paper.
+    #: The largest ratio of deviations (r) and the largest shift (d), as in the paper.
     LIMITS = (3.0, 5.0)
     mean: Tensor
     variance: Tensor
@@ -60,7 +60,7 @@ class BatchRenorm(nn.Module):
         weight: Tensor | None = None,
         moments: Moments | None = None,
     ) -> Tensor:
-        """`moments` receives the moments of the batch."""
+        """Normalize values [B, F]; append the moments of the batch to `moments`."""
         running = (self.variance + self.epsilon).sqrt()
         if weight is None:
             return (values - self.mean) / running * self.scale + self.shift
@@ -81,13 +81,14 @@ class BatchRenorm(nn.Module):
         running: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return r and d of the paper (algorithm 1)."""
-        (most, furthest), warm = self.LIMITS, self.updates >= self.warmup
-        ratio = (deviation / running).clamp(1 / most, most)
-        shift = ((mean - self.mean) / running).clamp(-furthest, furthest)
+        max_ratio, max_shift = self.LIMITS
+        warm = self.updates >= self.warmup
+        ratio = (deviation / running).clamp(1 / max_ratio, max_ratio)
+        shift = ((mean - self.mean) / running).clamp(-max_shift, max_shift)
         return torch.where(warm, ratio, 1.0), torch.where(warm, shift, 0.0)
 
     def update_stats(self, mean: Tensor, variance: Tensor) -> None:
-        """Move the running moments towards a batch's, in place."""
+        """Move the running moments towards those of a batch, in place."""
         self.mean.lerp_(mean, 1 - self.keep)
         self.variance.lerp_(variance, 1 - self.keep)
         self.updates.add_(1)
@@ -101,7 +102,7 @@ def update_moments(module: nn.Module, moments: Moments) -> None:
 
 
 class RenormMLP(nn.Module):
-    """Fully connected layers with the inputs and every layer's activations renormalized (Bhatt et al., 2024)."""
+    """Fully connected layers; their inputs and all activations are renormalized (Bhatt et al., 2024)."""
 
     def __init__(self, inputs: int, net: Net, warmup: int) -> None:
         super().__init__()
@@ -110,8 +111,8 @@ class RenormMLP(nn.Module):
         widths = (inputs, *net.hidden)
         self.norms = nn.ModuleList(BatchRenorm(width, warmup) for width in widths)
         self.linears = nn.ModuleList(
-            linear(wide, following, net=net, number=number)
-            for number, (wide, following) in enumerate(pairwise(widths))
+            linear(width, next_width, net=net, number=number)
+            for number, (width, next_width) in enumerate(pairwise(widths))
         )
         self.activations = activations(net)
         self.features = widths[-1]
@@ -152,7 +153,7 @@ class RenormCritic(nn.Module):
         Args:
             obs: [B, ...] observations.
             action: [B, ...] canonical actions.
-            weight: [B], 0 for ignored rows; None outside training, to normalize with running moments.
+            weight: [B], 0 for ignored rows; None outside of training, to normalize by the running moments.
             moments: receives those of this batch, for `update_stats` at the end of the update.
 
         Returns:

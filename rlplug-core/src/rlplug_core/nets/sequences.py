@@ -1,4 +1,4 @@
-"""Samples of rollouts as whole rows, for networks with a memory."""
+"""Samples of rollouts as whole sequences, for networks with a memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlplug_core.types import Array, Obs, RecurrentState, tree_map
 
 @dataclass(slots=True)
 class Sequences(Samples):
-    """The samples of whole rows, for networks with memory: T steps of N rows as [T * N], those of the first step first.
+    """Samples of whole sequences, for networks with a memory: T steps of N rows as [T * N], the first step first.
 
     `is_first` [T * N] marks the first step of an episode, `recurrent_state` [N, ...] is the memory before the first
     step, `valid` [T * N] marks the rows with a transition; None means all of them.
@@ -45,19 +45,19 @@ class Sequences(Samples):
         return split_shuffled(self, num_envs, size * num_envs // len(self.is_first), generator)
 
     def take(self, index: Tensor) -> Sequences:
-        """Return the rows at `index` [n], each whole."""
+        """Return the sequences of the rows `index` [n]."""
         starts = torch.arange(
             0, len(self.is_first), rows_of(self.recurrent_state), device=index.device
         )
-        at = (starts.unsqueeze(1) + index).flatten()
-        taken = Samples.take(replace(self, share=self.counts, recurrent_state=None), at)
+        samples = (starts.unsqueeze(1) + index).flatten()
+        taken = Samples.take(replace(self, share=self.counts, recurrent_state=None), samples)
         taken.recurrent_state = tree_map(
             lambda part: part.index_select(0, index), self.recurrent_state
         )
         return taken
 
     def parts(self, order: Tensor, size: int) -> Iterator[Sequences]:
-        """Yield `size` whole rows at a time."""
+        """Yield the sequences of `size` rows at a time."""
         for start in range(0, len(order) - len(order) % size, size):
             yield self.take(order[start : start + size])
 

@@ -29,7 +29,7 @@ class StochasticDueling(nn.Module):
 
 
 class Dueling(nn.Module):
-    """A(x, a) minus its mean over drawn actions; plus V(x), it is the stochastic dueling network's value (eq. 13)."""
+    """A(x, a) minus its mean over drawn actions; with V(x) added it is the Q-value of the network (eq. 13)."""
 
     def __init__(
         self,
@@ -43,12 +43,11 @@ class Dueling(nn.Module):
         self.output = linear(self.hidden.features, 1, 1.0, net)
 
     def forward(self, inputs: dict[str, Obs]) -> Tensor:
-        """[B] for `obs`, `action` [B, d] and `others` [B, n, d]."""
+        """Compute advantages [B] from `obs`, `action` [B, d] and `others` [B, n, d], the drawn actions."""
         features = self.encoder(inputs["obs"])
         others = inputs["others"]
         actions = torch.cat([inputs["action"].reshape(len(others), 1, -1), others], 1)
-        wide = features.unsqueeze(1).expand(-1, actions.shape[1], -1)
-        values = self.output(self.hidden(torch.cat([wide, actions], -1).flatten(0, 1))).view(
-            actions.shape[:2]
-        )
+        repeated = features.unsqueeze(1).expand(-1, actions.shape[1], -1)
+        joined = torch.cat([repeated, actions], -1).flatten(0, 1)
+        values = self.output(self.hidden(joined)).view(actions.shape[:2])
         return values[:, 0] - values[:, 1:].mean(1)

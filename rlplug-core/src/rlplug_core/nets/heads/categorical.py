@@ -1,4 +1,4 @@
-"""Choices: one of several actions, or one in each of several places."""
+"""Choices: one of several actions, or one of several in each place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlplug_core.accelerator import overridable
 from rlplug_core.nets.heads.masks import ILLEGAL
 from rlplug_core.types import Array
 
-#: The logit of a choice that a place does not have: below that of an illegal one, and finite like it.
+#: The logit of a choice that a place does not have: below that of an illegal action, and finite, too.
 ABSENT = 2 * ILLEGAL
 
 
@@ -66,22 +66,22 @@ class Categorical:
 
 
 class MultiCategorical:
-    """One of `sizes[i]` choices in each place i, independently; outputs are all logits side by side, [B, sum(sizes)].
+    """One of `sizes[i]` choices in each place i, independently; outputs are the logits of all, [B, sum(sizes)].
 
-    Actions are integers [B, *shape] in the shape of `sizes`. Places with fewer choices than others are filled up with
-    absent ones, so that all are computed together, for any number of places.
+    Actions are integers [B, *shape] in the shape of `sizes`. Places with fewer choices than others get absent ones,
+    so that all places are computed together.
     """
 
     def __init__(self, sizes: Array) -> None:
         self.shape = sizes.shape
         sizes = sizes.reshape(-1, 1).astype(np.int64)
         self.size = int(sizes.sum())
-        number = np.arange(sizes.max())
-        #: The column of each choice in each place [places, widest]; absent ones point after the last.
+        numbers = np.arange(sizes.max())
+        #: The column of each choice of each place [places, widest]; for absent ones it is that after the last.
         self.columns = np.where(
-            number < sizes, sizes.cumsum().reshape(-1, 1) - sizes + number, self.size
+            numbers < sizes, sizes.cumsum().reshape(-1, 1) - sizes + numbers, self.size
         )
-        self.even = self.columns.size == self.size
+        self.equal_sizes = self.columns.size == self.size
         self._columns = torch.from_numpy(self.columns)
 
     def noise(
@@ -93,7 +93,7 @@ class MultiCategorical:
         return drawn if isinstance(drawn, Tensor) else drawn.astype(np.float32)
 
     def sample(self, outputs: Array, noise: Array) -> Array:
-        """Sample every dimension by the Gumbel-max trick."""
+        """Sample each place by the Gumbel-max trick."""
         return self.mode(outputs + noise)
 
     def mode(self, outputs: Array) -> Array:
@@ -129,7 +129,7 @@ class MultiCategorical:
 
     def places(self, outputs: Tensor) -> Tensor:
         """Return outputs [B, sum(sizes)] as [B, places, widest]."""
-        if self.even:
+        if self.equal_sizes:
             return outputs.unflatten(-1, self.columns.shape)
         if self._columns.device != outputs.device:
             self._columns = self._columns.to(outputs.device)
@@ -138,12 +138,12 @@ class MultiCategorical:
     def _host_places(self, outputs: Array) -> Array:
         if isinstance(outputs, Tensor):
             return self.places(outputs)
-        if self.even:
+        if self.equal_sizes:
             return outputs.reshape(-1, *self.columns.shape)
         absent = np.full((len(outputs), 1), ABSENT, np.float32)
         return np.concatenate([outputs, absent], -1).take(self.columns, -1)
 
 
 def _choose(log_probs: Tensor, action: Tensor) -> Tensor:
-    """Return the sum [B] over dimensions of the log-probabilities [B, places, widest] of the actions [B, ...]."""
+    """Return the sum [B] over places of the log-probabilities [B, places, widest] of actions [B, ...]."""
     return log_probs.gather(-1, action.flatten(1).unsqueeze(-1)).sum((-2, -1))

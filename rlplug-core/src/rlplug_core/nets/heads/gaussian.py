@@ -1,4 +1,4 @@
-"""Unbounded numbers: a diagonal Gaussian with one deviation for all states or a state-dependent one."""
+"""Unbounded numbers: a diagonal Gaussian; its deviation is the same for all states or depends on the state."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Gaussian:
         mean = outputs[:, : self.dims]
         log_std = outputs[:, self.dims :]
         scaled = (flat - mean) * np.exp(-log_std)
-        each = np.ones(self.dims, mean.dtype)  # a product sums rows in a third of the time
-        log_prob: Array = np.square(scaled).dot(each) * -0.5 - log_std.dot(each) + self.constant
+        ones = np.ones(self.dims, mean.dtype)  # a product with ones sums rows in a third of the time
+        log_prob: Array = np.square(scaled).dot(ones) * -0.5 - log_std.dot(ones) + self.constant
         return log_prob.astype(np.float32, copy=False)
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
@@ -87,6 +87,6 @@ class LogStd(nn.Module):
         return torch.cat([mean, self.log_std.expand_as(mean)], -1)
 
     def hold(self, low: float, high: float) -> None:
-        """Clip parameters that a step has moved out of these bounds."""
+        """Clip the parameters to these bounds; a step may have moved them out."""
         with torch.no_grad():
             self.log_std.clamp_(low, high)

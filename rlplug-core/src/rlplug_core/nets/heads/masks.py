@@ -1,7 +1,7 @@
 """Masks of legal actions; they replace the logits of illegal ones.
 
-A mask has one entry for each choice of each Discrete and MultiDiscrete part of an action, all side by side in the order
-of the space; Box and MultiBinary parts have none.
+A mask has one entry for each choice of each Discrete and MultiDiscrete part of an action, in the order of the space.
+Box and MultiBinary parts have none.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ ILLEGAL = -1e8
 
 
 def mask_of(spec: Spec, obs: Obs) -> Array | None:
-    """Return the mask [N, C] over all `choices` of `spec.action`; None if nothing is forbidden.
+    """Return the mask [N, C] over all `choices` of `spec.action`; None without a mask.
 
-    If agents' spaces differ, each kind has its own mask, and a row has only that of its kind.
+    If the spaces of agents differ, each kind of agent has a separate mask, and a row has only that of its kind.
     """
     if not isinstance(obs, dict):
         return None
     if not spec.kinds or not isinstance(spec.action, spaces.Dict):
         return obs.get(MASK)
-    if not any(isinstance(seen, dict) and MASK in seen for seen in obs.values()):
+    if not any(isinstance(part, dict) and MASK in part for part in obs.values()):
         return None
     return np.concatenate(
-        [_of_kind(space, obs[kind], spec.num_envs) for kind, space in spec.action.items()], 1
+        [_mask_of_kind(space, obs[kind], spec.num_envs) for kind, space in spec.action.items()], 1
     )
 
 
-def _of_kind(space: Space, seen: Obs, num_envs: int) -> Array:
-    """Return the mask [N, C] of one kind, ones if it has none."""
-    if isinstance(seen, dict) and MASK in seen:
-        mask: Array = seen[MASK]
+def _mask_of_kind(space: Space, obs: Obs, num_envs: int) -> Array:
+    """Return the mask [N, C] of one kind of agent; ones if it has none."""
+    if isinstance(obs, dict) and MASK in obs:
+        mask: Array = obs[MASK]
         return mask.reshape(num_envs, -1)
     return np.ones((num_envs, choices(space)), np.bool_)
 
@@ -82,5 +82,5 @@ def check_mask(spec: Spec) -> None:
     if given != wanted:
         raise UsageError(
             f"the '{MASK}' of {spec.id} has {given} entries, and its actions, {spec.action}, have {wanted} choices; "
-            "give one entry for each choice, those of all parts side by side"
+            "give one entry for each choice of all parts"
         )

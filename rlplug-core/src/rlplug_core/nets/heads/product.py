@@ -18,30 +18,31 @@ from rlplug_core.types import Array
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The head of one part, and which columns of outputs, noise and actions are its own."""
+    """The head of one part, and its columns of outputs, noise and actions."""
 
     head: Head
     outputs: slice
     noise: slice
     action: slice
     shape: tuple[int, ...]
-    chosen: bool
+    is_choice: bool
 
-    def host(self, action: Array) -> Array:
+    def host_action(self, action: Array) -> Array:
         """Return this part of actions [B, k], as its head takes it."""
         part = action[:, self.action].reshape(-1, *self.shape)
-        return part.astype(np.int64) if self.chosen else part
+        return part.astype(np.int64) if self.is_choice else part
 
-    def device(self, action: Tensor) -> Tensor:
+    def device_action(self, action: Tensor) -> Tensor:
+        """Return this part of actions [B, k] as tensors, as its head takes it."""
         part = action[:, self.action].reshape(-1, *self.shape)
-        return part.long() if self.chosen else part
+        return part.long() if self.is_choice else part
 
 
 class Product:
-    """Independent distributions of the parts of a Dict; actions are columns [B, k] as `rlplug_core.nets.actions` says.
+    """Independent distributions of the parts of a Dict; actions are columns [B, k], as in `rlplug_core.nets.actions`.
 
     Args:
-        space: the Dict, which may hold others.
+        space: the Dict, which may be nested.
         heads: one for each of its parts, in their order.
 
     Attributes:
@@ -53,11 +54,11 @@ class Product:
         self.members: list[Member] = []
         columns: list[int] = []
         width = 0
-        nothing = np.random.default_rng(0)
+        generator = np.random.default_rng(0)
         for part, head in zip(parts(space), heads, strict=True):
             outputs = slice(self.size, self.size + head.size)
-            noise = slice(width, width + head.noise(nothing, (0,)).shape[-1])
-            chosen = isinstance(part.space, spaces.Discrete | spaces.MultiDiscrete)
+            noise = slice(width, width + head.noise(generator, (0,)).shape[-1])
+            is_choice = isinstance(part.space, spaces.Discrete | spaces.MultiDiscrete)
             shape = part.space.shape or ()
             self.members.append(
                 Member(
@@ -66,10 +67,10 @@ class Product:
                     noise=noise,
                     action=part.columns,
                     shape=shape,
-                    chosen=chosen,
+                    is_choice=is_choice,
                 )
             )
-            columns += range(outputs.start, outputs.stop) if chosen else ()
+            columns += range(outputs.start, outputs.stop) if is_choice else ()
             self.size = outputs.stop
             width = noise.stop
         self.columns = torch.tensor(columns, dtype=torch.int64)
@@ -91,12 +92,12 @@ class Product:
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
         log_probs = [
-            m.head.host_log_prob(outputs[:, m.outputs], m.host(action)) for m in self.members
+            m.head.host_log_prob(outputs[:, m.outputs], m.host_action(action)) for m in self.members
         ]
         return np.sum(log_probs, 0)
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
-        return _sum(m.head.log_prob(outputs[:, m.outputs], m.device(action)) for m in self.members)
+        return _sum(m.head.log_prob(outputs[:, m.outputs], m.device_action(action)) for m in self.members)
 
     def entropy(self, outputs: Tensor) -> Tensor:
         return _sum(m.head.entropy(outputs[:, m.outputs]) for m in self.members)
@@ -107,7 +108,7 @@ class Product:
         action: Tensor,
     ) -> tuple[Tensor, Tensor]:
         both = [
-            m.head.log_prob_and_entropy(outputs[:, m.outputs], m.device(action))
+            m.head.log_prob_and_entropy(outputs[:, m.outputs], m.device_action(action))
             for m in self.members
         ]
         return _sum(log_prob for log_prob, _ in both), _sum(entropy for _, entropy in both)
@@ -117,7 +118,7 @@ class Product:
 
 
 class ParallelHeads(nn.Module):
-    """Layers on the same features, their outputs side by side."""
+    """Layers on the same features; their outputs are concatenated."""
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
         super().__init__()

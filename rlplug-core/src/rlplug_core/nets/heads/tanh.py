@@ -24,7 +24,7 @@ class SquashedGaussian(Gaussian):
 
     #: Bounds of log standard deviations, as in the authors' code.
     LOG_STD = (-20.0, 2.0)
-    #: The float32 next to 1: an action that tanh rounds to 1 counts as this one, so that its density is finite.
+    #: The float32 below 1: an action that tanh rounds to 1 counts as this number, so that its density is finite.
     BOUND = 1 - 2.0**-24
 
     def sample(self, outputs: Array, noise: Array) -> Array:
@@ -56,12 +56,12 @@ class SquashedGaussian(Gaussian):
         mean, log_std = self._parts(outputs)
         before = mean + log_std.exp() * noise
         normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
-        return before.tanh(), (normal - log_slope(before)).sum(-1)
+        return before.tanh(), (normal - log_tanh_derivative(before)).sum(-1)
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
         before = action.reshape(len(outputs), self.dims).clamp(-self.BOUND, self.BOUND).atanh()
         normal = super().log_prob(torch.cat(self._parts(outputs), -1), before)
-        return normal - log_slope(before).sum(-1)
+        return normal - log_tanh_derivative(before).sum(-1)
 
     def entropy(self, outputs: Tensor) -> Tensor:
         """Return the Gaussian's entropy plus the mean of log tanh' by Gauss-Hermite quadrature (no closed form)."""
@@ -69,13 +69,13 @@ class SquashedGaussian(Gaussian):
         points, weights = (
             outputs.new_tensor(part) for part in np.polynomial.hermite_e.hermegauss(64)
         )
-        slope = log_slope(mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * points) @ (
+        log_derivative = log_tanh_derivative(mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * points) @ (
             weights / weights.sum()
         )
-        return (log_std + slope).sum(-1) + 0.5 * self.dims * math.log(2 * math.pi * math.e)
+        return (log_std + log_derivative).sum(-1) + 0.5 * self.dims * math.log(2 * math.pi * math.e)
 
     def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
-        """Return the KL divergence of the Gaussians: the same bijection on both does not change it."""
+        """Return the KL divergence of the Gaussians: tanh, a bijection, does not change it."""
         return super().kl(torch.cat(self._parts(outputs), -1), torch.cat(self._parts(other), -1))
 
     def _parts(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,13 +83,13 @@ class SquashedGaussian(Gaussian):
         return mean, log_std.clamp(*self.LOG_STD)
 
 
-def log_slope(value: Tensor) -> Tensor:
+def log_tanh_derivative(value: Tensor) -> Tensor:
     """Return log(1 - tanh(x)²), the log of tanh's derivative, without cancellation if tanh(x) rounds to 1."""
     return 2 * (math.log(2) - value - nn.functional.softplus(-2 * value))
 
 
 def check_bounded(space: Space) -> None:
-    """Raise UsageError unless the canonical space is a Box with finite true bounds."""
+    """Raise UsageError unless a canonical space is a Box with finite bounds."""
     if not isinstance(space, spaces.Box) or (np.abs([space.low, space.high]) > 1).any():
         raise UsageError(
             f"a tanh needs bounds, and the actions in {space} have none; wrap the environment so that its action space "
