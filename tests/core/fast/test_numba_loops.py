@@ -16,7 +16,6 @@ from rlplug_core.fast.numba_loops import (
     activation_loops,
     available,
     describe_speed,
-    describe_speed_with,
     loop_library,
     numba_problem,
 )
@@ -50,12 +49,12 @@ def test_failed_import_of_numba_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
     monkeypatch.setattr(loops_module, "import_module", refuse)
     numba_problem.cache_clear()
-    describe_speed_with.cache_clear()
-    assert "cannot be used here: Numba needs NumPy 1.26 or less" in describe_speed()
+    describe_speed.cache_clear()
+    assert "cannot be used here: Numba needs NumPy 1.26 or less" in describe_speed(1)
     assert not available()
     assert loop_library() == "numpy"
     numba_problem.cache_clear()
-    describe_speed_with.cache_clear()
+    describe_speed.cache_clear()
 
 
 def test_loops_compile_without_a_cache_directory(loops: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import RunningNorm
 from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.nets.recurrent_q import RecurrentQ
 from rlplug_core.nets.renorm import RenormCritic
 from rlplug_core.types import Spec
 from tests.core import own_nets
@@ -355,3 +356,17 @@ def test_factory_is_tried_on_scaled_observations() -> None:
     assert module(torch.zeros(3, 128, dtype=torch.uint8)).shape == (3, features)
     with pytest.raises(PluginError, match="cannot take observations"):
         encoder(space, Net(factory=own))
+
+
+@for_each(
+    "network, new, arguments",
+    [
+        (PolicyNetwork(DISCRETE, Net(hidden=(8,))), "from_features", (torch.ones(2, 8), torch.ones(2, 3))),
+        (Critic(DISCRETE, Net(hidden=(8,))), "from_features", (torch.ones(2, 8),)),
+        (RecurrentQ(DISCRETE, Net(), "gru:units=5"), "from_memory", ({"h": torch.ones(2, 5)}, torch.ones(2, 3))),
+    ],
+)
+def test_former_method_warns_and_returns_the_same(network: Any, new: str, arguments: tuple[Any, ...]) -> None:
+    with pytest.warns(DeprecationWarning, match=f"{type(network).__name__}.on is now {new}; the next version"):
+        former = network.on(*arguments)
+    assert torch.equal(former, getattr(network, new)(*arguments))

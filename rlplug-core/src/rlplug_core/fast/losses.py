@@ -21,7 +21,7 @@ from rlplug_core.fast.array_batches import Field, layout_of, observations, witho
 from rlplug_core.fast.gradients import Gradients, NoFastPath
 from rlplug_core.fast.hooks import HookCheck, hooks_of_modules, hooks_of_parameters
 from rlplug_core.fast.metrics import Metrics
-from rlplug_core.fast.numba_loops import describe_speed_with
+from rlplug_core.fast.numba_loops import describe_speed
 from rlplug_core.learning.optimizer import backward
 from rlplug_core.types import Array, Obs, Space
 
@@ -72,7 +72,7 @@ class FastLosses:
                 reason = f"{missing} has no fast path"
                 self.failed[name] = (_call_key(args), reason)
             else:
-                path = describe_speed_with(torch.get_num_threads())
+                path = describe_speed(torch.get_num_threads())
                 if self.paths.get(name) is not path:
                     self.paths[name] = path
                 return tensors

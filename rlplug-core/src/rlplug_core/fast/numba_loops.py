@@ -110,14 +110,9 @@ def loop_library() -> str:
     return f"numba {version('numba')}" + (f" and SciPy {version('scipy')}" if has_scipy() else "")
 
 
-def describe_speed() -> str:
-    """Describe how losses are computed on this machine, and what is missing to compute them faster."""
-    return describe_speed_with(torch.get_num_threads())
-
-
 @cache
-def describe_speed_with(threads: int) -> str:
-    """Describe how losses are computed with this number of torch threads."""
+def describe_speed(threads: int) -> str:
+    """Describe how losses are computed with this number of torch threads, and what is missing to be faster."""
     if not numpy_uses_one_thread():
         return SLOW
     if missing := numba_problem():

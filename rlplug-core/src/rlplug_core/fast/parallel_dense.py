@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib import import_module
 from math import gcd
 from operator import is_not
@@ -92,18 +92,18 @@ class ParallelDense:
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = members
-        self.has_form = False
-        self.form: Form | None = None
         #: The memory addresses of the parameters, for each network, when `networks` was made.
         self.addresses: list[list[int]] = []
         #: None if the parameters are not in one array.
         self.networks: Networks | None = None
 
+    @cached_property
+    def form(self) -> Form | None:
+        """Return the form of the networks; None if loops cannot compute them together."""
+        return _form([member.chain for member in self.members])
+
     def is_faster(self, values: Array) -> bool:
         """Return whether these passes are faster for values [B, I] than one layer after the other."""
-        if not self.has_form:
-            self.form = _form([member.chain for member in self.members])
-            self.has_form = True
         form = self.form
         if form is None or len(values) * form.work < THREADS_MINIMUM or values.dtype != np.float32:
             return False

@@ -30,7 +30,6 @@ class Chain:
         self.parameters: list[nn.Parameter] = [one for op in self.ops for one in op.parameters]
 
     def refresh_views(self) -> None:
-        """Make new views of the parameters, after they moved in memory."""
         for op in self.ops:
             op.refresh_views()
 
@@ -142,7 +141,6 @@ class DuelingOp:
         self.parameters = [*advantage.parameters, *value.parameters]
 
     def refresh_views(self) -> None:
-        """Make new views of the parameters, after they moved in memory."""
         self.advantage.refresh_views()
         self.value.refresh_views()
 
@@ -184,7 +182,6 @@ class ConcatOp:
         self.parameters = [parameter for chain in chains for parameter in chain.parameters]
 
     def refresh_views(self) -> None:
-        """Make new views of the parameters, after they moved in memory."""
         for chain in self.chains:
             chain.refresh_views()
 

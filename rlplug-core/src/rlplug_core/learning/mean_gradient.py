@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,14 +27,6 @@ LOOPBACK = {
 INTERVALS = 10
 #: The timeout of the group itself, whose clock runs while processes are suspended.
 ENDLESS = timedelta(days=365)
-
-
-class Mean(Protocol):
-    """Replaces a flat gradient [n] by its mean over `ranks` learners, in place; each of them calls it as often."""
-
-    ranks: int
-
-    def __call__(self, gradient: Tensor) -> None: ...
 
 
 class LearnerLost(RlplugError):
@@ -82,6 +74,7 @@ class MeanGradient:
                 self.group = dist.ProcessGroupGloo(store, self.rank, self.ranks, ENDLESS)
 
     def __call__(self, gradient: Tensor) -> None:
+        """Replace a flat gradient [n] by its mean over all learners; each of them calls it as often."""
         with _explain_errors():
             work = self.group.allreduce([gradient])
             if self.device.type == "cuda":

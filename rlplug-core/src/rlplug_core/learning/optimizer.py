@@ -16,7 +16,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Constant, Schedule, throughout
 from rlplug_core.errors import NonFinite
 from rlplug_core.learning.deferred_nan_check import Check, DeferredNanCheck
-from rlplug_core.learning.mean_gradient import Mean
+from rlplug_core.learning.mean_gradient import MeanGradient
 from rlplug_core.learning.update_rules import UpdateRule, takes_tensors
 from rlplug_core.types import Array, State
 
@@ -87,7 +87,7 @@ class Optimizer:
         learning_rate: Schedule | float,
         max_grad_norm: Schedule | float | None = None,
         shared: SharedState | None = None,
-        mean: Mean | None = None,
+        mean: MeanGradient | None = None,
     ) -> None:
         self.parameters = list(dict.fromkeys(parameters))
         self.name = name

@@ -44,7 +44,7 @@ class UpdateRule(Protocol):
 
 
 class SGD:
-    """Gradient descent with torch's momentum: v = momentum v + g. Steps are lr v, with `nesterov` lr (g + momentum v)."""
+    """Gradient descent with torch's momentum: v = momentum v + g. A step is lr v; if nesterov, lr (g + momentum v)."""
 
     def __init__(
         self,

@@ -152,8 +152,8 @@ def memory_trunk(
         net: options of the layers.
         memory: the name and options of a memory, such as `gru:units=128`; None: no memory.
         burn_in: first steps of a sequence without a gradient; None: `BURN_IN`.
-        critic_net: options of the critics that differ from those of `net`. If there are some, critics have a separate encoder
-            and memory, and the policy reads the trunk from `policy_trunk`.
+        critic_net: options of the critics that differ from those of `net`. If there are some, the critics have their
+            own encoder and memory, and the policy reads the trunk from `policy_trunk`.
     """
     critic = critic_net or CriticNet()
     if memory is None:
