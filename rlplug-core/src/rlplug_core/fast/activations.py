@@ -43,10 +43,10 @@ def _elu_derivative(y: Array) -> Array:
 
 def _sigmoid(x: Array) -> Array:
     """Compute (1 + tanh(x / 2)) / 2, which never overflows."""
-    half: Array = np.tanh(x * 0.5)
-    half += 1
-    half *= 0.5
-    return half
+    result: Array = np.tanh(x * 0.5)
+    result += 1
+    result *= 0.5
+    return result
 
 
 def _silu(x: Array, out: Array | None) -> Array:
@@ -55,8 +55,8 @@ def _silu(x: Array, out: Array | None) -> Array:
 
 def _silu_derivative(x: Array) -> Array:
     """Compute σ + x σ (1 - σ)."""
-    share = _sigmoid(x)
-    return share + x * share * (1 - share)
+    sigmoid = _sigmoid(x)
+    return sigmoid + x * sigmoid * (1 - sigmoid)
 
 
 TANH = ElementwiseOp(np.tanh, _tanh_derivative, name="tanh")

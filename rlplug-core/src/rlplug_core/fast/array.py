@@ -231,11 +231,11 @@ class FastTensor(Elementwise, Reductions):
         """Return a function of this array and a constant; `backward` is for operands of the same shape."""
         if self.backward_of is None or not is_grad_enabled():
             return FastTensor(value)
-        before = self.value.shape
-        if value.shape == before:
+        shape = self.value.shape
+        if value.shape == shape:
             return FastTensor(value, (self,), backward)
         return FastTensor(
-            value, (self,), lambda g, into: (reduce_rows(backward(g, into)[0], before),)
+            value, (self,), lambda g, into: (reduce_rows(backward(g, into)[0], shape),)
         )
 
     def mean(self, dim: int | None = None) -> FastTensor:

@@ -1,4 +1,4 @@
-"""Batches of arrays: each tensor is made when plain code reads it, because that takes as long as an operation.
+"""Batches of arrays: each tensor is made when plain code reads it, because to make one takes as long as an operation.
 
 A loss on the fast path reads none. Such a batch is an instance of a subclass of the batch's class; `map` and
 `dataclasses.replace` make batches of the class itself.
@@ -19,8 +19,8 @@ from torch.compiler import is_compiling
 from rlplug_core.batches import Batch, Samples
 from rlplug_core.types import Array, tree_map
 
-#: A field of a batch: an array, a tensor, nested dictionaries of these, or None. Also any batch,
-#: an argument of a loss and its result.
+#: A field of a batch: an array, a tensor, nested dictionaries of these, or None. Also a batch,
+#: an argument of a loss, or its result.
 Field: TypeAlias = Any
 
 
@@ -73,7 +73,7 @@ class Layout:
         make: Callable[[Array], Field],
         tree: Callable[[Field], Field],
     ) -> Field:
-        """Return a batch of the class without arrays: `make` converts fields that are arrays, `tree` all others."""
+        """Return a batch of `batch_class`, with arrays converted by `make` and all other fields by `tree`."""
         result = object.__new__(self.batch_class)
         for read, write in zip(self.read, self.write, strict=True):
             value = read(batch)

@@ -159,12 +159,13 @@ def _critic_outputs(
     """Compute the outputs [n, B, O] of critics that see the same features."""
     critic_input = features[0]
     if len(set(map(id, features))) > 1:
-        raise NoFastPath("critics with features of their own")
+        raise NoFastPath("critics with different features")
     programs = [program_of(ActionCritic.from_features, member) for member in members._modules.values()]
     if torch.get_num_threads() > 1:
         parallel = PARALLEL_CRITICS.get(members)
         if parallel is None or any(
-            a is not b for a, b in zip(parallel.members, programs, strict=True)
+            member is not program
+            for member, program in zip(parallel.members, programs, strict=True)
         ):
             parallel = PARALLEL_CRITICS[members] = ParallelDense(programs)
         if parallel.is_faster(critic_input.value):

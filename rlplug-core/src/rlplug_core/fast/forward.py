@@ -214,8 +214,8 @@ def _finish_categorical(module: CategoricalQ) -> Function:
 
     def expected(outputs: Array) -> Array:
         logits = outputs.reshape(-1, module.actions, module.atoms)
-        shares = np.exp(logits - logits.max(-1, keepdims=True))
-        return (shares @ support) / shares.sum(-1)
+        weights = np.exp(logits - logits.max(-1, keepdims=True))
+        return (weights @ support) / weights.sum(-1)
 
     return expected
 
@@ -224,8 +224,8 @@ def _finish_quantiles(module: QuantileQ) -> Function:
     return lambda outputs: outputs.reshape(-1, module.actions, module.atoms).mean(-1)
 
 
-#: For each network the method that is recorded, and a function that makes the one from outputs [B, ...] to results, if
-#: they differ.
+#: For each network the method that is recorded, and a function that makes the last step, from its outputs [B, ...] to
+#: results; None if they are equal.
 NETWORKS: dict[type[nn.Module], tuple[Any, Callable[[Any], Function | None]]] = {
     PolicyNetwork: (PolicyNetwork.forward, lambda module: None),
     DeterministicPolicy: (DeterministicPolicy.forward, lambda module: None),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.fast.array import FastTensor, Operand, operand
-from rlplug_core.fast.dispatch import FUNCTIONS, BINARY
+from rlplug_core.fast.dispatch import BINARY, FUNCTIONS
 from rlplug_core.fast.gradients import Gradients, NoFastPath
 from rlplug_core.fast.numba_loops import loop_module
 from rlplug_core.types import Array
@@ -21,8 +21,8 @@ def _left_operand(name: str) -> Callable[..., FastTensor]:
     """Return a binary method that takes a tensor on the left."""
     method = getattr(FastTensor, name)
 
-    def call(one: Any, other: Operand) -> FastTensor:
-        return method(one if one.__class__ is FastTensor else operand(one), other)
+    def call(first: Any, second: Operand) -> FastTensor:
+        return method(first if first.__class__ is FastTensor else operand(first), second)
 
     return call
 
@@ -42,18 +42,18 @@ for method, names in {
     BINARY.update(dict.fromkeys(names, _left_operand(method)))
 
 
-def _minimum(one: Operand, other: object = None) -> FastTensor:
+def _minimum(first: Operand, second: object = None) -> FastTensor:
     """Compute `torch.min` of two tensors."""
-    if not isinstance(other, FastTensor | Tensor):
+    if not isinstance(second, FastTensor | Tensor):
         raise NoFastPath("torch.min of one tensor")
-    return BINARY["minimum"](one, other)
+    return BINARY["minimum"](first, second)
 
 
-def _maximum(one: Operand, other: object = None) -> FastTensor:
+def _maximum(first: Operand, second: object = None) -> FastTensor:
     """Compute `torch.max` of two tensors."""
-    if not isinstance(other, FastTensor | Tensor):
+    if not isinstance(second, FastTensor | Tensor):
         raise NoFastPath("torch.max of one tensor")
-    return BINARY["maximum"](one, other)
+    return BINARY["maximum"](first, second)
 
 
 def concatenate(parts: Sequence[Operand], dim: int = 0) -> FastTensor:
@@ -95,10 +95,10 @@ def stack(parts: Sequence[FastTensor], dim: int = 0) -> FastTensor:
 
 def pooled(parts: FastTensor) -> FastTensor:
     """Concatenate n parts [n, B, F] along the features to [B, n * F]."""
-    count, rows, each = parts.value.shape
+    count, rows, width = parts.value.shape
     return parts.result(
-        parts.value.transpose(1, 0, 2).reshape(rows, count * each),
-        lambda gradient, into: (gradient.reshape(rows, count, each).transpose(1, 0, 2),),
+        parts.value.transpose(1, 0, 2).reshape(rows, count * width),
+        lambda gradient, into: (gradient.reshape(rows, count, width).transpose(1, 0, 2),),
     )
 
 
@@ -125,9 +125,9 @@ def _smooth_l1(
     *,
     reduction: str = "mean",
     beta: float = 1.0,
-    **old: None,
+    **deprecated: None,
 ) -> FastTensor:
-    if reduction != "none" or beta != 1 or any(old.values()):
+    if reduction != "none" or beta != 1 or any(deprecated.values()):
         raise NoFastPath(f"smooth_l1_loss with reduction='{reduction}' and beta={beta}")
     return huber(operand(value) - target)
 
@@ -137,9 +137,9 @@ def _square_error(
     target: Operand,
     *,
     reduction: str = "mean",
-    **old: None,
+    **deprecated: None,
 ) -> FastTensor:
-    if reduction != "none" or any(old.values()):
+    if reduction != "none" or any(deprecated.values()):
         raise NoFastPath(f"mse_loss with reduction='{reduction}'")
     error: FastTensor = operand(value) - target
     return error.square()

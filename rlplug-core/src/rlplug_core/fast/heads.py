@@ -41,19 +41,19 @@ def _categorical(
     logits = outputs.value
     numbers = array_of(action)
     log_probs = np.empty_like(logits)
-    shares = np.empty_like(logits)
+    probs = np.empty_like(logits)
     log_prob = np.empty(len(logits), logits.dtype)
     entropy = np.empty(len(logits), logits.dtype)
-    loops.categorical(logits, numbers, log_probs, shares, log_prob, entropy)
+    loops.categorical(logits, numbers, log_probs, probs, log_prob, entropy)
 
     def log_prob_backward(gradient: Array, into: Gradients) -> tuple[Array]:
         below = np.empty_like(logits)
-        loops.categorical_backward(gradient, shares, numbers, below)
+        loops.categorical_backward(gradient, probs, numbers, below)
         return (below,)
 
     def entropy_backward(gradient: Array, into: Gradients) -> tuple[Array]:
         below = np.empty_like(logits)
-        loops.entropy_backward(gradient, shares, log_probs, entropy, below)
+        loops.entropy_backward(gradient, probs, log_probs, entropy, below)
         return (below,)
 
     return outputs.result(log_prob, log_prob_backward), outputs.result(entropy, entropy_backward)

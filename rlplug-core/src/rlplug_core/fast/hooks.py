@@ -1,4 +1,7 @@
-"""Finds hooks, which only torch's modules and autograd call. A check costs little if no hook was registered since."""
+"""Finds hooks: torch's modules and autograd call them, and the fast path does not.
+
+A check takes little time if no hook was registered since the last one.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 from torch.utils.hooks import RemovableHandle
 
-#: The dictionaries of hooks of a module.
-PLACES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+#: The attributes of a module with its hooks.
+HOOK_DICTIONARIES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class HookCheck:
@@ -37,7 +40,7 @@ class HookCheck:
 
 def hooks_of_modules(modules: Iterable[nn.Module]) -> HookCheck:
     """Return a check for hooks of modules, and for those of all modules."""
-    hooks = [getattr(module, place) for module in modules for place in PLACES]
+    hooks = [getattr(module, name) for module in modules for name in HOOK_DICTIONARIES]
     return HookCheck(lambda: any(hooks) or _has_any_global_hook())
 
 

@@ -39,7 +39,7 @@ class DeviceStep:
         self._set(self.rate, 0, optimizer.rate * clock.scale)
         if optimizer.clip is not None:
             self._set(self.clip, 1, optimizer.clip)
-        step = self.graphs.replayed(loss, optimizer)
+        step = self.graphs.step_of(loss, optimizer)
         norm = self.kernels(loss) if step is None else step.minimize(self.kernels)
         self.unchecked += 1
         if self.unchecked == CHECK_EVERY:
@@ -75,11 +75,11 @@ class DeviceStep:
     def kernels(self, loss: Tensor) -> Tensor:
         """Take the step without reading a number; return the norm [] of the gradient before clipping."""
         optimizer = self.optimizer
-        wanted = [one for one in optimizer.parameters if one.requires_grad]
+        wanted = [each for each in optimizer.parameters if each.requires_grad]
         gradients = iter(torch.autograd.grad(loss, wanted, materialize_grads=True))
         parts = [
-            next(gradients) if one.requires_grad else torch.zeros_like(one)
-            for one in optimizer.parameters
+            next(gradients) if each.requires_grad else torch.zeros_like(each)
+            for each in optimizer.parameters
         ]
         torch.cat([part.reshape(-1) for part in parts], out=optimizer.gradient)
         for part in optimizer.frozen:

@@ -46,18 +46,18 @@ class GraphForward:
             if len(self.graphs) == SHAPES or self.passes[kind] <= WARM:
                 return self.plain(obs)
             graph = self.graphs[kind] = self._record(obs)
-        copy, recorded = graph
-        copy.copy_(torch.from_numpy(obs), non_blocking=True)
+        inputs, recorded = graph
+        inputs.copy_(torch.from_numpy(obs), non_blocking=True)
         return recorded.replay().cpu().numpy()
 
     def _record(self, obs: Array) -> tuple[Tensor, CudaGraph[Tensor]]:
-        copies: Any = to_tensors(obs, self.plain.device)
-        if copies.device.type == "cpu":
-            copies = copies.clone()
+        inputs: Any = to_tensors(obs, self.plain.device)
+        if inputs.device.type == "cpu":
+            inputs = inputs.clone()
 
         def body() -> Tensor:
             with torch.no_grad():
-                outputs: Tensor = self.plain.module(copies)
+                outputs: Tensor = self.plain.module(inputs)
             return outputs
 
-        return copies, CudaGraph(body, self.plain.device)
+        return inputs, CudaGraph(body, self.plain.device)

@@ -1,6 +1,6 @@
 """CUDA graphs of gradient steps: one for a loss, and one for its gradient, the clip and the optimizer's step.
 
-A graph runs its kernels on the memory that they had when they were recorded. So the arguments of a loss are copied to
+A graph runs its kernels on the memory that they used when they were recorded. So the arguments of a loss are copied to
 the memory that its graph reads, and its results are copied out. Parameters, gradients, the optimizer's state and the
 buffers of networks must keep their memory.
 """
@@ -23,7 +23,7 @@ from rlplug_core.fast.cuda.pytree import Leaves, Packed, by_type, map_tree
 
 #: Computes a loss: it returns the loss, or a tuple with the loss first.
 Compute: TypeAlias = Callable[..., Field]
-#: The most kinds of arguments with recorded steps of a loss, and the most values of its options.
+#: The largest number of kinds of arguments with recorded steps of a loss, and of values of its options.
 KINDS = 16
 VALUES = 4
 #: The number of steps of a loss that is never recorded.
@@ -64,14 +64,16 @@ class Step:
         return result
 
     def _record(self, args: Field, tensors: list[Tensor]) -> CudaGraph[Packed]:
-        copies = [one.clone() for one in tensors]  # autograd must find the arguments unchanged
+        copies = [tensor.clone() for tensor in tensors]  # autograd must find the arguments unchanged
         self.copies = [
             ([copies[place] for place in places], places) for places in by_type(copies).values()
         ]
         inputs = iter(copies)
-        given = map_tree(args, lambda one: next(inputs) if isinstance(one, Tensor) else one)
-        self._compute(given)  # torch.compile may compile again for this memory
-        return CudaGraph(lambda: Packed(self.compute(*given)), self.device)
+        copied_args = map_tree(
+            args, lambda leaf: next(inputs) if isinstance(leaf, Tensor) else leaf
+        )
+        self._compute(copied_args)  # torch.compile may compile again for this memory
+        return CudaGraph(lambda: Packed(self.compute(*copied_args)), self.device)
 
     def minimize(self, kernels: Callable[[Tensor], Tensor]) -> Tensor:
         """Take the gradient step of the last replayed loss; return a copy of the result of `kernels`."""
@@ -100,7 +102,7 @@ class Graphs:
         self.device = device
         self.steps: dict[Compute, dict[Hashable, dict[Hashable, Step]]] = {}
         #: The options that each loss reads.
-        self.reads: dict[Hashable, tuple[str, ...]] = {}
+        self.options_read: dict[Hashable, tuple[str, ...]] = {}
         self.waiting: deque[Waiting] = deque(maxlen=4)
         #: For each optimizer a function that returns its name if one of its steps was not finite, or "".
         self.failed_optimizers: list[Callable[[], str]] = []
@@ -147,7 +149,7 @@ class Graphs:
         compute: Compute,
         plain: Compute,
         learner: Field,
-        given: Field,
+        arguments: Field,
         leaves: Leaves,
     ) -> Step | None:
         """Return the step of arguments; None if there are too many kinds, or too many values of an option."""
@@ -155,13 +157,11 @@ class Graphs:
         if leaves.kind not in kinds:
             if len(kinds) == KINDS:
                 return None
-            kinds[leaves.kind], self.reads[plain, leaves.kind] = (
-                {},
-                self._read(plain, learner, given),
-            )
+            self.options_read[plain, leaves.kind] = self._read(plain, learner, arguments)
+            kinds[leaves.kind] = {}
         steps = kinds[leaves.kind]
-        reads = self.reads[plain, leaves.kind]
-        values = tuple(getattr(config, name) for config in leaves.configs for name in reads)
+        options_read = self.options_read[plain, leaves.kind]
+        values = tuple(getattr(config, name) for config in leaves.configs for name in options_read)
         try:
             step = steps.get(values)
         except TypeError:  # an option that can change in place
@@ -176,12 +176,13 @@ class Graphs:
         self,
         plain: Compute,
         learner: Field,
-        given: Field,
+        arguments: Field,
     ) -> tuple[str, ...]:
         """Return the options that a loss reads, by computing it once."""
         options_read: set[str] = set()
         args, named = map_tree(
-            given, lambda one: watch(one, options_read) if isinstance(one, Config) else one
+            arguments,
+            lambda leaf: watch(leaf, options_read) if isinstance(leaf, Config) else leaf,
         )
         with on_recording_stream(self.device):
             plain(learner, *args, **named)
@@ -192,23 +193,23 @@ class Graphs:
 
         A loss that was computed without a graph shows that a step may come later or never, so it is not recorded.
         """
-        for one in [one for one in self.waiting if one.step is step]:
-            one.stale = True
+        for loss in [loss for loss in self.waiting if loss.step is step]:
+            loss.stale = True
             if step.forward is None:
                 step.steps_taken = NEVER
-                self.waiting.remove(one)  # so that its graph of autograd is freed
+                self.waiting.remove(loss)  # so that its graph of autograd is freed
 
-    def replayed(self, loss: Tensor, optimizer: object) -> Step | None:
+    def step_of(self, loss: Tensor, optimizer: object) -> Step | None:
         """Return the step of a loss that a graph computed; None for a loss with a gradient by autograd.
 
         Raises:
             PluginError: its graph has computed another loss since, or recorded the step of another optimizer; or the
                 loss was computed from the loss of a graph.
         """
-        for place, one in enumerate(self.waiting):
-            if one.loss is loss:
+        for place, waiting in enumerate(self.waiting):
+            if waiting.loss is loss:
                 del self.waiting[place]
-                return self._take_step(one, optimizer)
+                return self._take_step(waiting, optimizer)
         if not loss.requires_grad:
             raise PluginError(
                 f"Optimizer.minimize got a loss that is not what the loss method returned; {INSTEAD}"

@@ -22,7 +22,7 @@ def categorical(
     logits: Array,
     action: Array,
     log_probs: Array,
-    shares: Array,
+    probs: Array,
     chosen: Array,
     entropy: Array,
 ) -> None:
@@ -35,19 +35,19 @@ def categorical(
             highest = highest if highest > logits[b, a] else logits[b, a]
         for a in range(logits.shape[1]):
             log_probs[b, a] = logits[b, a] - highest
-            shares[b, a] = math.exp(log_probs[b, a])
-            total += shares[b, a]
+            probs[b, a] = math.exp(log_probs[b, a])
+            total += probs[b, a]
         log_total = np.float32(math.log(total))
         inverse_total = ONE / total
         for a in range(logits.shape[1]):
             log_probs[b, a] -= log_total
-            shares[b, a] *= inverse_total
-            row_entropy -= shares[b, a] * log_probs[b, a]
+            probs[b, a] *= inverse_total
+            row_entropy -= probs[b, a] * log_probs[b, a]
         chosen[b], entropy[b] = log_probs[b, action[b]], row_entropy
 
 
 @loop
-def log_softmax(logits: Array, log_probs: Array, shares: Array) -> None:
+def log_softmax(logits: Array, log_probs: Array, probs: Array) -> None:
     """Write log p and p [R, n] of logits [R, n]. `categorical` adds the entropies in the same pass, to save time."""
     for r in range(logits.shape[0]):
         highest = logits[r, 0]
@@ -56,41 +56,41 @@ def log_softmax(logits: Array, log_probs: Array, shares: Array) -> None:
             highest = highest if highest > logits[r, i] else logits[r, i]
         for i in range(logits.shape[1]):
             log_probs[r, i] = logits[r, i] - highest
-            shares[r, i] = math.exp(log_probs[r, i])
-            total += shares[r, i]
+            probs[r, i] = math.exp(log_probs[r, i])
+            total += probs[r, i]
         log_total = np.float32(math.log(total))
         inverse_total = ONE / total
         for i in range(logits.shape[1]):
             log_probs[r, i] -= log_total
-            shares[r, i] *= inverse_total
+            probs[r, i] *= inverse_total
 
 
 @loop
 def categorical_backward(
     gradient: Array,
-    shares: Array,
+    probs: Array,
     action: Array,
     below: Array,
 ) -> None:
     """Write gradients [B, A] at the logits from gradients [B] at log p(a): the derivative is 1{a} - p."""
-    for b in range(shares.shape[0]):
-        for a in range(shares.shape[1]):
-            below[b, a] = -gradient[b] * shares[b, a]
+    for b in range(probs.shape[0]):
+        for a in range(probs.shape[1]):
+            below[b, a] = -gradient[b] * probs[b, a]
         below[b, action[b]] += gradient[b]
 
 
 @loop
 def entropy_backward(
     gradient: Array,
-    shares: Array,
+    probs: Array,
     log_probs: Array,
     entropy: Array,
     below: Array,
 ) -> None:
     """Write gradients [B, A] at the logits from gradients [B] at the entropies H: the derivative is -p (log p + H)."""
-    for b in range(shares.shape[0]):
-        for a in range(shares.shape[1]):
-            below[b, a] = -gradient[b] * shares[b, a] * (log_probs[b, a] + entropy[b])
+    for b in range(probs.shape[0]):
+        for a in range(probs.shape[1]):
+            below[b, a] = -gradient[b] * probs[b, a] * (log_probs[b, a] + entropy[b])
 
 
 @loop

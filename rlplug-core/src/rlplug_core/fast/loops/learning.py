@@ -65,11 +65,11 @@ def rmsprop(
 
 
 @loop
-def polyak(weights: Array, online_weights: Array, share: float) -> None:
-    """Move weights by a share of the way towards those of the online network."""
-    part = np.float32(share)
+def polyak(weights: Array, online_weights: Array, tau: float) -> None:
+    """Move weights by the share `tau` of the way towards those of the online network."""
+    share = np.float32(tau)
     for i in range(weights.size):
-        weights[i] += part * (online_weights[i] - weights[i])
+        weights[i] += share * (online_weights[i] - weights[i])
 
 
 @loop
@@ -116,8 +116,8 @@ def standardized(
     for b in range(value.size):
         used = ONE if weight[b] > ZERO else ZERO
         square += used * (value[b] - mean) * (value[b] - mean)
-    others = count - ONE
-    scale = np.sqrt(square / (others if others > ONE else ONE)) + np.float32(epsilon)
+    divisor = count - ONE
+    scale = np.sqrt(square / (divisor if divisor > ONE else ONE)) + np.float32(epsilon)
     for b in range(value.size):
         outputs[b] = (value[b] - mean) / scale
 
