@@ -39,7 +39,7 @@ class DeterministicPolicy(nn.Module):
         norm: ObservationNorm | None = None,
     ) -> None:
         super().__init__()
-        #: With a memory of the policy's own, the module that it reads; `forward` takes its features.
+        #: The policy's own memory, if it has one; `forward` takes its features.
         self.trunk: MemoryTrunk | None = None
         check_bounded(spec.action)
         net.check_gaussian(free=False)
@@ -66,7 +66,7 @@ def action_encoder(
     net: Net,
     norm: ObservationNorm | None = None,
 ) -> tuple[nn.Module, int]:
-    """Return a module that makes vectors [B, F] from observation and action, in a dictionary, and F.
+    """Return a module that turns a dictionary with observation and action into vectors [B, F], and the number F.
 
     The observation is scaled with `net.normalize_obs`, then images go through convolutions, or all observations through
     `net.factory`, with the action if the factory takes actions. There are no hidden layers. With `net.obs` the

@@ -100,7 +100,7 @@ class MLP(nn.Module):
 
 
 class ChannelNorm(nn.LayerNorm):
-    """LayerNorm over the channels of each pixel of [B, C, H, W], as PQN has it (Gallici et al., 2024)."""
+    """LayerNorm over the channels of each pixel of [B, C, H, W], as in PQN (Gallici et al., 2024)."""
 
     def forward(self, values: Tensor) -> Tensor:
         return super().forward(values.movedim(1, -1)).movedim(-1, 1)

@@ -32,7 +32,7 @@ TINY = 1e-300
 def moments(values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return mean [F] and variance [F] of the rows `values` [B, F], and the sum [] of their weights [B], in float64.
 
-    Samples of weight 0 do not count, even if they hold NaN.
+    Rows of weight 0 do not count, even if they contain NaN.
     """
     counted = torch.where(weight.unsqueeze(1) > 0, values, 0).double()
     size = weight.sum(dtype=torch.float64)

@@ -33,7 +33,7 @@ class Member:
         return part.astype(np.int64) if self.is_choice else part
 
     def device_action(self, action: Tensor) -> Tensor:
-        """Return this part of actions [B, k] as tensors, as its head takes it."""
+        """Return this part of actions [B, k] on a device, as its head takes it."""
         part = action[:, self.action].reshape(-1, *self.shape)
         return part.long() if self.is_choice else part
 

@@ -69,9 +69,8 @@ class SquashedGaussian(Gaussian):
         points, weights = (
             outputs.new_tensor(part) for part in np.polynomial.hermite_e.hermegauss(64)
         )
-        log_derivative = log_tanh_derivative(mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * points) @ (
-            weights / weights.sum()
-        )
+        before = mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * points
+        log_derivative = log_tanh_derivative(before) @ (weights / weights.sum())
         return (log_std + log_derivative).sum(-1) + 0.5 * self.dims * math.log(2 * math.pi * math.e)
 
     def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
