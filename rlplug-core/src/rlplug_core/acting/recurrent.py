@@ -49,7 +49,8 @@ class MemoryAgent(PolicyAgent):
             )
             memory = self.policy.remember(obs_tensor, is_first_tensor, before)
             outputs, after = (
-                like_inputs(each, obs) for each in (self.policy.from_memory(memory, obs_tensor), memory)
+                like_inputs(each, obs)
+                for each in (self.policy.from_memory(memory, obs_tensor), memory)
             )
         return self.choose(outputs, after, explore)
 

@@ -160,7 +160,9 @@ def _critic_outputs(
     critic_input = features[0]
     if len(set(map(id, features))) > 1:
         raise NoFastPath("critics with different features")
-    programs = [program_of(ActionCritic.from_features, member) for member in members._modules.values()]
+    programs = [
+        program_of(ActionCritic.from_features, member) for member in members._modules.values()
+    ]
     if torch.get_num_threads() > 1:
         parallel = PARALLEL_CRITICS.get(members)
         if parallel is None or any(

@@ -69,7 +69,11 @@ class DensePass:
     def fits(self, values: Array) -> bool:
         """Return whether one loop computes the outputs of values [B, I]; torch shares large products among threads."""
         size = len(values) * self.largest
-        return 0 < size <= NUMPY_MAXIMUM and values.dtype == np.float32 and torch.get_num_threads() == 1
+        return (
+            0 < size <= NUMPY_MAXIMUM
+            and values.dtype == np.float32
+            and torch.get_num_threads() == 1
+        )
 
     def forward(self, values: Array) -> Saved:
         rows = len(values)
@@ -172,7 +176,9 @@ def flat_gradient(
     views = [[into.get(parameter) for parameter in network] for network in parameters]
     trained = [view for network in views for view in network if view is not None]
     if not trained:
-        return FlatGradient(NO_GRADIENT.reshape(-1), np.full((len(views), len(views[0]) // 2, 2), -1))
+        return FlatGradient(
+            NO_GRADIENT.reshape(-1), np.full((len(views), len(views[0]) // 2, 2), -1)
+        )
     flat = trained[0].base
     if flat is None or any(view.base is not flat for view in trained):
         return None

@@ -107,7 +107,9 @@ def _draw(
     action = np.empty(noise_array.shape, array.dtype)
     shift = np.empty(noise_array.shape, array.dtype)
     log_prob = np.empty(len(noise_array), array.dtype)
-    loops.squashed(array, noise_array, low=low, high=high, action=action, shift=shift, log_prob=log_prob)
+    loops.squashed(
+        array, noise_array, low=low, high=high, action=action, shift=shift, log_prob=log_prob
+    )
     log_prob -= 0.5 * noise_array.shape[1] * math.log(2 * math.pi)
 
     def action_backward(gradient: Array, into: Gradients) -> tuple[Array]:

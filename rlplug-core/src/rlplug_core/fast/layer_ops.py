@@ -80,7 +80,9 @@ class LinearOp:
         self.weight, *self.bias = (parameter.detach().numpy() for parameter in self.parameters)
         self.transposed = self.weight.T
         #: Up to this number of rows NumPy's product is the fastest.
-        self.numpy_rows = ONEDNN_MINIMUM // max(1, self.weight.size) if numpy_uses_one_thread() else 0
+        self.numpy_rows = (
+            ONEDNN_MINIMUM // max(1, self.weight.size) if numpy_uses_one_thread() else 0
+        )
         self.loops: numba_loops.ActivationLoops | None = None
         if self.then is not None and len(self.bias) == 1 and self.weight.dtype == np.float32:
             self.loops = numba_loops.activation_loops(self.then.name)

@@ -119,7 +119,8 @@ def matmul(one: Array, other: Array, into: Array | None = None) -> Array:
     size = len(one) * other.size
     medium = size <= NUMPY_MAXIMUM  # torch gains nothing on one thread without oneDNN
     if numpy_uses_one_thread() and (
-        size <= ONEDNN_MINIMUM or (medium and torch.get_num_threads() == 1 and not onednn_is_faster())
+        size <= ONEDNN_MINIMUM
+        or (medium and torch.get_num_threads() == 1 and not onednn_is_faster())
     ):
         return one.dot(other, out=into)
     first = torch.from_numpy(one)

@@ -109,7 +109,9 @@ class UnrolledCell(torch.autograd.Function):
             return None, None, None, *_differentiate_again(ctx, gradients)
         features, weight_ih, *_ = ctx.saved_tensors
         steps: Steps = ctx.steps
-        grad_input, grad_hidden, grad_before = steps.backward([g.contiguous().numpy() for g in gradients])
+        grad_input, grad_hidden, grad_before = steps.backward(
+            [g.contiguous().numpy() for g in gradients]
+        )
         states = steps.states[0].reshape(len(grad_input), -1)
         arrays = [
             grad_input @ weight_ih.detach().numpy() if ctx.needs_input_grad[3] else None,

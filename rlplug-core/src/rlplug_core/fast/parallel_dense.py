@@ -146,7 +146,9 @@ class ParallelDense:
             backward_arguments = networks, forward_pass, blocks, writable(gradient), results
             call_on_threads(loops.backward, threads, *backward_arguments)
             if trained:
-                into.zero.difference_update(id(parameter) for network in form.parameters for parameter in network)
+                into.zero.difference_update(
+                    id(parameter) for network in form.parameters for parameter in network
+                )
                 block_results = block_gradients.reshape(count, blocks, -1), form.places
                 call_on_threads(loops.add, threads, *(networks[1], block_results, *flat))
             return [np.add.reduce(below, 0)] if sources else []

@@ -50,7 +50,9 @@ class Chain:
     ) -> Array | None:
         arrays = [None] * len(self.parameters) if param_grads is None else param_grads.arrays
         fresh = param_grads is not None and param_grads.fresh
-        return self.propagate(self.steps(needs_input_grad, arrays), gradient, saved, needs_input_grad, fresh)
+        return self.propagate(
+            self.steps(needs_input_grad, arrays), gradient, saved, needs_input_grad, fresh
+        )
 
     def steps(
         self,

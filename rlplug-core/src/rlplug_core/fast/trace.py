@@ -73,7 +73,8 @@ class Program:
         self.dense: DensePass | None = None
         #: Backward passes, without and with the gradient of the inputs.
         self.backward_passes = [
-            PerGradient(partial(self._backward_pass, needs_input_grad)) for needs_input_grad in (False, True)
+            PerGradient(partial(self._backward_pass, needs_input_grad))
+            for needs_input_grad in (False, True)
         ]
         self.parallel = ParallelDense([self])
 
@@ -131,7 +132,9 @@ class Program:
         )
         if flat_gradients is not None:
             flat_gradients = FlatGradient(flat_gradients.array, flat_gradients.places[0])
-        return BackwardPass(self.chain.steps(needs_input_grad, gradients), trained, disjoint, flat_gradients)
+        return BackwardPass(
+            self.chain.steps(needs_input_grad, gradients), trained, disjoint, flat_gradients
+        )
 
     def check(self) -> None:
         """Check before each call that the network can be replayed: hooks may be new, and parameters replaced or moved.

@@ -184,7 +184,5 @@ def inside_trust_region(
         Vectors [B, k].
     """
     excess = (gradient * kl_gradient).sum(-1, keepdim=True) - bound
-    return (
-        gradient
-        - excess.clamp(min=0) / kl_gradient.square().sum(-1, keepdim=True).clamp(min=TINY) * kl_gradient
-    )
+    square = kl_gradient.square().sum(-1, keepdim=True).clamp(min=TINY)
+    return gradient - excess.clamp(min=0) / square * kl_gradient

@@ -170,7 +170,8 @@ class Adam:
         state: dict[str, Tensor],
         lr: float | Tensor,
     ) -> None:
-        steps = state["steps"]  # the kernel reads it for the bias correction, but does not increase it
+        # The kernel reads the number of steps for the bias correction, but does not increase it.
+        steps = state["steps"]
         # The calls before and after are NumPy's; between these a call of torch takes three times as long.
         if steps.is_cpu:
             steps.numpy()[...] += 1

@@ -252,7 +252,9 @@ class ActionCritics(Ensemble):
 @overridable
 def critic_outputs(critics: Any, *features: Tensor) -> Tensor:
     """Compute the outputs [n, B, O] of n critics from the features [B, F] of each."""
-    return torch.stack([critic.from_features(each) for critic, each in zip(critics, features, strict=True)])
+    return torch.stack(
+        [critic.from_features(each) for critic, each in zip(critics, features, strict=True)]
+    )
 
 
 @overridable

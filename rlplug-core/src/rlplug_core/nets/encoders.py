@@ -343,9 +343,7 @@ def _vectors(space: Space, net: Net, scales: bool) -> tuple[nn.Module, int]:
     """Make the module that turns observations into vectors, before the hidden layers; return it and their size."""
     if isinstance(space, spaces.Dict):
         parts = {
-            name: _vectors(part, net, scales)
-            for name, part in space.spaces.items()
-            if name != MASK
+            name: _vectors(part, net, scales) for name, part in space.spaces.items() if name != MASK
         }
         modules = {name: module for name, (module, _) in parts.items()}
         return Concat(modules), sum(size for _, size in parts.values())

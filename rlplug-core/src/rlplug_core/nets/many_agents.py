@@ -90,7 +90,9 @@ class JointState(nn.Module):
         self.agents = spec.agents_per_world
         self.reads_state = _has_state(spec) and keys in ((), (STATE,))
         space = spec.obs.spaces[STATE] if self.reads_state else spec.obs  # type: ignore[attr-defined]
-        self.vectors, features = encoder(space, Net(hidden=(), obs=() if self.reads_state else keys))
+        self.vectors, features = encoder(
+            space, Net(hidden=(), obs=() if self.reads_state else keys)
+        )
         self.features = features if self.reads_state else features * self.agents
 
     def forward(self, obs: dict[str, Obs]) -> Tensor:

@@ -114,7 +114,9 @@ class RecurrentPolicy(nn.Module):
         inputs = (rollout.flat_obs, rollout.is_first.reshape(-1), rollout.recurrent_state, valid)
         with no_gradient(rollout.obs):
             obs, *others = (to_device(tree, device) for tree in inputs)
-            outputs: Array = like_inputs(self.from_memory(self.remember(obs, *others), obs), rollout.obs)
+            outputs: Array = like_inputs(
+                self.from_memory(self.remember(obs, *others), obs), rollout.obs
+            )
         return outputs
 
 

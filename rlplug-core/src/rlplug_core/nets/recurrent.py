@@ -51,7 +51,9 @@ def step_by_step(
     steps = []
     starts = is_first.split(rows)
     valid_rows = [None] * len(starts) if valid is None else valid.split(rows)
-    for step_features, first, is_valid in zip(features.split(rows), starts, valid_rows, strict=True):
+    for step_features, first, is_valid in zip(
+        features.split(rows), starts, valid_rows, strict=True
+    ):
         states = [part.masked_fill(_as_rows(first, part), 0.0) for part in before]
         before = step(step_features, states)
         if is_valid is not None:

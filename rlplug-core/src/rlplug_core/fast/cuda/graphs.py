@@ -64,7 +64,8 @@ class Step:
         return result
 
     def _record(self, args: Field, tensors: list[Tensor]) -> CudaGraph[Packed]:
-        copies = [tensor.clone() for tensor in tensors]  # autograd must find the arguments unchanged
+        # Autograd must find the arguments unchanged.
+        copies = [tensor.clone() for tensor in tensors]
         self.copies = [
             ([copies[place] for place in places], places) for places in by_type(copies).values()
         ]

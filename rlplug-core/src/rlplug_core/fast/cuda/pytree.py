@@ -95,7 +95,7 @@ class Packed:
         }
         return map_tree(
             self.tree,
-            lambda leaf: next(parts[leaf.dtype]).view(leaf.shape)
-            if isinstance(leaf, Tensor)
-            else leaf,
+            lambda leaf: (
+                next(parts[leaf.dtype]).view(leaf.shape) if isinstance(leaf, Tensor) else leaf
+            ),
         )

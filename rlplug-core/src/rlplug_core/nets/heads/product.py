@@ -97,7 +97,9 @@ class Product:
         return np.sum(log_probs, 0)
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
-        return _sum(m.head.log_prob(outputs[:, m.outputs], m.device_action(action)) for m in self.members)
+        return _sum(
+            m.head.log_prob(outputs[:, m.outputs], m.device_action(action)) for m in self.members
+        )
 
     def entropy(self, outputs: Tensor) -> Tensor:
         return _sum(m.head.entropy(outputs[:, m.outputs]) for m in self.members)
