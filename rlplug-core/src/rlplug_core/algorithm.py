@@ -272,13 +272,12 @@ class Algorithm(nn.Module, Generic[B]):
 
     def get_extra_state(self) -> State:
         """Return the state of optimizers, generator and data set, which `state_dict` adds to the tensors."""
-        losses = self._losses.autograd_only
         return {
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "generator": self.generator.bit_generator.state,
             **({} if self.state_version == 1 else {"state_version": self.state_version}),
             **({} if self.dataset is None else {"dataset": self.dataset.state_dict()}),
-            **({"plain_losses": sorted(losses)} if losses else {}),
+            **({"plain_losses": sorted(names)} if (names := self._losses.autograd_only) else {}),
         }
 
     def set_extra_state(self, state: State) -> None:

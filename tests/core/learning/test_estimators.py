@@ -112,9 +112,9 @@ def test_few_environments_give_the_same_bits(num_envs: int, monkeypatch: pytest.
     generator = np.random.default_rng(num_envs)
     delta = generator.standard_normal((50, num_envs), dtype=np.float32)
     decay = 0.95 * (generator.random((50, num_envs)) < 0.9)
-    lists = estimators._backwards(delta, decay, np.zeros_like(delta))
+    lists = estimators._sum_discounted(delta, decay, np.zeros_like(delta))
     monkeypatch.setattr(estimators, "FEW", 0)
-    assert np.array_equal(lists, estimators._backwards(delta, decay, np.zeros_like(delta)))
+    assert np.array_equal(lists, estimators._sum_discounted(delta, decay, np.zeros_like(delta)))
 
 
 def test_explained_variance_equals_the_definition() -> None:

@@ -65,7 +65,7 @@ def _standardize(
     if loops is None or not fits:
         return NotImplemented
     outputs = np.empty_like(value)
-    loops.standardized(value, factor, epsilon, outputs)
+    loops.standardize(value, factor, epsilon, outputs)
     return FastTensor(outputs)
 
 
@@ -184,7 +184,7 @@ def _action_features(
     both = {"obs": obs, "action": action}
     entry = CONCATENATED.get(id(vectors))
     if entry is None or entry[0]() is not vectors:
-        entry = CONCATENATED[id(vectors)] = ref(vectors), _concatenated_parts(vectors)
+        entry = CONCATENATED[id(vectors)] = ref(vectors), _names_of_parts(vectors)
     names = entry[1]
     obs_array = obs.value
     action_array = action.value
@@ -202,7 +202,7 @@ def _action_features(
 CONCATENATED: dict[int, tuple[ref[nn.Module], list[str]]] = {}
 
 
-def _concatenated_parts(vectors: nn.Module) -> list[str]:
+def _names_of_parts(vectors: nn.Module) -> list[str]:
     """Return the names of the parts that an encoder concatenates; [] if it does more than that."""
     inner: Any = vectors.vectors if type(vectors) is MLP and not vectors.linears else vectors
     plain = type(inner) is Concat and all(type(part) is Vector for part in inner.parts)

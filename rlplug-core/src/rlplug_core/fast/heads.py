@@ -102,24 +102,22 @@ def _draw(
     if loops is None:
         return NotImplemented
     array = outputs.value
-    noise_array = array_of(noise)
+    draws = array_of(noise)
     low, high = head.LOG_STD
-    action = np.empty(noise_array.shape, array.dtype)
-    shift = np.empty(noise_array.shape, array.dtype)
-    log_prob = np.empty(len(noise_array), array.dtype)
-    loops.squashed(
-        array, noise_array, low=low, high=high, action=action, shift=shift, log_prob=log_prob
-    )
-    log_prob -= 0.5 * noise_array.shape[1] * math.log(2 * math.pi)
+    action = np.empty(draws.shape, array.dtype)
+    shift = np.empty(draws.shape, array.dtype)
+    log_prob = np.empty(len(draws), array.dtype)
+    loops.draw_squashed(array, draws, low=low, high=high, action=action, shift=shift, log_prob=log_prob)
+    log_prob -= 0.5 * draws.shape[1] * math.log(2 * math.pi)
 
     def action_backward(gradient: Array, into: Gradients) -> tuple[Array]:
         below = np.empty_like(array)
-        loops.squashed_backward(np.ascontiguousarray(gradient), action, shift, below)
+        loops.squash_backward(np.ascontiguousarray(gradient), action, shift, below)
         return (below,)
 
     def log_prob_backward(gradient: Array, into: Gradients) -> tuple[Array]:
         below = np.empty_like(array)
-        loops.squashed_log_prob_backward(
+        loops.squash_log_prob_backward(
             gradient, action, shift, outputs=array, low=low, high=high, below=below
         )
         return (below,)

@@ -117,7 +117,7 @@ def _loss_and_derivative(
 
 
 def _split_between_neighbors(mass: Tensor, position: Tensor) -> Result:
-    """Add masses at their indices, whose order is fixed on a CPU: n operations for a row instead of n²."""
+    """Add masses at their indices, in an order that is fixed on a CPU: n operations for a row instead of n²."""
     if not mass.is_cpu or mass.requires_grad or position.requires_grad:
         return NotImplemented
     below = position.nan_to_num().floor().clamp(max=mass.shape[1] - 2)

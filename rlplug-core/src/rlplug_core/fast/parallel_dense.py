@@ -38,7 +38,7 @@ from rlplug_core.types import Array
 if TYPE_CHECKING:
     from rlplug_core.fast.loops.parallel import Networks
 
-#: The smallest number of multiplications in a forward pass for which threads are faster.
+#: Threads are faster from this number of multiplications in a forward pass.
 THREADS_MINIMUM = 2**20
 #: The smallest number of rows that a thread computes.
 MIN_ROWS = 64

@@ -120,7 +120,11 @@ class Program:
 
         return FastTensor(value, (values,) if needs_input_grad else (), backward)
 
-    def _backward_pass(self, needs_input_grad: bool, into: Gradients) -> BackwardPass:
+    def _backward_pass(
+        self,
+        needs_input_grad: bool,
+        into: Gradients,
+    ) -> BackwardPass:
         """Return the backward pass; `needs_input_grad` says whether it includes the gradient of the inputs."""
         parameters = self.chain.parameters
         trained = frozenset(id(parameter) for parameter in parameters if parameter in into)

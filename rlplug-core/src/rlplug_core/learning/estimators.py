@@ -49,7 +49,7 @@ def gae(
         xp = namespace(value)
         delta = xp.where(valid, delta, 0)
         decay = xp.where(valid, decay, 1)
-    advantage = _discounted_sums(delta, decay, advantage=0 * rollout.reward)
+    advantage = _sum_discounted(delta, decay, advantage=0 * rollout.reward)
     if not rollout.whole:
         advantage *= valid
     if value.dtype != advantage.dtype:
@@ -57,7 +57,7 @@ def gae(
     return advantage, advantage + value
 
 
-def _discounted_sums(delta: Array, decay: Array, advantage: Array) -> Array:
+def _sum_discounted(delta: Array, decay: Array, advantage: Array) -> Array:
     """Write a[t] = delta[t] + decay[t] a[t + 1], [T, N], into `advantage`.
 
     If there are few long columns, they are computed as lists, which have less overhead per number; the result is equal.

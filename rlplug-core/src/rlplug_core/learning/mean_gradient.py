@@ -23,9 +23,9 @@ LOOPBACK = {
 }
 
 
-#: The wait for other learners has this number of intervals; one in which this process was suspended counts once.
+#: The wait for other learners has this number of intervals; the time while this process is suspended is part of one.
 INTERVALS = 10
-#: The timeout of the group itself, whose clock runs while processes are suspended.
+#: The timeout of the group itself; its clock runs while processes are suspended.
 ENDLESS = timedelta(days=365)
 
 
@@ -84,7 +84,7 @@ class MeanGradient:
         gradient.div_(self.ranks)
 
     def _wait(self, work: Any) -> None:
-        """Wait for the others in short intervals; a long one, in which this process was suspended, counts once.
+        """Wait for the others in short intervals; one that is long because this process was suspended counts once.
 
         Raises:
             RuntimeError: they do not come within the timeout, or one of them is gone.

@@ -74,7 +74,7 @@ class Target:
 
 
 class NoGradient:
-    """A context in which a module's parameters get no gradient: then a gradient through the module costs less."""
+    """A context without gradients of a module's parameters: a gradient through the module costs less."""
 
     def __init__(self, module: nn.Module) -> None:
         self.parameters = [

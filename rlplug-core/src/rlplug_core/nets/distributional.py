@@ -1,6 +1,6 @@
 """Networks of return distributions: on atoms (C51), as fixed quantiles (QR-DQN), as any quantile (IQN).
 
-`QNetwork` documents what they share, such as dueling streams and noisy layers.
+`QNetwork` documents their common parts, such as dueling streams and noisy layers.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class ImplicitQ(QNetwork):
     the features.
 
     Args:
-        shares: the number of quantiles, at evenly spaced fractions, whose mean is an action value; the paper draws the
+        shares: an action value is the mean of this number of quantiles at evenly spaced fractions; the paper draws the
             fractions from U[0, 1], which adds noise.
     """
 

@@ -44,7 +44,7 @@ class NoisyLinear(nn.Module):
         inputs, outputs: features in and out.
         kind: `independent` noise, or `factorized`: ε_W[j, i] = f(ε_j) f(ε_i), ε_b[j] = f(ε_j), f(x) = sgn(x) √|x|.
         sigma: the initial noise. None is the paper's (section 3.2): 0.017 for independent noise, and 0.5 / √inputs for
-            factorized noise, in which `sigma` replaces 0.5.
+            factorized noise; there `sigma` replaces 0.5.
     """
 
     def __init__(

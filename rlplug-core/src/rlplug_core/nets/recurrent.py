@@ -119,7 +119,10 @@ class Memory(nn.Module):
         """
         names = list(before)
 
-        def step(features: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+        def step(
+            features: Tensor,
+            states: Sequence[Tensor],
+        ) -> Sequence[Tensor]:
             after = self.step(features, dict(zip(names, states, strict=True)))
             return [after[name] for name in names]
 

@@ -25,7 +25,7 @@ class DeviceStep:
         self.optimizer = optimizer
         self.graphs = graphs
         self.check = DeferredNanCheck(self._check, f"within the last {2 * CHECK_EVERY} steps")
-        graphs.failed_optimizers.append(self.failed_optimizer)
+        graphs.failed_optimizers.append(self.name_if_failed)
         #: The sums of norms and losses, which stay infinite or NaN, and the number of steps since the last check.
         self.sums = torch.zeros(2, device=optimizer.flat.device)
         self.unchecked = 0
@@ -94,7 +94,7 @@ class DeviceStep:
             optimizer.rule.step(optimizer.target, optimizer.gradient, optimizer.state, self.rate)  # type: ignore[arg-type]
         return norm
 
-    def failed_optimizer(self) -> str:
+    def name_if_failed(self) -> str:
         """Wait for the device; return the name of the optimizer if a sum is not finite, or ""."""
         return "" if torch.isfinite(self.sums).all() else self.optimizer.name
 

@@ -136,7 +136,7 @@ def gaussian_backward(
 
 
 @loop
-def squashed(
+def draw_squashed(
     outputs: Array,
     noise: Array,
     low: float,
@@ -170,7 +170,7 @@ def squashed(
 
 
 @loop
-def squashed_backward(
+def squash_backward(
     gradient: Array,
     action: Array,
     shift: Array,
@@ -185,7 +185,7 @@ def squashed_backward(
 
 
 @loop
-def squashed_log_prob_backward(
+def squash_log_prob_backward(
     gradient: Array,
     action: Array,
     shift: Array,

@@ -98,7 +98,7 @@ def gae(
 
 
 @loop
-def standardized(
+def standardize(
     value: Array,
     weight: Array,
     epsilon: float,
