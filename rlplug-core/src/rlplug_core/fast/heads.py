@@ -107,7 +107,7 @@ def _draw(
     action = np.empty(draws.shape, array.dtype)
     shift = np.empty(draws.shape, array.dtype)
     log_prob = np.empty(len(draws), array.dtype)
-    loops.draw_squashed(array, draws, low=low, high=high, action=action, shift=shift, log_prob=log_prob)
+    loops.squash(array, draws, low=low, high=high, action=action, shift=shift, log_prob=log_prob)
     log_prob -= 0.5 * draws.shape[1] * math.log(2 * math.pi)
 
     def action_backward(gradient: Array, into: Gradients) -> tuple[Array]:

@@ -136,7 +136,7 @@ def gaussian_backward(
 
 
 @loop
-def draw_squashed(
+def squash(
     outputs: Array,
     noise: Array,
     low: float,
