@@ -112,19 +112,19 @@ def with_goals(spec: Spec, env: GymEnv) -> Spec:
 
 
 def _unknown_wrapper(env: GymEnv) -> str:
-    """Return the name of a wrapper that may change rewards or goals; "" if all are known to keep them."""
+    """Return the name of a wrapper that may change rewards or goals; "" if all wrappers keep them."""
     while isinstance(env, gymnasium.Wrapper):
         keeps_rewards = isinstance(env, KEEPS_REWARDS) or type(env).step is gymnasium.Wrapper.step
         if not keeps_rewards or (
-            isinstance(env, gymnasium.ObservationWrapper) and not _shows_goals(env)
+            isinstance(env, gymnasium.ObservationWrapper) and not _keeps_goals(env)
         ):
             return type(env).__name__
         env = env.env
     return ""
 
 
-def _shows_goals(env: gymnasium.ObservationWrapper[Any, Any, Any]) -> bool:
-    """Return whether goals pass an observation wrapper unchanged, tried with one observation."""
+def _keeps_goals(env: gymnasium.ObservationWrapper[Any, Any, Any]) -> bool:
+    """Return whether an observation wrapper leaves goals unchanged, tried with one observation."""
     # A copy, because a draw from the environment's own space would advance its generator.
     space = deepcopy(env.env.observation_space)
     if not isinstance(space, spaces.Dict) or not space.spaces.keys() >= GOALS:

@@ -48,7 +48,7 @@ class ObservationWriter:
         except ERRORS:
             mismatch = find_mismatch(body, value, batched=True)
             if mismatch:
-                raise self._refusal(mismatch, np.arange(self.spec.num_envs)) from None
+                raise self._mismatch_error(mismatch, np.arange(self.spec.num_envs)) from None
             raise
         if self.view.masked:
             obs[MASK][...] = self._mask(info, maskless)
@@ -75,7 +75,7 @@ class ObservationWriter:
             try:
                 merge(body, ended, successors)
             except DtypeMismatch as error:
-                raise self._refusal(error, np.flatnonzero(ended)) from None
+                raise self._mismatch_error(error, np.flatnonzero(ended)) from None
         check_counted(self.describe_step, self.spec.obs, final_obs)
         if self.view.masked:
             masks = np.broadcast_to(
@@ -91,7 +91,7 @@ class ObservationWriter:
             raise missing_mask_error(self.describe_step(row))
         return np.where(align_mask(rows, mask), mask, 1) if MASK in info else mask
 
-    def _refusal(self, mismatch: DtypeMismatch, rows: Array) -> BadEnv:
+    def _mismatch_error(self, mismatch: DtypeMismatch, rows: Array) -> BadEnv:
         """Return the error for observations that do not fit their dtype; `rows` are their row numbers."""
         where = self.describe_step(int(rows[mismatch.index[0]])) if mismatch.index else self.spec.id
         return BadEnv(f"{where}: {mismatch}")

@@ -32,8 +32,6 @@ OLD_GYM = "the old package gym"
 FAR = 10.0
 #: The warnings that this process has shown.
 _warned: set[str] = set()
-
-
 #: A function that measures a part, the part, and the largest result that is not suspicious.
 Watched: TypeAlias = tuple[Callable[[Array], Any], Array, float]
 
@@ -60,15 +58,15 @@ class Watch:
                 self._add(f"{name}{key}/", part, obs[key])
         elif isinstance(space, spaces.Box) and name.endswith(f"{MASK}/") and (space.low < 0).any():
             self._masks.append((name[:-1], obs))
-            self.parts.append((_not_positive, obs, 0))
+            self.parts.append((_count_negative, obs, 0))
         elif isinstance(space, spaces.Box) and obs.dtype == np.float32:
             self._spaces.append((name, space, obs))
             flat = obs.reshape(-1)
             # `flat.dot` takes less time, and warns of what overflows.
-            self.parts.append((partial(np.vdot, flat), flat, _largest(space, len(obs))))
+            self.parts.append((partial(np.vdot, flat), flat, _largest_squares(space, len(obs))))
         elif isinstance(space, Ranged) and name != f"{MASK}/":
             self._counted.append((name[:-1], space, obs))
-            self.parts.append((_outside(space), obs, 0))
+            self.parts.append((_outlier_counter(space), obs, 0))
 
     def has_suspects(self) -> bool:
         """Return whether a number is NaN, infinite, far out of bounds, or outside a space of integers."""
@@ -113,13 +111,11 @@ class Watch:
         lengths: Any,
     ) -> None:
         with np.errstate(invalid="ignore", over="ignore"):  # infinities and large bounds
-            far = np.maximum(space.low - obs, obs - space.high) > FAR * _size(space)
+            far = np.maximum(space.low - obs, obs - space.high) > FAR * _extent(space)
         rows = np.flatnonzero(far.reshape(len(obs), -1).any(1))
         if len(rows) and self.id not in _warned:
             row = rows[0]
-            step_name = (
-                f"environment {self.first + rows[0]}, step {lengths[rows[0]]} of its episode"
-            )
+            step_name = f"environment {self.first + row}, step {lengths[row]} of its episode"
             value = obs[row][far[row]].reshape(-1)[0]
             _warned.add(self.id)
             warn(
@@ -301,26 +297,26 @@ def check_results(id: str, lengths: Array, *results: Any) -> None:
         check_result(f"{id}, environment {row}, step {lengths[row]} of its episode", *values)
 
 
-def _size(space: spaces.Box) -> Array:
+def _extent(space: spaces.Box) -> Array:
     """Return the largest absolute bound of each value, at least 1; infinite if a bound is."""
     return np.maximum(np.maximum(np.abs(space.low), np.abs(space.high)), 1.0).astype(np.float64)
 
 
-def _outside(space: Ranged) -> Callable[[Array], Any]:
+def _outlier_counter(space: Ranged) -> Callable[[Array], Any]:
     """Return a function that counts the numbers of observations [N, ...] outside their space."""
     low, high = bounds(space)
     return lambda obs: np.count_nonzero((obs < low) | (obs > high))
 
 
-def _not_positive(mask: Array) -> int:
+def _count_negative(mask: Array) -> int:
     """Return how many numbers of masks [N, ...] are negative or NaN, as in masks that are added to logits."""
     return int(np.count_nonzero(~(mask >= 0)))
 
 
-def _largest(space: spaces.Box, rows: int) -> float:
+def _largest_squares(space: spaces.Box, rows: int) -> float:
     """Return the largest sum of squares of `rows` observations that are not far outside their bounds."""
     with np.errstate(over="ignore"):
-        return min(rows * float(np.square((1 + FAR) * _size(space)).sum()), LARGEST)
+        return min(rows * float(np.square((1 + FAR) * _extent(space)).sum()), LARGEST)
 
 
 def _raise_limit(part_with_limit: Watched) -> Watched:

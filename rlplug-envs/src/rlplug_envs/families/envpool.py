@@ -61,7 +61,8 @@ class EnvPool(ListedProvider):
         if id not in known:
             raise UnknownEnv(f"unknown environment '{id}'{did_you_mean(id, known)}")
         with _package(id, {}) as package:
-            _check(id, package.make_spec(id.removeprefix(NAMESPACE)).config._fields, self.arguments)
+            settings = package.make_spec(id.removeprefix(NAMESPACE)).config._fields
+            _check_arguments(id, settings, self.arguments)
         return Threads(Pool(id, num_envs, self.arguments))
 
 
@@ -146,7 +147,7 @@ class Pool(VectorEnv[Any, Any, Any]):
 def _package(id: str, arguments: Mapping[str, object]) -> Iterator[ModuleType]:
     """Import EnvPool, which takes two seconds, and yield it for calls with an id and arguments.
 
-    A refusal becomes one sentence; Gymnasium's warnings of float64 bounds stay away.
+    An exception becomes an error of one sentence; Gymnasium's warnings of float64 bounds are hidden.
     """
     try:
         with warnings.catch_warnings():
@@ -168,12 +169,12 @@ def _package(id: str, arguments: Mapping[str, object]) -> Iterator[ModuleType]:
         ) from error
 
 
-def _check(
+def _check_arguments(
     id: str,
     settings: Iterable[str],
     arguments: Mapping[str, object],
 ) -> None:
-    """Raise UsageError for an argument that EnvPool does not take, or not from a user of rlplug."""
+    """Raise UsageError for an argument that EnvPool does not take, or that would change reported returns."""
     known = sorted({*settings} - {*SET_BY_RLPLUG, *REPLACEMENTS})
     for word, value in arguments.items():
         if word in REPLACEMENTS and value:

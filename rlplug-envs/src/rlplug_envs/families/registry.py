@@ -65,11 +65,11 @@ def find(id: str) -> EnvSpec:
     if module:
         search_working_directory(module)
     registrars = [package for pattern, package in IMPORTS.items() if fnmatchcase(name, pattern)]
-    for needed in filter(None, (module, *registrars)):
+    for registrar in filter(None, (module, *registrars)):
         try:
-            _register(needed)
+            _register(registrar)
         except ModuleNotFoundError as error:
-            package = INSTALL.get(namespace, INSTALL.get(needed, error.name))
+            package = INSTALL.get(namespace, INSTALL.get(registrar, error.name))
             raise _missing_module_error(
                 id, error.name, f"python -m pip install {package}"
             ) from error
@@ -82,7 +82,7 @@ def find(id: str) -> EnvSpec:
 
 
 def _import_package_of(id: str) -> None:
-    """Import the package that registers an id: that of its family, or else all that register some.
+    """Import the package that registers an id: the one of its family, else all that register environments.
 
     Raises:
         MissingPackage: its family is not installed.

@@ -141,7 +141,7 @@ class TensorAdapter(EnvBase):
             raise PluginError(
                 f"{self.spec.id} takes actions as tensors on {self.device}, and the agent of this algorithm has "
                 f"returned actions of type {type(action).__name__}; use another algorithm, or an environment on the "
-                "host; if the agent is yours, compute with torch where its observations are tensors"
+                "host; if the agent is yours, compute with torch if its observations are tensors"
             )
 
     def show(self, show: Show) -> None:

@@ -45,13 +45,13 @@ class FrameStack(Transform):
         self._layouts = _layouts(env.spec.obs, config.frames, env.spec.id)
         # A stack of frames also stacks goals.
         spec = env.spec.without_goals("frame-stack") if config.frames > 1 else env.spec
-        self.spec = replace(spec, obs=_stack(spec.obs, self._layouts))
+        self.spec = replace(spec, obs=_stack_space(spec.obs, self._layouts))
         frames = [
             tree_map(lambda layout: layout.allocate(env.spec.num_envs), self._layouts)
             for _ in range(2)
         ]
         # Each is a pair: frames [N, n, ...], and their memory in the shape that agents see.
-        self._now, self._next = ((arrays, self._show(arrays)) for arrays in frames)
+        self._now, self._next = ((arrays, self._join(arrays)) for arrays in frames)
 
     def reset(self, seed: int) -> Timestep:
         timestep = self.env.reset(seed)
@@ -68,7 +68,7 @@ class FrameStack(Transform):
         _shift_frames(
             frames, self._now[0], timestep.final_obs, None if rows is None else timestep.valid
         )
-        final = _with_mask(self._show(frames), timestep.final_obs)
+        final = _with_mask(self._join(frames), timestep.final_obs)
         return with_obs(timestep, self._push(timestep.obs, timestep.is_first, rows), final)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
@@ -87,7 +87,7 @@ class FrameStack(Transform):
     ) -> Obs:
         """Return the stack with one more observation of `rows` [N], or copies of it at the start of an episode."""
         self._now, self._next = self._next, self._now
-        frames, frames_now = self._now
+        frames, stack = self._now
         _shift_frames(frames, self._next[0], obs, rows)
         if np.count_nonzero(is_first):
 
@@ -95,10 +95,10 @@ class FrameStack(Transform):
                 array[is_first] = frame[is_first][:, None]
 
             tree_map(fill, frames, obs)
-        return _with_mask(frames_now, obs)
+        return _with_mask(stack, obs)
 
-    def _show(self, frames: Obs) -> Obs:
-        return tree_map(lambda array, layout: layout.show(array), frames, self._layouts)
+    def _join(self, frames: Obs) -> Obs:
+        return tree_map(lambda array, layout: layout.join(array), frames, self._layouts)
 
     def state_dict(self) -> State:
         return super().state_dict() | {"frames": tree_map(np.ndarray.copy, self._now[0])}
@@ -108,12 +108,12 @@ class FrameStack(Transform):
         tree_map(np.copyto, self._now[0], state["frames"])
 
 
-def _with_mask(seen: Obs, obs: Obs) -> Obs:
+def _with_mask(stack: Obs, obs: Obs) -> Obs:
     """Return the stack, with the masks of allowed actions that came with the newest observation."""
     if not isinstance(obs, dict):
-        return seen
+        return stack
     return {
-        name: inner if name == MASK else _with_mask(seen[name], inner)
+        name: inner if name == MASK else _with_mask(stack[name], inner)
         for name, inner in obs.items()
     }
 
@@ -137,12 +137,12 @@ def _shift_frames(
 
 @dataclass(frozen=True)
 class _Layout:
-    """The layout of frames of one array space: `shape` holds them along `axis`, and becomes `seen_shape`."""
+    """The layout of frames of one array space: `shape` holds them along `axis`, and becomes `joined_shape`."""
 
     space: spaces.Box
     shape: tuple[int, ...]
     axis: int
-    seen_shape: tuple[int, ...]
+    joined_shape: tuple[int, ...]
 
     @classmethod
     def of(cls, space: spaces.Box, frames: int) -> _Layout:
@@ -156,13 +156,13 @@ class _Layout:
         """Return zeros, as frames [N, n, ...]."""
         return np.moveaxis(np.zeros((num_envs, *self.shape), self.space.dtype), self.axis + 1, 1)
 
-    def show(self, frames: Array) -> Array:
+    def join(self, frames: Array) -> Array:
         """Return frames [N, n, ...] as agents see them, in the same memory."""
-        return np.moveaxis(frames, 1, self.axis + 1).reshape(len(frames), *self.seen_shape)
+        return np.moveaxis(frames, 1, self.axis + 1).reshape(len(frames), *self.joined_shape)
 
     def stack_space(self) -> Space:
         low, high = (
-            np.stack([bound] * self.shape[self.axis], self.axis).reshape(self.seen_shape)
+            np.stack([bound] * self.shape[self.axis], self.axis).reshape(self.joined_shape)
             for bound in (self.space.low, self.space.high)
         )
         return spaces.Box(low, high, dtype=self.space.dtype.type)
@@ -172,7 +172,9 @@ def _layouts(space: Space, frames: int, id: str) -> object:
     """Return the layouts of all arrays of a space, in its nested dictionaries; the mask of allowed actions has none."""
     if isinstance(space, spaces.Dict):
         return {
-            name: _layouts(sub, frames, id) for name, sub in space.spaces.items() if name != MASK
+            name: _layouts(inner, frames, id)
+            for name, inner in space.spaces.items()
+            if name != MASK
         }
     if isinstance(space, spaces.Box):
         return _Layout.of(space, frames)
@@ -182,10 +184,13 @@ def _layouts(space: Space, frames: int, id: str) -> object:
     )
 
 
-def _stack(space: Space, layouts: Any) -> Space:
+def _stack_space(space: Space, layouts: Any) -> Space:
     if isinstance(layouts, Mapping):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else ()
         return spaces.Dict(
-            {name: _stack(sub, layouts[name]) if name in layouts else sub for name, sub in parts}
+            {
+                name: _stack_space(inner, layouts[name]) if name in layouts else inner
+                for name, inner in parts
+            }
         )
     return layouts.stack_space()

@@ -1,4 +1,4 @@
-"""A wrapper that puts observations on one scale."""
+"""A wrapper that normalizes observations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NormalizeObs(Transform):
 
     A buffer keeps observations as they were scaled at their step; with `--net.normalize-obs` the network scales them
     when it uses them, which suits replay better. Evaluations and loaded policies use the moments of training.
-    Moments are merged by Chan, Golub and LeVeque (1979).
+    Moments are merged with the formula of Chan, Golub and LeVeque (1979).
     """
 
     Config = NormalizeObsConfig
@@ -46,7 +46,7 @@ class NormalizeObs(Transform):
         self._mean = np.zeros(space.shape)
         self._squares = np.zeros(space.shape)
         self._count = 0
-        self._measure()
+        self._update_scale()
         self._last_scaled = np.zeros((env.spec.num_envs, *space.shape), np.float32)
         self.spec = replace(
             env.spec, obs=spaces.Box(-config.clip_obs, config.clip_obs, space.shape, np.float32)
@@ -89,9 +89,9 @@ class NormalizeObs(Transform):
         )
         self._mean = self._mean + difference * (count / total)
         self._count = total
-        self._measure()
+        self._update_scale()
 
-    def _measure(self) -> None:
+    def _update_scale(self) -> None:
         """Compute the numbers to subtract and to multiply by."""
         deviation = np.sqrt(self._squares / max(1, self._count) + 1e-8)
         self._center = self._mean.astype(np.float32)
@@ -138,4 +138,4 @@ class NormalizeObs(Transform):
         self._mean = check_shape(np.array(state["mean"]), self._mean)
         self._squares = check_shape(np.array(state["squares"]), self._squares)
         self._count = state["count"]
-        self._measure()
+        self._update_scale()

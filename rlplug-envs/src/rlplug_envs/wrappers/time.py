@@ -42,21 +42,21 @@ class TimeFeatureConfig(Config):
 class TimeFeature(Transform):
     """The elapsed share of an episode as one more feature (Pardo et al., 2018, arXiv:1712.00378).
 
-    Without it, states that differ in their remaining time look the same. Observations must be vectors of floats;
-    `flatten`, put before it, makes vectors of others.
+    Without it, states that differ in their remaining time look the same. Observations must be vectors of floats; put
+    `flatten` before it for others.
     """
 
     Config = TimeFeatureConfig
 
     def __init__(self, env: Env, config: TimeFeatureConfig) -> None:
         super().__init__(env)
-        self.spec = replace(env.spec, obs=self._space(env.spec.obs, env.spec.id))
+        self.spec = replace(env.spec, obs=self._extend_space(env.spec.obs, env.spec.id))
         self._share = np.float32(1 / config.steps)
         num_envs = env.spec.num_envs
         self._age = np.zeros(num_envs, np.int64)
         self._now, self._next = np.zeros((2, num_envs, self._width + 1), np.float32)
 
-    def _space(self, space: Space, id: str) -> Space:
+    def _extend_space(self, space: Space, id: str) -> Space:
         inner = (
             space["obs"]
             if isinstance(space, spaces.Dict) and space.keys() == {"obs", MASK}
