@@ -77,12 +77,12 @@ def pairs(learner: Any) -> list[tuple[nn.Module, nn.Module]]:
 def q_draws(learner: Any, batch: Transitions) -> dict[str, Tensor]:
     """Return the draws of an update for a loss of action values: noise, and fractions for IQN."""
     noise = learner.q_network.noise(learner.generator, 2 + learner.config.double)
-    found = {} if noise[0] is None else {"noise": torch.stack(noise)}
+    samples = {} if noise[0] is None else {"noise": torch.stack(noise)}
     if type(learner).__name__ == "IQN":
         c = learner.config
         for name, count in (("shares", c.n_quantiles), ("target_shares", c.n_target_quantiles)):
-            found[name] = torch.rand(len(batch.weight), count)
-    return found
+            samples[name] = torch.rand(len(batch.weight), count)
+    return samples
 
 
 def q_noise(learner: Any, batch: Transitions) -> Any:

@@ -23,7 +23,7 @@ class Slow(GRU):
     def unroll(self, features: Tensor, is_first: Tensor, before: Remembered, valid: Tensor | None = None) -> Remembered:
         rows = len(before["h"])
         steps = len(features) // rows
-        found: list[list[Tensor]] = [[] for _ in range(steps)]
+        states: list[list[Tensor]] = [[] for _ in range(steps)]
         for row in range(rows):
             now = before["h"][row]
             for step in range(steps):
@@ -32,5 +32,5 @@ class Slow(GRU):
                     now = torch.zeros_like(now)
                 if valid is None or valid[at]:
                     now = self.step(features[at : at + 1], {"h": now.unsqueeze(0)})["h"][0]
-                found[step].append(now)
-        return {"h": torch.stack([torch.stack(each) for each in found]).flatten(0, 1)}
+                states[step].append(now)
+        return {"h": torch.stack([torch.stack(each) for each in states]).flatten(0, 1)}

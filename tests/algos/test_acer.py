@@ -51,8 +51,8 @@ def sample_of(action: int, advantage: float, behavior: Tensor, target: float = 0
 
 
 def gradient(learner: Any, batch: Samples) -> Tensor:
-    (found,) = torch.autograd.grad(learner.loss(batch, learner.config)[0], learner.policy.outputs.bias)
-    return found
+    (bias_gradient,) = torch.autograd.grad(learner.loss(batch, learner.config)[0], learner.policy.outputs.bias)
+    return bias_gradient
 
 
 @pytest.mark.parametrize("action", [0, 1])
@@ -103,10 +103,10 @@ def test_trust_region_bounds_the_push_from_the_average_policy(make_learner: Call
     for advantage in (-5.0, 5.0):
         batch = sample_of(0, advantage, logits.softmax(0))
         free = torch.eye(2)[0] * advantage / probs.detach()
-        found = learner.trust_region_gradient(batch, probs.detach().unsqueeze(0), torch.zeros(1, 2), learner.config)[0]
-        assert float(slope @ found) <= region + 1e-4
+        result = learner.trust_region_gradient(batch, probs.detach().unsqueeze(0), torch.zeros(1, 2), learner.config)[0]
+        assert float(slope @ result) <= region + 1e-4
         wanted = free - max(0.0, float(slope @ free - region) / float(slope @ slope)) * slope
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(result, wanted, rtol=1e-4, atol=1e-4)
 
 
 def collect(learner: Any, env: envs.Vector) -> Rollout:

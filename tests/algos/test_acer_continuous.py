@@ -70,7 +70,7 @@ def test_push_equals_the_definition(make_learner: Callable[..., Any]) -> None:
             learner.head.log_prob(outputs, batch.action) - learner.head.log_prob(batch.extras["outputs"], batch.action)
         ).exp()
         centered = torch.randn(20)
-        found = learner.trust_region_gradient(batch, outputs, weight, centered, learner.config)
+        gradient = learner.trust_region_gradient(batch, outputs, weight, centered, learner.config)
     bound, cut = 0, 0
     for i in range(20):
         now, then = (Normal(part[i, 0], part[i, 1].exp()) for part in (outputs, batch.extras["outputs"]))
@@ -83,7 +83,7 @@ def test_push_equals_the_definition(make_learner: Callable[..., Any]) -> None:
         excess = max(0.0, float(gain @ away) - 0.05) / float(away @ away)
         bound = bound + (excess > 0)
         cut = cut + (taken > c)
-        torch.testing.assert_close(found[i], gain - excess * away, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(gradient[i], gain - excess * away, rtol=1e-3, atol=1e-4)
     assert bound
     assert cut
 

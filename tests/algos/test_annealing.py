@@ -59,6 +59,6 @@ def test_logs_contain_current_values_of_schedules(
     runner: Any = build(plan, clock)
     clock.steps = 50
     clock.scale = 0.5
-    found = Schedules(runner.learner).metrics(clock)
+    metrics = Schedules(runner.learner).metrics(clock)
     expected["learning_rate"] *= 0.5
-    assert found == pytest.approx({f"schedule/{name}": value for name, value in expected.items()})
+    assert metrics == pytest.approx({f"schedule/{name}": value for name, value in expected.items()})

@@ -30,7 +30,7 @@ def test_each_row_gets_its_own_action(case: str) -> None:
     policy: Any = Policy(plan.make_learner(env.spec).agent(), env, deterministic=False)
     size = env.spec.obs.shape[0]  # type: ignore[index]
     for rows in (12, 1, 12):
-        found = policy(np.zeros((rows, size), np.float32))
-        assert len(found) == rows
-        assert rows == 1 or len(np.unique(found)) > 1
+        actions = policy(np.zeros((rows, size), np.float32))
+        assert len(actions) == rows
+        assert rows == 1 or len(np.unique(actions)) > 1
     assert np.shape(policy(np.zeros(size, np.float32))) == env.spec.action.shape

@@ -66,10 +66,10 @@ SLOW = (*REPEATED, *ALIKE, *VARIANTS)
 RESUMED = ("resume", "fresh-process")
 
 
-def failures(found: Iterable[Check]) -> dict[str, str]:
+def failures(kit_checks: Iterable[Check]) -> dict[str, str]:
     """Run checks from the same random state of torch, and return the messages of those that fail or warn."""
     messages = {}
-    for check in found:
+    for check in kit_checks:
         torch.manual_seed(0)
         outcome = check.outcome()
         if outcome.broken:
@@ -84,10 +84,10 @@ def test_all_names_have_options() -> None:
 @pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow if case in SLOW else ()) for case in CASES])
 def test_passes_all_checks(case: str) -> None:
     name, options = CASES[case]
-    found = checks(name, options=options)
-    assert len(found) > 30
-    assert {check.name for check in found} >= {*RESUMED}
-    assert not failures(check for check in found if check.name not in RESUMED)
+    kit_checks = checks(name, options=options)
+    assert len(kit_checks) > 30
+    assert {check.name for check in kit_checks} >= {*RESUMED}
+    assert not failures(check for check in kit_checks if check.name not in RESUMED)
 
 
 @pytest.mark.slow

@@ -133,10 +133,10 @@ def run_twins(algorithm: str, options: dict[str, Any], world: str = "") -> tuple
             runner.actor.buffer.feedback(batch, pair[0])
             runner.clock.updates += 1
             results.append((*pair, {name: float(value) for name, value in pair[1].metrics.items()}))
-    for expected, found, then in results:
-        assert {name: float(value) for name, value in found.metrics.items()} == then
-        torch.testing.assert_close(found.metrics, expected.metrics, rtol=1e-3, atol=1e-4)
-        torch.testing.assert_close(found.priority, expected.priority, rtol=1e-3, atol=1e-4)
+    for expected, actual, then in results:
+        assert {name: float(value) for name, value in actual.metrics.items()} == then
+        torch.testing.assert_close(actual.metrics, expected.metrics, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(actual.priority, expected.priority, rtol=1e-3, atol=1e-4)
     for name, one in eager.named_parameters():
         torch.testing.assert_close(dict(graphs.named_parameters())[name], one, rtol=1e-3, atol=1e-4)
     return eager, graphs
@@ -363,9 +363,9 @@ def test_extra_results_keep_their_type_or_prevent_recording(extra: Any, steps: i
     learner = Learner()
     plain = lambda self, x, now: (self.weight @ x, extra)  # noqa: E731
     for _ in range(WARM + 2):
-        loss, found = learner._recorded_steps.call(plain, plain, learner, torch.ones(2), learner.config)
+        loss, metrics = learner._recorded_steps.call(plain, plain, learner, torch.ones(2), learner.config)
         learner.optimizer.minimize(loss, Clock(1))
-        assert found == extra
+        assert metrics == extra
     assert count_recorded(learner) == steps
 
 

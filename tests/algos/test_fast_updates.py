@@ -167,9 +167,9 @@ def gradient_of(optimizer: Any, loss: Any) -> torch.Tensor:
     """Return the flat gradient that `minimize` reads."""
     optimizer.gradient.zero_()
     backward(loss, optimizer.parameters, optimizer.gradient)
-    found: torch.Tensor = optimizer.gradient.clone()
+    gradient: torch.Tensor = optimizer.gradient.clone()
     optimizer.gradient.zero_()
-    return found
+    return gradient
 
 
 @for_each("action", ACTIONS)
@@ -234,8 +234,8 @@ def test_discrete_observations_use_rules(places: Any) -> None:
     compare(learner, learner.q_optimizer, batch, ([None, None, None],))
 
 
-def parts_of(found: Any) -> Any:
-    return found if isinstance(found, tuple) else (found, {})
+def parts_of(output: Any) -> Any:
+    return output if isinstance(output, tuple) else (output, {})
 
 
 def compare(learner: Any, optimizer: Any, batch: Any, further: Any) -> None:
@@ -245,12 +245,12 @@ def compare(learner: Any, optimizer: Any, batch: Any, further: Any) -> None:
 def check(learner: Any, optimizer: Any, name: str, args: Any, **within: float) -> None:
     """Assert that a loss and its gradient equal those of the same method on tensors."""
     loss, metrics, *rest = parts_of(getattr(type(learner), name)(learner, *args))
-    fast, found, *error = parts_of(getattr(learner, name)(*args))
+    fast, fast_metrics, *error = parts_of(getattr(learner, name)(*args))
     assert isinstance(fast, FastLoss), learner.describe_gradients()
     assert fast.item() == pytest.approx(loss.item(), rel=1e-5)
     torch.testing.assert_close(gradient_of(optimizer, fast), gradient_of(optimizer, loss), **within)
-    assert found.keys() == metrics.keys()
-    for name, value in found.items():
+    assert fast_metrics.keys() == metrics.keys()
+    for name, value in fast_metrics.items():
         assert value.tolist() == pytest.approx(metrics[name].tolist(), rel=1e-4, abs=1e-6), name
     for one, other in zip(error, rest, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
@@ -287,8 +287,8 @@ def check_continuous(cls: Any, config: Any) -> None:
     fast, again, slow = (make_learner(cls, space(cls), config) for _ in range(3))
     for learner in (fast, again, plain(slow)):
         for number in range(4):
-            found = learner.update(transitions(number, space(cls)), Clock(100, updates=number)).metrics
-            assert all(np.isfinite(float(value)) for value in found.values())
+            metrics = learner.update(transitions(number, space(cls)), Clock(100, updates=number)).metrics
+            assert all(np.isfinite(float(value)) for value in metrics.values())
     assert fast.describe_gradients().startswith("fast")
     assert slow.describe_gradients() == "autograd: a module has a hook"
     for (name, one), two, other in zip(fast.named_parameters(), again.parameters(), slow.parameters(), strict=True):
@@ -424,9 +424,9 @@ def test_autograd_handles_other_uses_of_a_loss() -> None:
     assert loss.requires_grad
     assert loss.shape == ()
     assert learner.describe_gradients().startswith("fast")
-    found = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
+    gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
     plain, _ = Foreign.loss(learner, batch, learner.config)  # type: ignore[call-arg,arg-type]
-    for one, other in zip(found, torch.autograd.grad(plain, parameters, allow_unused=True), strict=True):
+    for one, other in zip(gradients, torch.autograd.grad(plain, parameters, allow_unused=True), strict=True):
         torch.testing.assert_close(one, other)
     assert isinstance(learner.loss(batch, learner.config)[0], torch.Tensor)
     assert "the loss is used for more" in learner.describe_gradients()

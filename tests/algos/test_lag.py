@@ -84,7 +84,7 @@ def test_appo_uses_the_target_policy(make_learner: Callable[..., Any], normalize
 def slow_vtrace(rollout: Rollout, row: int, value: Any, successor: Any, ratio: Any, config: Any) -> list[float]:
     """Return the sum of equation 1 for every step of a row."""
     steps = len(rollout.reward)
-    found = []
+    td_errors = []
     ended = rollout.terminated | rollout.truncated
 
     def target(start: int) -> float:
@@ -103,8 +103,8 @@ def slow_vtrace(rollout: Rollout, row: int, value: Any, successor: Any, ratio: A
         after = target(t + 1) if t + 1 < steps and not ended[t, row] else float(successor[t, row])
         bootstrap = 0.0 if rollout.terminated[t, row] else config.gamma * after
         weight = min(1.0, float(ratio[t, row]))
-        found.append(weight * (float(rollout.reward[t, row]) + bootstrap - float(value[t, row])))
-    return found
+        td_errors.append(weight * (float(rollout.reward[t, row]) + bootstrap - float(value[t, row])))
+    return td_errors
 
 
 def test_appo_loss_is_the_clipped_surrogate(make_learner: Callable[..., Any]) -> None:

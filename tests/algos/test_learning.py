@@ -102,8 +102,8 @@ def test_action_values_bootstrap_through_truncation(train_runner: Callable[..., 
     """Actions change nothing, so both are worth the value of the state."""
     learner = train_runner("dqn", LATE, **{**DQN, **variant}).snapshot()
     with torch.no_grad():
-        found = learner.q_network(torch.eye(6)).numpy()
-    assert found == pytest.approx(np.stack([LATE_VALUES] * 2, 1), rel=0.02)
+        q_values = learner.q_network(torch.eye(6)).numpy()
+    assert q_values == pytest.approx(np.stack([LATE_VALUES] * 2, 1), rel=0.02)
 
 
 @algorithms(ACTOR_CRITICS, "a2c", "ppo", "trpo")
@@ -111,8 +111,8 @@ def test_policy_learns_the_chain(train_runner: Callable[..., Any], algorithm: st
     """Always right; from the middle on the value is γ^(4 - place)."""
     runner = train_runner(algorithm, "Chain", **options)
     assert mean_return(runner, envs.Chain) == 1
-    found = values(runner.snapshot(), np.eye(5, dtype=np.float32)[2:])
-    assert found == pytest.approx(GAMMA ** np.array([2, 1, 0]), abs=0.04)
+    predictions = values(runner.snapshot(), np.eye(5, dtype=np.float32)[2:])
+    assert predictions == pytest.approx(GAMMA ** np.array([2, 1, 0]), abs=0.04)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_action_values_of_the_chain(train_runner: Callable[..., Any], variant: d
     if "n_step" in variant:
         return
     with torch.no_grad():
-        found = runner.snapshot().q_network(torch.eye(5)).numpy()
+        q_values = runner.snapshot().q_network(torch.eye(5)).numpy()
     places = np.arange(5)
-    assert found[:, 1] == pytest.approx(GAMMA ** (4.0 - places), abs=0.03)
-    assert found[1:, 0] == pytest.approx(GAMMA ** (6.0 - places[1:]), abs=0.03)
-    assert found[0, 0] == pytest.approx(0, abs=0.03)
+    assert q_values[:, 1] == pytest.approx(GAMMA ** (4.0 - places), abs=0.03)
+    assert q_values[1:, 0] == pytest.approx(GAMMA ** (6.0 - places[1:]), abs=0.03)
+    assert q_values[0, 0] == pytest.approx(0, abs=0.03)
 
 
 @algorithms(ACTOR_CRITICS, "ppo", "acktr")
@@ -219,9 +219,9 @@ def test_hindsight_learns_goals_that_random_actions_miss(train_runner: Callable[
         "target_update_interval": 50, "exploration_fraction": 0.5, "net.hidden": [64], "gamma": 0.9,
     }  # fmt: skip
     word = f"{goals.__name__}:Bits"
-    found = [train_runner("dqn", word, **options, her=her, total_timesteps=6_000).snapshot() for her in (4, 0)]
-    assert share_reached(found[0]) > 0.9
-    assert share_reached(found[1]) < 0.1
+    snapshots = [train_runner("dqn", word, **options, her=her, total_timesteps=6_000).snapshot() for her in (4, 0)]
+    assert share_reached(snapshots[0]) > 0.9
+    assert share_reached(snapshots[1]) < 0.1
 
 
 def share_reached(learner: Any) -> float:

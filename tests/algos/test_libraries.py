@@ -31,8 +31,8 @@ def test_weights_do_not_depend_on_the_library(
     monkeypatch.setattr(matmul, "ONEDNN_MINIMUM", 0)
     monkeypatch.setattr(layer_ops, "ONEDNN_MINIMUM", 0)
     monkeypatch.setattr(matmul, "_product", count)
-    found = train_runner(algorithm, env_of(algorithm), **options).snapshot().state_dict()
+    weights = train_runner(algorithm, env_of(algorithm), **options).snapshot().state_dict()
     assert calls
     for name, tensor in other.items():
         if isinstance(tensor, torch.Tensor):
-            torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-3, msg=name)
+            torch.testing.assert_close(weights[name], tensor, rtol=1e-3, atol=1e-3, msg=name)

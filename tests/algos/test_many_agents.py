@@ -46,7 +46,7 @@ ALIKE = Spec(BOX, spaces.Discrete(2), 6, "Field", agents=NAMES * 2)
 
 
 @pytest.mark.parametrize(
-    ("spec", "words", "separate", "found"),
+    ("spec", "words", "separate", "expected"),
     [
         (ALIKE, ("*=ppo",), False, {"all": ("ppo", (0, 1, 2))}),
         (ALIKE, ("*=ppo",), True, {name: ("ppo", (place,)) for place, name in enumerate(NAMES)}),
@@ -64,9 +64,9 @@ ALIKE = Spec(BOX, spaces.Discrete(2), 6, "Field", agents=NAMES * 2)
         ),
     ],
 )  # fmt: skip
-def test_each_agent_has_the_first_algorithm_that_matches(spec: Any, words: Any, separate: bool, found: Any) -> None:
+def test_each_agent_has_the_first_algorithm_that_matches(spec: Any, words: Any, separate: bool, expected: Any) -> None:
     learner = groups(spec, words, separate)
-    assert {one.name: (one.algorithm, one.places) for one in learner} == found
+    assert {one.name: (one.algorithm, one.places) for one in learner} == expected
     for group in learner:
         assert group.spec.num_envs == 2 * len(group.places)
         assert group.spec.agents == tuple(spec.agents[place] for place in group.places) * 2
@@ -269,8 +269,8 @@ def rollout_of(steps: int, cut: int) -> Rollout:
                 recurrent_state=None,
             )
         )
-    (found,) = buffer.batches(Clock(1))
-    return found
+    (batch,) = buffer.batches(Clock(1))
+    return batch
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
@@ -337,8 +337,8 @@ def test_central_critic_sees_one_hot_numbers_and_scaled_pixels() -> None:
     obs: Any = {"image": np.full((5, 6, 8, 8, 3), 51, np.uint8), "number": numbers}
     states, after = world_state(replace(rollout_of(4, 0), obs=obs), space, 3)
     assert states.shape[-1] == state_space(space, 3).shape[0]  # type: ignore[index]
-    for found, seen in ((states, numbers[:-1]), (after, numbers[1:])):
-        parts = found[..., :-3].reshape(4, 6, 3, -1)
+    for joint_state, seen in ((states, numbers[:-1]), (after, numbers[1:])):
+        parts = joint_state[..., :-3].reshape(4, 6, 3, -1)
         np.testing.assert_allclose(parts[..., :192], 0.2)
         one_hot = parts[..., 192:]
         np.testing.assert_array_equal(one_hot.sum(-1), 1)
@@ -457,13 +457,13 @@ class Scores(League):
 
 def game_of(gains: list[tuple[float, float]], out: int) -> list[Step]:
     """Return a game of two agents in which the first one ends after `out` steps: the rewards of both per step."""
-    found = []
+    rows = []
     for at, gain in enumerate(gains):
         last = at == len(gains) - 1
         ends = np.array([at == out - 1, last])
         there = np.array([at < out, True])
         nothing = np.zeros((2, 2), np.float32)
-        found.append(
+        rows.append(
             Step(
                 obs=nothing,
                 action=np.zeros(2, np.int64),
@@ -478,7 +478,7 @@ def game_of(gains: list[tuple[float, float]], out: int) -> list[Step]:
                 recurrent_state=None,
             )
         )
-    return found
+    return rows
 
 
 #: The first agent ends early and loses, ends early and wins, and plays a draw.

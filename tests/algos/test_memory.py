@@ -73,9 +73,9 @@ def test_unchanged_policy_gives_the_log_probs_of_its_actions(make_learner: Calla
     options = {"n_steps": 8, "net.hidden": [6], **ROLLOUTS[algorithm], **REPLAY.get(algorithm, {})}
     learner = make_learner(algorithm, RANDOM, memory="gru:units=5", **options)
     for rollout, _ in rollouts(learner, 4):
-        found = rl.log_probs(rollout, learner.policy, None)  # type: ignore[arg-type]
+        log_probs = rl.log_probs(rollout, learner.policy, None)  # type: ignore[arg-type]
         valid = rollout.weight > 0
-        np.testing.assert_allclose(found[valid], rollout.extras["log_prob"][valid], atol=1e-5)
+        np.testing.assert_allclose(log_probs[valid], rollout.extras["log_prob"][valid], atol=1e-5)
 
 
 #: Short sequences, and updates after every eight steps.
@@ -233,14 +233,14 @@ def test_features_of_sequences_equal_those_of_the_actor(make_learner: Callable[.
     starts = [(time, row) for time in range(0, 40, 2) for row in range(2)]
     batch = buffer.gather(np.array([2 * time + row for time, row in starts]))
     trunk = learner.critics.trunk
-    found = trunk.obs(batch).detach().unflatten(0, (7, 40))
+    states = trunk.obs(batch).detach().unflatten(0, (7, 40))
     following = trunk.next_obs(batch).unflatten(0, (7, 40))
     compared = 0
     for column, (time, row) in enumerate(starts):
         for step in range(6):
             state, ended, valid = (part[row] for part in seen[time + step])
             if valid:
-                np.testing.assert_allclose(found[step, column], state, atol=1e-5)
+                np.testing.assert_allclose(states[step, column], state, atol=1e-5)
             last = time + step + int(not ended)  # of its window of two steps
             there = seen[last][2][row] and seen[last + 1][2][row] and not seen[last][1][row]
             if 2 <= step < 6 and valid and there:

@@ -57,9 +57,9 @@ def test_activation_and_norm_apply_to_all_networks(make_learner: Callable[..., A
     for algorithm in ALGORITHMS:
         norm = algorithm != "crossq"
         learner = make_learner(algorithm, env(algorithm), **net_options(algorithm, activation="elu", layer_norm=norm))
-        found = {part.activation for part in learner.modules() if hasattr(part, "activation")}
-        found |= {each for part in learner.modules() for each in getattr(part, "activations", ())}
-        if found != {ACTIVATIONS["elu"]}:
+        activations = {part.activation for part in learner.modules() if hasattr(part, "activation")}
+        activations |= {each for part in learner.modules() for each in getattr(part, "activations", ())}
+        if activations != {ACTIVATIONS["elu"]}:
             faults.append(f"{algorithm}: activation")
         for part in learner.modules() if norm else ():
             linears = getattr(part, "linears", ())

@@ -30,16 +30,16 @@ NOISY = {"noisy": "factorized", "noisy_sigma": 2.0, "n_steps": 6, "net.hidden": 
 def rollouts_of(learner: Any, count: int, num_envs: int = 3) -> list[Rollout]:
     """Return `count` rollouts of the learner's own policy, as its buffer returns them."""
     buffer = learner.buffer()
-    found = []
+    rollouts = []
     actor = Actor(Chain(num_envs), learner, learner.agent(), buffer, Clock(10_000))
     actor.reset(3)
     while True:
         step = actor.step()
         buffer.add(step)
         for rollout in buffer.batches(Clock(10_000)):
-            found.append(rollout)
-            if len(found) == count:
-                return found
+            rollouts.append(rollout)
+            if len(rollouts) == count:
+                return rollouts
             break
 
 
@@ -109,8 +109,8 @@ def test_loss_and_gradient_equal_the_policy_gradient_row_by_row(make_learner: Ca
     kept = {}
     learner.actor_critic_optimizer.rule.step = lambda flat, gradient, state, lr: kept.update(all=gradient.clone())
     learner.update(rollout, Clock(100))
-    found = kept["all"][: sum(one.numel() for one in parameters)]
-    torch.testing.assert_close(found, torch.cat([one.flatten() for one in slow]), rtol=1e-3, atol=1e-5)
+    gradient = kept["all"][: sum(one.numel() for one in parameters)]
+    torch.testing.assert_close(gradient, torch.cat([one.flatten() for one in slow]), rtol=1e-3, atol=1e-5)
     sigma = dict(zip([key for key, _ in learner.policy.named_parameters()], slow, strict=True))
     assert float(sigma["outputs.layers.0.weight_sigma"].abs().sum()) > 0
 

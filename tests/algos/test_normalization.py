@@ -92,13 +92,13 @@ def test_popart_learns_values_of_any_size(
     train_runner: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
     """10,000 at the end, with learning rates for values of 1."""
-    found = []
+    values = []
     for popart in (True, False):
         learner = train_runner(algorithm, RICH, **options, popart=popart).snapshot()
         with torch.no_grad():
-            found.append(learner.critic(torch.eye(6)).numpy() / 1000)
-    assert found[0] == pytest.approx(LATE, rel=0.05)
-    assert np.abs(found[1] - LATE).max() > 1
+            values.append(learner.critic(torch.eye(6)).numpy() / 1000)
+    assert values[0] == pytest.approx(LATE, rel=0.05)
+    assert np.abs(values[1] - LATE).max() > 1
 
 
 @pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("a2c", A2C), ("trpo", TRPO)])
@@ -118,7 +118,7 @@ def test_popart_loss_does_not_depend_on_the_scale_of_rewards(make_learner: Calla
     from tests.algos.losses import gradients
     from tests.algos.test_policy_losses import random_samples
 
-    found = []
+    flat_gradients = []
     for size in (1.0, 1000.0):
         learner = make_learner("a2c", "Chain", popart=True, ent_coef=0.1)
         torch.manual_seed(3)
@@ -130,20 +130,20 @@ def test_popart_loss_does_not_depend_on_the_scale_of_rewards(make_learner: Calla
             learner.critic.output.linear.bias.fill_(0.5)
             learner.critic.output.linear.weight.fill_(0.1)
         loss, _ = learner.loss(learner.critic.normalize(batch), learner.config)
-        found.append(torch.cat([part.reshape(-1) for part in gradients(learner, loss)]))
-    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
+        flat_gradients.append(torch.cat([part.reshape(-1) for part in gradients(learner, loss)]))
+    torch.testing.assert_close(*flat_gradients, rtol=1e-3, atol=1e-4)
 
 
 def test_trpo_fits_values_of_any_size_by_the_same_steps(train_runner: Callable[..., Any]) -> None:
     """With plain gradient descent, which depends on the scale of the gradient."""
     options = {**TRPO, "total_timesteps": 2_000, "optimizer": "sgd", "critic_learning_rate": 0.05, "popart": True}
-    found = []
+    values = []
     for env in (f"{HERE}:Late", RICH):
         learner = train_runner("trpo", env, **options).snapshot()
         with torch.no_grad():
-            found.append(learner.critic(torch.eye(6)).numpy())
-    assert found[1] / 1000 == pytest.approx(found[0], rel=0.05)
-    assert np.ptp(found[0]) > 1
+            values.append(learner.critic(torch.eye(6)).numpy())
+    assert values[1] / 1000 == pytest.approx(values[0], rel=0.05)
+    assert np.ptp(values[0]) > 1
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "a3c", "vac"])

@@ -156,13 +156,13 @@ def changed_networks(learner: Any, before: dict[str, list[Tensor]]) -> set[str]:
 def test_td3_moves_policy_and_targets_every_second_time(make_learner: Callable[..., Any]) -> None:
     learner = make_learner("td3", "Continuous", **SMALL)
     clock = Clock(100)
-    found = []
+    updates = []
     for _ in range(6):
         before = copies(learner)
         result = learner.update(transitions(8), clock)
         clock.updates += 1
-        found.append((len(changed_networks(learner, before)), "loss/policy" in result.metrics))
-    assert found == [(1, False), (4, True)] * 3
+        updates.append((len(changed_networks(learner, before)), "loss/policy" in result.metrics))
+    assert updates == [(1, False), (4, True)] * 3
 
 
 def test_td3_smooths_the_target_by_clipped_noise(make_learner: Callable[..., Any]) -> None:

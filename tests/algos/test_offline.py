@@ -212,12 +212,12 @@ def test_policy_is_better_than_its_data(tmp_path: Path, data: Path, algorithm: s
 def test_offline_run_steps_no_environment(tmp_path: Path, data: Path) -> None:
     """Its clock counts updates; checkpoints store only the hash of the data."""
     run = train("iql", CONTINUOUS, {**QUICK, "offline": True, "dataset": str(data)}, out=tmp_path, hooks=False)
-    found = read(str(data))
-    assert run.config["dataset"] == {"place": str(data), "sha256": found.sha256, "transitions": 2_000}
+    dataset = read(str(data))
+    assert run.config["dataset"] == {"place": str(data), "sha256": dataset.sha256, "transitions": 2_000}
     final = Checkpoints(run.path / "checkpoints").kept("final")[0]
     components = read_checkpoint(final.path)[0]
     assert (components["clock"]["steps"], components["clock"]["updates"]) == (60, 60)
-    assert components["buffer"]["data"] == found.sha256
+    assert components["buffer"]["data"] == dataset.sha256
     assert "actor" not in components
     assert not len(run.episodes()["steps"])
     assert sum(file.stat().st_size for file in final.path.glob("buffer*")) < 4_000
@@ -281,13 +281,13 @@ def test_recording_is_a_data_set(tmp_path: Path) -> None:
     """The steps of each row are consecutive; rewards follow from the actions as the file has them."""
     run = train("iql", CONTINUOUS, {**QUICK, "learning_starts": 32}, out=tmp_path, hooks=False)
     learner = run.record(tmp_path / "new.npz", 31, num_envs=3, stochastic=True)
-    found = read(str(tmp_path / "new.npz"))
-    assert len(found) == len(learner.dataset) == 33
-    assert found.sha256 == learner.dataset.sha256
-    assert found.env == CONTINUOUS
-    taken = found.arrays["actions"][:, 0]
-    seen = found.arrays["observations"][:, 0]
-    np.testing.assert_allclose(found.arrays["rewards"], -np.square(taken.clip(-1, 1) - seen / 2), atol=1e-5)
+    dataset = read(str(tmp_path / "new.npz"))
+    assert len(dataset) == len(learner.dataset) == 33
+    assert dataset.sha256 == learner.dataset.sha256
+    assert dataset.env == CONTINUOUS
+    taken = dataset.arrays["actions"][:, 0]
+    seen = dataset.arrays["observations"][:, 0]
+    np.testing.assert_allclose(dataset.arrays["rewards"], -np.square(taken.clip(-1, 1) - seen / 2), atol=1e-5)
     assert len(learner.returns) == 33
     with pytest.raises(UsageError, match="exists already"):
         run.record(tmp_path / "new.npz", 3)

@@ -49,11 +49,11 @@ def on_host() -> Iterator[Callable[..., list[set[str]]]]:
     used: list[pure[Any, Any, Any]] = []
 
     def graphs(algorithm: str, moving: str, **options: Any) -> list[set[str]]:
-        found: list[set[str]] = []
+        inputs: list[set[str]] = []
 
         def look(graph: torch.fx.GraphModule, _: Any) -> Any:
             values = {node.name: node.meta.get("example_value") for node in graph.graph.nodes}
-            found.append({n for n, one in values.items() if isinstance(one, Tensor) and one.device.type != "meta"})
+            inputs.append({n for n, one in values.items() if isinstance(one, Tensor) and one.device.type != "meta"})
             return graph.forward
 
         plan = plan_of(algorithm, env(algorithm), {"inference_backend": "torch", "net.hidden": [8], **options})
@@ -64,7 +64,7 @@ def on_host() -> Iterator[Callable[..., list[set[str]]]]:
             loss.compiled = torch.compile(loss.function, backend=look, fullgraph=True)
         for value in (0.1, 0.2, 0.3, 0.4):
             call_losses(learner, replace(plan.config, **{moving: value}))
-        return found
+        return inputs
 
     torch._dynamo.reset()
     yield graphs
@@ -76,8 +76,8 @@ def on_host() -> Iterator[Callable[..., list[set[str]]]]:
 def test_losses_have_nothing_on_the_host(algorithm: str, on_host: Callable[..., list[set[str]]]) -> None:
     """Otherwise torch would not record them; a scheduled learning rate is not an input and causes no new trace."""
     switches = {"dqn": {"double": True, "dueling": True, "noisy": "factorized"}, "ppo": {"popart": True}}
-    found = on_host(algorithm, "learning_rate", **switches.get(algorithm, {}))
-    assert found == [set()] * (1 if algorithm in ("ppo", "dqn") else 2)
+    host_values = on_host(algorithm, "learning_rate", **switches.get(algorithm, {}))
+    assert host_values == [set()] * (1 if algorithm in ("ppo", "dqn") else 2)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_scheduled_option_is_a_number_on_the_host(
     algorithm: str, moving: str, on_host: Callable[..., list[set[str]]]
 ) -> None:
     """After the first value it is an input of one more graph for all values; torch does not record that graph."""
-    found = on_host(algorithm, moving, **({"autotune": False} if algorithm == "sac" else {}))
+    host_values = on_host(algorithm, moving, **({"autotune": False} if algorithm == "sac" else {}))
     affected = 2 if algorithm == "sac" else 1
-    assert [names for names in found if names] == [{f"l_now_{moving}"}] * affected
-    assert len(found) == affected + (1 if algorithm == "ppo" else 2)
+    assert [names for names in host_values if names] == [{f"l_now_{moving}"}] * affected
+    assert len(host_values) == affected + (1 if algorithm == "ppo" else 2)

@@ -61,8 +61,8 @@ def table(obs: Array, shift: int = 0) -> Array:
 
 def row(obs: int, shift: int = 0) -> list[float]:
     """Return the same for one observation, as plain numbers."""
-    found: list[float] = table(np.array([[obs]], dtype=np.float32), shift)[0].tolist()
-    return found
+    values: list[float] = table(np.array([[obs]], dtype=np.float32), shift)[0].tolist()
+    return values
 
 
 def rollouts_of(learner: Any, story: Story, noise: tuple[int, ...] = ()) -> list[tuple[Array, Array, Array]]:
@@ -72,23 +72,23 @@ def rollouts_of(learner: Any, story: Story, noise: tuple[int, ...] = ()) -> list
     """
     learner.predict_q = noisy(table)
     buffer = learner.buffer()
-    found = []
+    rollouts = []
     for step in story.steps():
         buffer.add(step)
         for rollout in buffer.batches(Clock(100)):
-            found.append(
+            rollouts.append(
                 (rollout.obs.copy(), rollout.weight.copy(), targets_of(learner, rollout, Clock(100, 50), noise))
             )
-    return found
+    return rollouts
 
 
 @settings(max_examples=60, deadline=None)
 @given(STORIES, GAMMAS, NOISES)
 def test_vqn_looks_one_step_ahead(story: Story, gamma: float, noise: tuple[int, ...]) -> None:
     """r + gamma max Q(s', a') of the true successor, and only r at a termination."""
-    found = rollouts_of(make_learner("vqn", "Bandit", {"gamma": gamma}), story, noise)
-    assert len(found) == len(story)
-    for time, (_, _, targets) in enumerate(found):
+    rollouts = rollouts_of(make_learner("vqn", "Bandit", {"gamma": gamma}), story, noise)
+    assert len(rollouts) == len(story)
+    for time, (_, _, targets) in enumerate(rollouts):
         for number, moments in enumerate(story.moments):
             moment = moments[time]
             if moment.valid:
@@ -110,9 +110,9 @@ def test_nstep_q_sums_rewards_and_bootstraps_from_the_target_network(
         chooser = row(obs, choice if double else shift)
         return row(obs, shift)[chooser.index(max(chooser))]
 
-    found = rollouts_of(learner, story, noise)
-    assert len(found) == len(story) // steps
-    for number, (_, _, targets) in enumerate(found):
+    rollouts = rollouts_of(learner, story, noise)
+    assert len(rollouts) == len(story) // steps
+    for number, (_, _, targets) in enumerate(rollouts):
         for which, moments in enumerate(story.moments):
             expected = returns.n_step(moments[number * steps : (number + 1) * steps], best, gamma)
             for time, target in expected.items():
@@ -136,10 +136,10 @@ def test_replayed_rollouts_get_targets_of_the_current_networks(story: Story, gam
             now = handed
             handed += 1
             (window,) = (each for each in windows if each[0][0].obs == rollout.obs[0, 0, 0])
-            found = targets_of(learner, rollout, Clock(100))
+            targets = targets_of(learner, rollout, Clock(100))
             for which, moments in enumerate(window):
                 for time, target in returns.n_step(moments, lambda obs: max(row(obs, now)), gamma).items():  # noqa: B023
-                    assert found[time, which] == pytest.approx(target, rel=1e-4, abs=1e-4)
+                    assert targets[time, which] == pytest.approx(target, rel=1e-4, abs=1e-4)
                 assert rollout.weight[:, which].tolist() == [moment.valid for moment in moments]
     assert handed >= len(story) // steps
 
@@ -150,7 +150,7 @@ def test_absent_rows_of_a_replayed_rollout_change_nothing(make_learner: Callable
 
     def gradients(garbage: float) -> list[torch.Tensor]:
         buffer = learner.buffer()
-        found = []
+        rollouts = []
         for time in range(24):
             absent = np.array([time % 3 == 1, False])
             never = np.zeros(2, bool)
@@ -163,10 +163,10 @@ def test_absent_rows_of_a_replayed_rollout_change_nothing(make_learner: Callable
             for rollout in buffer.batches(Clock(100)):
                 target = targets_of(learner, rollout, Clock(100))
                 loss = learner.loss(rollout.samples(target, target, learner.device), None, learner.config)[0]
-                found.append(
+                rollouts.append(
                     torch.cat([part.ravel() for part in torch.autograd.grad(loss, learner.optimizers[0].parameters)])
                 )
-        return found
+        return rollouts
 
     clean, dirty = gradients(0.0), gradients(1e6)
     assert len(clean) == len(dirty) > 12
@@ -242,9 +242,9 @@ def test_vsarsa_uses_the_next_action(
     options: dict[str, Any], chances: Any, story: Story, gamma: float, noise: tuple[int, ...]
 ) -> None:
     """After a truncation, which has no next action, it uses the expected value of the policy."""
-    found = rollouts_of(make_learner("vsarsa", "Bandit", {"gamma": gamma, **options}), story, noise)
-    assert len(found) == len(story) - 1
-    for time, (obs, weight, targets) in enumerate(found):
+    rollouts = rollouts_of(make_learner("vsarsa", "Bandit", {"gamma": gamma, **options}), story, noise)
+    assert len(rollouts) == len(story) - 1
+    for time, (obs, weight, targets) in enumerate(rollouts):
         for number, moments in enumerate(story.moments):
             assert weight[0, number] == moments[time].valid
             assert obs[0, number] == moments[time].obs
@@ -294,11 +294,11 @@ def test_loss_and_gradient_equal_the_reference(make_learner: Callable[..., Any],
     action = torch.arange(rows) % 2
     target = 3 * torch.randn(rows)
     batch = samples(obs, action, target, weight)
-    found = learner.loss(batch, None, learner.config)[0]
+    actual = learner.loss(batch, None, learner.config)[0]
     errors = [ERRORS[loss](learner.q_network(obs[i : i + 1])[0, action[i]] - float(target[i])) for i in range(rows)]
     expected = torch.stack([w * error for w, error in zip(weight, errors, strict=True)]).sum() / 4
-    torch.testing.assert_close(found, expected)
-    gradients = [torch.autograd.grad(each, learner.optimizers[0].parameters) for each in (found, expected)]
+    torch.testing.assert_close(actual, expected)
+    gradients = [torch.autograd.grad(each, learner.optimizers[0].parameters) for each in (actual, expected)]
     for got, wanted in zip(*gradients, strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
 
@@ -543,16 +543,16 @@ def test_workers_have_the_epsilons_of_the_paper(make_learner: Callable[..., Any]
 
 def test_first_epsilon_is_random() -> None:
     """The synchronous runner has one worker; over many seeds its epsilons are those of the paper."""
-    found = Counter(next(take_turns([0.4, 0.3, 0.3], np.random.default_rng(seed))) for seed in range(4000))
-    assert [found[which] / 4000 for which in range(3)] == pytest.approx([0.4, 0.3, 0.3], abs=0.03)
+    counts = Counter(next(take_turns([0.4, 0.3, 0.3], np.random.default_rng(seed))) for seed in range(4000))
+    assert [counts[which] / 4000 for which in range(3)] == pytest.approx([0.4, 0.3, 0.3], abs=0.03)
 
 
 def test_all_workers_reach_their_epsilon_at_the_same_time(make_learner: Callable[..., Any]) -> None:
     learner = make_learner("nstep-q", "Chain", exploration_initial_eps=0.9, exploration_fraction=0.4)
     for rank, end in enumerate(final_epsilons(learner, 6)):
         epsilon = learner.agent(rank, 6).epsilon
-        found = [epsilon(progress) for progress in (0.0, 0.2, 0.4, 0.7)]
-        assert found == pytest.approx([0.9, (0.9 + end) / 2, end, end])
+        epsilons = [epsilon(progress) for progress in (0.0, 0.2, 0.4, 0.7)]
+        assert epsilons == pytest.approx([0.9, (0.9 + end) / 2, end, end])
 
 
 def test_workers_end_alike_by_default(make_learner: Callable[..., Any]) -> None:

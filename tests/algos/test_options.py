@@ -51,9 +51,9 @@ def test_each_class_is_listed_once() -> None:
 
 def test_index_files_match_the_code() -> None:
     """Check the same as `rlplug index --check rlplug-algos`."""
-    found = [record for record in records() if record.distribution == "rlplug-algos"]
-    assert len(found) >= 39
-    assert not [indexing.drift(record) for record in found if indexing.drift(record)]
+    contributions = [record for record in records() if record.distribution == "rlplug-algos"]
+    assert len(contributions) >= 39
+    assert not [indexing.drift(record) for record in contributions if indexing.drift(record)]
 
 
 def test_options_have_help() -> None:

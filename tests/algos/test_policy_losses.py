@@ -231,7 +231,7 @@ def test_value_clipping_uses_the_larger_error(
 
 def test_value_clipping_with_popart_has_normalized_units(make_learner: Callable[..., Any]) -> None:
     """Rewards a hundred times as large have the same loss."""
-    found = []
+    losses = []
     for size in (1.0, 100.0):
         learner = make_learner("ppo", "Bandit", popart=True, clip_range_vf=0.2, ent_coef=0.0, **{"net.hidden": []})
         targets = torch.tensor([-size, size])
@@ -240,8 +240,8 @@ def test_value_clipping_with_popart_has_normalized_units(make_learner: Callable[
             learner.critic.output.linear.weight.zero_()
             learner.critic.output.linear.bias.fill_(0.5)
         batch = samples(torch.ones(1, 1), torch.tensor([0]), torch.tensor([size]), torch.tensor([0.6 * size]))
-        found.append(float(learner.loss(learner.critic.normalize(batch), learner.config)[1]["loss/value"]))
-    assert found == pytest.approx([0.64, 0.64])  # from -0.4 only to -0.2, and the target is 0.6
+        losses.append(float(learner.loss(learner.critic.normalize(batch), learner.config)[1]["loss/value"]))
+    assert losses == pytest.approx([0.64, 0.64])  # from -0.4 only to -0.2, and the target is 0.6
 
 
 def test_kl_is_schulmans_estimator(make_learner: Callable[..., Any]) -> None:
@@ -277,8 +277,8 @@ def test_explained_variance_is_reported(make_learner: Callable[..., Any], algori
     rollout, clock = collect(learner, 8)
     value, next_value = learner.predict_values(rollout)
     advantage, target = rl.gae(rollout, value, next_value, learner.config.gamma, learner.config.gae_lambda)
-    found = learner.update(rollout, clock).metrics["loss/explained_variance"]
-    assert found == pytest.approx(1 - np.var(advantage) / np.var(target), rel=1e-4)
+    explained_variance = learner.update(rollout, clock).metrics["loss/explained_variance"]
+    assert explained_variance == pytest.approx(1 - np.var(advantage) / np.var(target), rel=1e-4)
 
 
 @pytest.mark.parametrize(("limit", "updates"), [(None, 12), (1e9, 12), (1e-12, 3)])

@@ -57,7 +57,7 @@ def advantages(learner: Any, rollout: Rollout) -> tuple[Array, Array]:
     """Return GAE and value targets [T, N] by recursion in each row; absent rows pass on the next value."""
     c = learner.config
     value, successor = values_by_loops(rollout, learner.networks)
-    found = np.zeros_like(value)
+    advantage = np.zeros_like(value)
     for row in range(value.shape[1]):
         running = 0.0
         following = successor[-1, row]
@@ -69,9 +69,9 @@ def advantages(learner: Any, rollout: Rollout) -> tuple[Array, Array]:
             after = 0.0 if rollout.terminated[step, row] else after
             delta = rollout.reward[step, row] + c.gamma * after - value[step, row]
             running = delta + (0.0 if ended else c.gamma * c.gae_lambda * running)
-            found[step, row] = running
+            advantage[step, row] = running
             following = value[step, row]
-    return found, found + value
+    return advantage, advantage + value
 
 
 def reference(learner: Any, rollout: Rollout, num_envs: list[int], advantage: Array, target: Array) -> Tensor:
@@ -105,8 +105,8 @@ def test_loss_and_gradient_equal_the_reference(make_learner: Callable[..., Any],
         counts = (rollout.weight > 0).ravel()
         target_variance = np.var(target.ravel()[counts])
         assert explained == pytest.approx(1 - np.var(advantage.ravel()[counts]) / target_variance, abs=1e-4)
-        for found, expected in ((batch.advantage, advantage), (batch.target, target)):
-            np.testing.assert_allclose(found.numpy()[counts], expected.ravel()[counts], atol=1e-5)
+        for actual, expected in ((batch.advantage, advantage), (batch.target, target)):
+            np.testing.assert_allclose(actual.numpy()[counts], expected.ravel()[counts], atol=1e-5)
         loss = learner.loss(batch, learner.config)[0]
         slow = reference(learner, rollout, [0, 1, 2], advantage, target)
         torch.testing.assert_close(loss, slow)
@@ -138,11 +138,11 @@ def test_update_equals_the_reference_on_whole_rows_in_random_order(
     learner = make_learner("ppo", RANDOM, **options)
     probe = make_learner("ppo", RANDOM, **options)
     for rollout, clock in rollouts(learner, Random(3), 2):
-        found = advantages(probe, rollout)
+        estimates = advantages(probe, rollout)
         learner.update(rollout, clock)
         for _ in range(2):
             chosen = probe.generator.permutation(3)[:2].tolist()
-            probe.optimizers[0].minimize(reference(probe, rollout, chosen, *found), clock, steps_ago=24)
+            probe.optimizers[0].minimize(reference(probe, rollout, chosen, *estimates), clock, steps_ago=24)
         torch.testing.assert_close(learner.optimizers[0].flat, probe.optimizers[0].flat, rtol=1e-3, atol=1e-5)
 
 

@@ -124,7 +124,7 @@ FAMILIES = {
 def test_presets_of_a_family_agree_about_kinds_of_environments(kind: str) -> None:
     shared = ("net.init", "net.normalize_obs", "buffer_size", "batch_size")
     options = {name: preset(name, "Unknown-v0", kind) for name in FAMILIES[kind]}
-    values = {name: [found.get(option) for option in shared] for name, found in options.items()}
+    values = {name: [preset_options.get(option) for option in shared] for name, preset_options in options.items()}
     assert len({str(value) for value in values.values()}) == 1, values
 
 

@@ -36,14 +36,14 @@ def memory(request: pytest.FixtureRequest) -> str:
 def batches(learner: Any, count: int, env: Any = None) -> list[Transitions]:
     """Return `count` batches of the learner's buffer while its agent acts at random between ends and absent rows."""
     buffer = learner.buffer()
-    found = []
+    samples = []
     actor = Actor(env or Random(3), learner, learner.agent(), buffer, Clock(10**6))
     actor.reset(3)
-    while len(found) < count:
+    while len(samples) < count:
         step = actor.step()
         buffer.add(step)
-        found += list(buffer.batches(actor.clock))
-    return found
+        samples += list(buffer.batches(actor.clock))
+    return samples
 
 
 def change_target(learner: Any) -> Any:
@@ -59,16 +59,16 @@ def memories_of(network: RecurrentQ, batch: Transitions, column: int, burn_in: i
     """Return the memories of a sequence after each step, by loops; the memory after `burn_in` steps is a constant."""
     count = len(batch.index)
     now = {part: one[column] for part, one in batch.recurrent_state.items()}
-    found = []
+    states = []
     for place in range(column, len(batch.weight), count):
-        if len(found) == burn_in:
+        if len(states) == burn_in:
             now = {part: one.detach() for part, one in now.items()}
         if batch.extras["is_first"][place]:
             now = {part: torch.zeros_like(one) for part, one in now.items()}
         if batch.extras["valid"][place]:
             now = one_step(network.memory, network.encoder(batch.obs[place : place + 1])[0], now)
-        found.append(now)
-    return found
+        states.append(now)
+    return states
 
 
 def q_of(network: RecurrentQ, memory: Remembered) -> Tensor:
@@ -83,7 +83,7 @@ def q_of(network: RecurrentQ, memory: Remembered) -> Tensor:
 
 def targets(learner: Any, batch: Transitions) -> dict[int, float]:
     """Return the target of each place after the burn-in."""
-    found = {}
+    by_place = {}
     count = len(batch.index)
     with torch.no_grad():
         for column in range(count):
@@ -103,8 +103,8 @@ def targets(learner: Any, batch: Transitions) -> dict[int, float]:
                 e = 1e-3
                 true = sign * (((np.sqrt(1 + 4 * e * (size + 1 + e)) - 1) / (2 * e)) ** 2 - 1)
                 total = float(batch.reward[place]) + float(batch.discount[place]) * true
-                found[place] = np.sign(total) * (np.sqrt(abs(total) + 1) - 1) + e * total
-    return found
+                by_place[place] = np.sign(total) * (np.sqrt(abs(total) + 1) - 1) + e * total
+    return by_place
 
 
 def reference(learner: Any, batch: Transitions, target: dict[int, float]) -> Tensor:
@@ -125,11 +125,11 @@ def test_loss_and_gradient_equal_the_reference(make_learner: Callable[..., Any],
     learner = change_target(make_learner("r2d2", RANDOM, recurrent_cell=memory, **SMALL))
     seen = np.zeros(4)
     for batch in batches(learner, 4):
-        found = learner.td_target(batch, learner.config)
+        td_targets = learner.td_target(batch, learner.config)
         slow = targets(learner, batch)
         places = sorted(slow)
-        np.testing.assert_allclose(found[places].numpy(), [slow[place] for place in places], rtol=1e-4, atol=1e-5)
-        loss = learner.loss(batch, found, learner.config)[0]
+        np.testing.assert_allclose(td_targets[places].numpy(), [slow[place] for place in places], rtol=1e-4, atol=1e-5)
+        loss = learner.loss(batch, td_targets, learner.config)[0]
         wanted = reference(learner, batch, slow)
         torch.testing.assert_close(loss, wanted, rtol=1e-4, atol=1e-6)
         parameters = list(learner.q_network.parameters())
@@ -178,11 +178,11 @@ def test_sequences_start_with_the_memory_of_the_actor(make_learner: Callable[...
         buffer.add(step)
     batch = buffer.gather(np.arange(6, 18))
     with torch.no_grad():
-        found = learner.q_network.along(batch, 3)
+        states = learner.q_network.along(batch, 3)
     for part in ("h", "c"):
         for t in range(9):
             expected = np.stack([kept[number // 3 + t + 1][part][number % 3] for number in range(6, 18)])
-            after = found[part].view(10, 12, -1)[t].numpy()
+            after = states[part].view(10, 12, -1)[t].numpy()
             opens = np.stack([batch.extras["is_first"].view(10, 12)[t + 1].numpy()])
             np.testing.assert_allclose(after[~opens[0]], expected[~opens[0]], rtol=1e-4, atol=1e-5)
 

@@ -108,14 +108,14 @@ def trace_update(case: tuple[str, str], options: dict[str, Any]) -> Trace:
     runner.run(until_half)
     runner.clock.stop = False
     before = runner.learner.optimizers[0].flat.clone()
-    found = Trace(case)
-    sys.setprofile(found)
+    profile = Trace(case)
+    sys.setprofile(profile)
     try:
         runner.run(lambda: None)
     finally:
         sys.setprofile(None)
     assert not torch.equal(runner.learner.optimizers[0].flat, before)
-    return found
+    return profile
 
 
 def test_trace_reaches_from_the_loop_to_the_weights(trace: Trace) -> None:
@@ -161,14 +161,14 @@ def test_stack_from_train_to_the_weights_is_short(tmp_path: Path) -> None:
     # The code of a kernel is that of `accelerator.kernel`, so its step is found by the function inside.
     stations = {Actor.step.__code__, RolloutBuffer.add.__code__, Adam.step.__code__}
     step = unwrap(Adam.step)
-    found: set[str] = set()
+    names: set[str] = set()
 
     def watch(frame: FrameType | None, event: str, _: Any) -> None:
         if event == "call" and frame is not None and frame.f_code in stations:
             if frame.f_locals.get("function", step) is not step:
                 return
             while frame is not None:
-                found.update({name_of(frame.f_code)} - {None})  # type: ignore[arg-type]
+                names.update({name_of(frame.f_code)} - {None})  # type: ignore[arg-type]
                 frame = frame.f_back
 
     options = {
@@ -188,8 +188,8 @@ def test_stack_from_train_to_the_weights_is_short(tmp_path: Path) -> None:
     assert {
         "runs/api.py", "loop/sync.py", "loop/actor.py", "buffers/rollout.py", "policy_gradient/ppo.py",
         "learning/optimizer.py",
-    } <= found  # fmt: skip
-    assert len(found) <= 12, found
+    } <= names  # fmt: skip
+    assert len(names) <= 12, names
 
 
 def test_options_become_typed_early() -> None:

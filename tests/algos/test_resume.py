@@ -56,10 +56,10 @@ def plain_stops() -> list[tuple[str, str, int]]:
     cases: dict[object, str] = {}
     for case, (algorithm, _, _, _) in CASES.items():
         cases.setdefault(getattr(STOPPING, algorithm).__bases__[-1], case)
-    found = []
+    stops = []
     for case in dict.fromkeys([*cases.values(), *CHOSEN]):
-        found += [(case, *stop) for stop in CHOSEN.get(case, CASES[case][3][-1:])]
-    return found
+        stops += [(case, *stop) for stop in CHOSEN.get(case, CASES[case][3][-1:])]
+    return stops
 
 
 PLAIN = plain_stops()
@@ -67,12 +67,12 @@ PLAIN = plain_stops()
 
 def groups(stops: list[tuple[str, str, int]], size: int) -> list[tuple[tuple[str, str, int], ...]]:
     """Split stops into groups of about `size`, which share two processes; the stops of a case stay together."""
-    found: list[list[tuple[str, str, int]]] = [[]]
+    result: list[list[tuple[str, str, int]]] = [[]]
     for stop in stops:
-        if len(found[-1]) >= size and found[-1][-1][0] != stop[0]:
-            found.append([])
-        found[-1].append(stop)
-    return [tuple(group) for group in found]
+        if len(result[-1]) >= size and result[-1][-1][0] != stop[0]:
+            result.append([])
+        result[-1].append(stop)
+    return [tuple(group) for group in result]
 
 
 #: Unfinished work at a stop: due batches in a burst, a part of a rollout, a step within an episode.

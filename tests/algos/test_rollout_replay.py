@@ -26,8 +26,8 @@ def test_new_rollout_has_the_advantages_of_a2c(make_learner: Callable[..., Any])
     learner = make_learner("a2c", "Chain", **{**SMALL, "gae_lambda": 1.0})
     rollout = rollout_of(learner)
     plain = gae(rollout, *learner.predict_values(rollout), learner.config.gamma, 1.0)
-    for found, expected in zip(learner.advantages(rollout, learner.config), plain, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    for actual, expected in zip(learner.advantages(rollout, learner.config), plain, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_old_rollout_is_weighed_by_v_trace(make_learner: Callable[..., Any]) -> None:

@@ -143,13 +143,13 @@ def test_crossq_absorbs_moments_at_the_end_of_the_update(make_learner: Callable[
     """Those of the critics at every update, those of the policy when it learns; it has no targets."""
     learner = make_learner("crossq", "Continuous", policy_delay=2, **SMALL)
     clock = Clock(100)
-    found = []
+    counts = []
     for _ in range(4):
         learner.update(continuous(8), clock)
         clock.updates += 1
         norms = (learner.critics[0].layers.norms[0], learner.policy.encoder.norms[0])
-        found.append(tuple(int(norm.updates) for norm in norms))
-    assert found == [(1, 0), (2, 1), (3, 1), (4, 2)]
+        counts.append(tuple(int(norm.updates) for norm in norms))
+    assert counts == [(1, 0), (2, 1), (3, 1), (4, 2)]
     assert pairs(learner) == []
 
 
@@ -231,7 +231,7 @@ def test_weight_decay_shrinks_networks_but_not_the_temperature(
     make_learner: Callable[..., Any], algorithm: str, optimizer: str
 ) -> None:
     discrete = algorithm == "sac-discrete"
-    found = []
+    results = []
     each = {"policy_delay": 1} if algorithm == "crossq" else {}
     batch = masked(8) if discrete else continuous(8)
     for decay in (0.0, 0.5):
@@ -239,10 +239,10 @@ def test_weight_decay_shrinks_networks_but_not_the_temperature(
         learner = make_learner(algorithm, "Masked" if discrete else "Continuous", learning_rate=0.1, **options)
         learner.update(batch, Clock(100))
         weight = next(one for one in learner.policy.parameters() if one.ndim == 2)
-        found.append((learner.temperature.log.detach().clone(), weight.detach().clone()))
-    torch.testing.assert_close(found[0][0], found[1][0])
-    assert not torch.equal(found[0][0], torch.tensor([0.1]).log())
-    assert (found[0][1] != found[1][1]).any()
+        results.append((learner.temperature.log.detach().clone(), weight.detach().clone()))
+    torch.testing.assert_close(results[0][0], results[1][0])
+    assert not torch.equal(results[0][0], torch.tensor([0.1]).log())
+    assert (results[0][1] != results[1][1]).any()
 
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac", "tqc", "crossq"])

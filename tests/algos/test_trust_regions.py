@@ -31,10 +31,10 @@ def collect(learner: Any, env: type[envs.Vector], num_envs: int = 2) -> Rollout:
     buffer = learner.buffer()
     actor = Actor(env(num_envs), learner, learner.agent(), buffer, clock)
     actor.reset(0)
-    while not (found := list(buffer.batches(clock))):
+    while not (rollouts := list(buffer.batches(clock))):
         step = actor.step()
         buffer.add(step)
-    rollout: Rollout = found[0]
+    rollout: Rollout = rollouts[0]
     return rollout
 
 
@@ -118,8 +118,8 @@ def test_critic_is_fitted_with_a_constant_policy(make_learner: Callable[..., Any
 
 def samples_of(learner: Any, rollout: Rollout) -> Samples:
     value, _ = learner.predict_values(rollout)
-    found: Samples = rollout.samples(rollout.reward - value, rollout.reward, learner.device)
-    return found
+    rollout_samples: Samples = rollout.samples(rollout.reward - value, rollout.reward, learner.device)
+    return rollout_samples
 
 
 @pytest.mark.parametrize("env", ["Chain", "Continuous"])
@@ -218,21 +218,21 @@ def test_acktr_bounds_the_divergence_of_its_policy(make_learner: Callable[..., A
     learner = make_learner("acktr", env, **options)
     clock = Clock(100)
     buffer = learner.buffer()
-    found = []
+    divergences = []
     actor = Actor(getattr(envs, env)(2), learner, learner.agent(), buffer, clock)
     actor.reset(0)
-    while len(found) < 30:
+    while len(divergences) < 30:
         buffer.add(actor.step())
         for rollout in buffer.batches(clock):
             obs = torch.from_numpy(rollout.obs[:-1].reshape(64, -1).copy())
             before = learner.policy(obs).detach()
             told = learner.update(rollout, clock).metrics["loss/kl"]
             with torch.no_grad():
-                found.append(float(learner.policy.head.kl(before, learner.policy(obs)).mean()))
-            assert float(told) == pytest.approx(found[-1], rel=1e-3, abs=1e-9)
+                divergences.append(float(learner.policy.head.kl(before, learner.policy(obs)).mean()))
+            assert float(told) == pytest.approx(divergences[-1], rel=1e-3, abs=1e-9)
             clock.updates += 1
-    assert max(found) <= 1e-3 * (1 + 1e-4)
-    assert sum(value > 5e-4 for value in found) > 5  # the fallback is not the reason that they are small
+    assert max(divergences) <= 1e-3 * (1 + 1e-4)
+    assert sum(value > 5e-4 for value in divergences) > 5  # the fallback is not the reason that they are small
 
 
 def test_acktr_undoes_a_step_that_is_too_long(

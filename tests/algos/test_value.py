@@ -192,8 +192,8 @@ def test_epsilon_follows_its_points(make_learner: Callable[..., Any], name: str)
     }
     others: dict[str, Any] = {"exploration_final_eps_others": []} if name == "nstep-q" else {}
     epsilon = make_learner(name, "Chain", **bends, **others).agent().epsilon
-    found = [epsilon(progress) for progress in (0.0, 0.05, 0.1, 0.25, 0.4, 0.4001, 0.5, 0.6, 1.0)]
-    assert found == pytest.approx([1.0, 0.75, 0.5, 0.5, 0.5, 0.3, 0.2, 0.1, 0.1], abs=1e-3)
+    epsilons = [epsilon(progress) for progress in (0.0, 0.05, 0.1, 0.25, 0.4, 0.4001, 0.5, 0.6, 1.0)]
+    assert epsilons == pytest.approx([1.0, 0.75, 0.5, 0.5, 0.5, 0.3, 0.2, 0.1, 0.1], abs=1e-3)
 
 
 BENDS = {

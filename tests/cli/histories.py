@@ -62,8 +62,8 @@ def write_run(
 
 def _source(name: str, content: str) -> dict[str, str]:
     file = Path(name.rpartition(":")[0])
-    found = hashlib.sha256(content.encode()).hexdigest()
-    return {"file": str(file), "copy": f"sources/{file.stem}-{found[:8]}.py", "sha256": found}
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    return {"file": str(file), "copy": f"sources/{file.stem}-{digest[:8]}.py", "sha256": digest}
 
 
 def journals(directory: Path) -> dict[str, bytes]:

@@ -76,11 +76,11 @@ def test_json_lists_all_checks_and_a_failure_exits_with_1(rlplug: Callable[..., 
     result = rlplug("check", f"{algorithms}:Unnamed", "--json", "--set", "n_steps=3")
     report = json.loads(result.out)
     assert (result.code, report["contract"]) == (1, CONTRACT)
-    found = {check["name"]: check for check in report["checks"]}
-    assert [name for name, check in found.items() if check["status"] == "failed"] == ["metrics"]
-    assert found["metrics"]["message"].startswith("a metric is named 'loss'")
-    assert not found["help"]["provisional"]
-    assert found["copies"]["asks"].startswith("The buffer copies all data")
+    by_name = {check["name"]: check for check in report["checks"]}
+    assert [name for name, check in by_name.items() if check["status"] == "failed"] == ["metrics"]
+    assert by_name["metrics"]["message"].startswith("a metric is named 'loss'")
+    assert not by_name["help"]["provisional"]
+    assert by_name["copies"]["asks"].startswith("The buffer copies all data")
 
 
 def test_warnings_fail_unless_allowed(
@@ -95,9 +95,9 @@ def test_warnings_fail_unless_allowed(
 
 def test_expected_failure_needs_a_reason_and_must_fail(rlplug: Callable[..., Any], algorithms: str) -> None:
     result = rlplug("check", f"{algorithms}:Unnamed", "--set", "n_steps=3", "--expect", "metrics=an old name", "--json")
-    found = {check["name"]: check for check in json.loads(result.out)["checks"]}
-    assert (result.code, found["metrics"]["status"]) == (0, "expected")
-    assert found["metrics"]["message"].startswith("an old name (a metric is named 'loss'")
+    by_name = {check["name"]: check for check in json.loads(result.out)["checks"]}
+    assert (result.code, by_name["metrics"]["status"]) == (0, "expected")
+    assert by_name["metrics"]["message"].startswith("an old name (a metric is named 'loss'")
     assert rlplug("check", f"{algorithms}:Mine", "--expect", "metrics=an old name").code == 1
     refused = rlplug("check", f"{algorithms}:Mine", "--expect", "metrics")
     assert (refused.code, "write NAME=REASON" in refused.err) == (2, True)

@@ -43,19 +43,19 @@ def compare(rlplug: Callable[..., Any], *words: str) -> dict[str, Any]:
     """Return the output of `compare --json`, checked against its schema."""
     result = rlplug("compare", *words, "--json")
     assert result.code == 0, result.err
-    found: dict[str, Any] = json.loads(result.out)
-    jsonschema.validate(found, json.loads((SCHEMAS / "compare.json").read_bytes()))
-    return found
+    comparison: dict[str, Any] = json.loads(result.out)
+    jsonschema.validate(comparison, json.loads((SCHEMAS / "compare.json").read_bytes()))
+    return comparison
 
 
 def test_runs_that_differ_only_in_seed_and_environment_share_a_label(runs: Path, rlplug: Callable[..., Any]) -> None:
-    found = compare(rlplug, "runs")
-    assert {(curve["env"], curve["label"], curve["seeds"]) for curve in found["curves"]} == {
+    comparison = compare(rlplug, "runs")
+    assert {(curve["env"], curve["label"], curve["seeds"]) for curve in comparison["curves"]} == {
         ("CartPole-v1", "ppo learning_rate=0.001", 3),
         ("CartPole-v1", "ppo learning_rate=0.0003", 3),
         ("Acrobot-v1", "ppo learning_rate=0.001", 2),
     }
-    curve = next(curve for curve in found["curves"] if curve["label"] == "ppo learning_rate=0.0003")
+    curve = next(curve for curve in comparison["curves"] if curve["label"] == "ppo learning_rate=0.0003")
     assert curve["x"] == [100, 200, 300]
     assert curve["value"] == [40, 60, 80]  # the interquartile mean of 3 seeds uses all of them
 
@@ -63,8 +63,8 @@ def test_runs_that_differ_only_in_seed_and_environment_share_a_label(runs: Path,
 def test_environment_arguments_of_some_runs_separate_lines(place: Path, rlplug: Callable[..., Any]) -> None:
     write_run(place / "runs" / "first", [1.0, 2.0])
     write_run(place / "runs" / "second", [3.0, 4.0], **{"env.length": 30})
-    found = compare(rlplug, "runs")
-    assert [(curve["label"], curve["seeds"]) for curve in found["curves"]] == [("ppo", 1), ("ppo env.length=30", 1)]
+    comparison = compare(rlplug, "runs")
+    assert labels(comparison) == [("ppo", 1), ("ppo env.length=30", 1)]
 
 
 def test_classes_with_the_same_name_in_two_files_are_two_lines(place: Path, rlplug: Callable[..., Any]) -> None:
@@ -86,8 +86,8 @@ def test_environment_in_a_moved_file_is_one_environment(place: Path, rlplug: Cal
         write_run(path, [1.0, 2.0], seed=seed, env=f"{folder}/walk.py:Walk", content=content, created=float(seed))
     write_run(place / "runs" / "5", [1.0, 2.0], seed=5, env="/new/walk.py:Run", content="A")
     write_run(place / "runs" / "6", [1.0, 2.0], seed=6, env="/new/run.py:Walk", content="A")
-    found = compare(rlplug, "runs")
-    assert {(curve["env"], curve["seeds"]) for curve in found["curves"]} == {
+    comparison = compare(rlplug, "runs")
+    assert {(curve["env"], curve["seeds"]) for curve in comparison["curves"]} == {
         ("/new/walk.py:Walk", 3), ("/other/walk.py:Walk", 1), ("walk.py:Run", 1), ("run.py:Walk", 1),
     }  # fmt: skip
     write_run(place / "runs" / "7", [1.0, 2.0], seed=7, env="worlds:worlds/Push-v0")
@@ -95,21 +95,21 @@ def test_environment_in_a_moved_file_is_one_environment(place: Path, rlplug: Cal
     for typed in ("walk.py:Run", "./walk.py:Run", "/new/walk.py:Run"):
         costs = compare(rlplug, "runs", "--target", f"{typed}=1")["costs"]
         assert [(cost["env"], cost["reached"]) for cost in costs] == [("walk.py:Run", 1)]
-    assert not [remark for remark in found["remarks"] if "file changed" in remark]
+    assert not [remark for remark in comparison["remarks"] if "file changed" in remark]
 
 
 def test_change_of_the_environment_file_separates_lines(place: Path, rlplug: Callable[..., Any]) -> None:
     for seed, folder, content in ((1, "/old", "A"), (2, "/old", "B"), (3, "/new", "B")):
         path = place / "runs" / str(seed)
         write_run(path, [1.0, 2.0], seed=seed, env=f"{folder}/walk.py:Walk", content=content, created=float(seed))
-    found = compare(rlplug, "runs")
-    assert [(curve["env"], curve["label"], curve["seeds"]) for curve in found["curves"]] == [
+    comparison = compare(rlplug, "runs")
+    assert [(curve["env"], curve["label"], curve["seeds"]) for curve in comparison["curves"]] == [
         ("walk.py:Walk", "ppo walk-559aead0.py", 1),
         ("walk.py:Walk", "ppo walk-df7e70e5.py", 2),
     ]
     first_runs = "1 with runs/1/sources/walk-559aead0.py, 2 with runs/2/sources/walk-df7e70e5.py"
     message = f"runs of walk.py:Walk are separate because its file changed: {first_runs}"
-    assert message in found["remarks"]
+    assert message in comparison["remarks"]
     assert f"note: {message}" in rlplug("compare", "runs").out
     pooled = compare(rlplug, "runs", "--label", "algorithm")
     assert [curve["seeds"] for curve in pooled["curves"]] == [3]
@@ -122,17 +122,17 @@ def write_own_algorithm(path: Path, folder: str, content: str, seed: int = 1, **
     write_run(path, [1.0, 2.0], seed=seed, algorithm=name, files={"algorithm": (name, content)}, **options)
 
 
-def labels(found: dict[str, Any]) -> list[tuple[str, int]]:
-    return [(curve["label"], curve["seeds"]) for curve in found["curves"]]
+def labels(comparison: dict[str, Any]) -> list[tuple[str, int]]:
+    return [(curve["label"], curve["seeds"]) for curve in comparison["curves"]]
 
 
 def test_folders_distinguish_algorithms_in_files_with_the_same_name(runs: Path, rlplug: Callable[..., Any]) -> None:
     for folder, content in (("/x/expA/lib", "A"), ("/x/expB/lib", "B")):
         for seed in (1, 2):
             write_own_algorithm(runs / "mine" / f"{content}{seed}", folder, content, seed)
-    found = compare(rlplug, "runs/mine")
-    assert labels(found) == [("expA/lib/my_algo.py:MyAlgo", 2), ("expB/lib/my_algo.py:MyAlgo", 2)]
-    assert not [remark for remark in found["remarks"] if "file changed" in remark]
+    comparison = compare(rlplug, "runs/mine")
+    assert labels(comparison) == [("expA/lib/my_algo.py:MyAlgo", 2), ("expB/lib/my_algo.py:MyAlgo", 2)]
+    assert not [remark for remark in comparison["remarks"] if "file changed" in remark]
     assert labels(compare(rlplug, "runs/mine/A1", "runs/mine/A2")) == [("MyAlgo", 2)]
     assert len(labels(compare(rlplug, "runs/mine", "--label", "algorithm"))) == 2
 
@@ -140,10 +140,10 @@ def test_folders_distinguish_algorithms_in_files_with_the_same_name(runs: Path, 
 def test_changed_algorithm_file_separates_lines_and_moved_file_does_not(runs: Path, rlplug: Callable[..., Any]) -> None:
     for number, (folder, content, seed) in enumerate([("/a", "A", 1), ("/a", "B", 1), ("/b", "B", 1), ("/b", "B", 2)]):
         write_own_algorithm(runs / "mine" / str(number), folder, content, seed, created=float(number))
-    found = compare(rlplug, "runs/mine")
-    assert labels(found) == [("my_algo-559aead0.py:MyAlgo", 1), ("my_algo-df7e70e5.py:MyAlgo", 2)]
-    assert any("1 is left out: 2 has its configuration and seed too" in remark for remark in found["remarks"])
-    assert any("separate because its file changed" in remark for remark in found["remarks"])
+    comparison = compare(rlplug, "runs/mine")
+    assert labels(comparison) == [("my_algo-559aead0.py:MyAlgo", 1), ("my_algo-df7e70e5.py:MyAlgo", 2)]
+    assert any("1 is left out: 2 has its configuration and seed too" in remark for remark in comparison["remarks"])
+    assert any("separate because its file changed" in remark for remark in comparison["remarks"])
     write_own_algorithm(runs / "mine" / "far", "/c", "C")
     assert [label for label, _ in labels(compare(rlplug, "runs/mine"))] == [
         "b/my_algo-559aead0.py:MyAlgo",
@@ -166,12 +166,12 @@ def test_runs_that_continued_to_another_total_are_separate_lines(place: Path, rl
     for seed in (1, 2):
         write_run(place / "runs" / f"short{seed}", [1.0, 2.0], seed=seed)
         write_run(place / "runs" / f"long{seed}", [1.0, 2.0], seed=seed, extensions=[(300, False), (500, False)])
-    found = labels(compare(rlplug, "runs"))
-    assert found == [("ppo total_timesteps=200", 2), ("ppo total_timesteps=500", 2)]
+    pairs = labels(compare(rlplug, "runs"))
+    assert pairs == [("ppo total_timesteps=200", 2), ("ppo total_timesteps=500", 2)]
     write_run(place / "runs" / "stretched", [1.0, 2.0], extensions=[(500, True), (500, True)])
     write_run(place / "runs" / "full", [1.0] * 5, total_timesteps=500)
-    found = labels(compare(rlplug, "runs"))
-    assert found == [
+    pairs = labels(compare(rlplug, "runs"))
+    assert pairs == [
         ("ppo extended=200:500 total_timesteps=500", 2),
         ("ppo extended=200:500:rescale total_timesteps=500", 1),
         ("ppo extended=none total_timesteps=200", 2),
@@ -231,38 +231,38 @@ def test_content_identifies_a_data_set(place: Path, rlplug: Callable[..., Any]) 
 
 
 def test_final_scores_are_for_the_last_and_the_best_weights(runs: Path, rlplug: Callable[..., Any]) -> None:
-    found = compare(rlplug, *(str(runs / f"0.001-{seed}") for seed in (1, 2, 3)))
-    scores = {score["checkpoint"]: score for score in found["scores"]}
+    comparison = compare(rlplug, *(str(runs / f"0.001-{seed}") for seed in (1, 2, 3)))
+    scores = {score["checkpoint"]: score for score in comparison["scores"]}
     drawn = draws([3], 10_000, np.random.default_rng(0))
     for checkpoint, shift in (("last", 0), ("best", 1)):
         expected = estimate([np.array([30.0, 60.0, 90.0]) + shift], "mean", drawn)
         assert scores[checkpoint]["mean"] == pytest.approx(expected._asdict())
-    assert [run["scores"] for run in found["arms"][0]["runs"]] == [
+    assert [run["scores"] for run in comparison["arms"][0]["runs"]] == [
         {"last": last, "best": last + 1} for last in (30, 60, 90)
     ]
 
 
 def test_comparison_uses_its_options(runs: Path, rlplug: Callable[..., Any]) -> None:
     words = ("--confidence", "0.5", "--points", "2", "--bootstrap", "100", "--center", "mean", "--checkpoint", "best")
-    found = compare(rlplug, "runs", *words)
+    comparison = compare(rlplug, "runs", *words)
     plain = compare(rlplug, "runs")
     options = {"confidence": 0.5, "points": 2, "reps": 100, "center": "mean", "checkpoint": "best"}
-    assert {name: found["settings"][name] for name in options} == options
-    assert {len(curve["x"]) for curve in found["curves"]} == {2}
-    for narrow, wide in zip(found["scores"], plain["scores"], strict=True):
+    assert {name: comparison["settings"][name] for name in options} == options
+    assert {len(curve["x"]) for curve in comparison["curves"]} == {2}
+    for narrow, wide in zip(comparison["scores"], plain["scores"], strict=True):
         assert narrow["mean"]["high"] - narrow["mean"]["low"] < wide["mean"]["high"] - wide["mean"]["low"]
 
 
 def test_improvement_names_the_better_line_first(runs: Path, rlplug: Callable[..., Any]) -> None:
-    (found,) = compare(rlplug, "runs")["improvements"]
-    assert (found["better"], found["worse"]) == ("ppo learning_rate=0.0003", "ppo learning_rate=0.001")
-    assert found["probability"]["value"] == pytest.approx(6 / 9)  # 50, 80, 110 against 30, 60, 90
-    assert found["envs"] == ["CartPole-v1"]
+    (improvement,) = compare(rlplug, "runs")["improvements"]
+    assert (improvement["better"], improvement["worse"]) == ("ppo learning_rate=0.0003", "ppo learning_rate=0.001")
+    assert improvement["probability"]["value"] == pytest.approx(6 / 9)  # 50, 80, 110 against 30, 60, 90
+    assert improvement["envs"] == ["CartPole-v1"]
 
 
 def test_cost_of_a_return_is_that_of_the_first_evaluation_to_reach_it(runs: Path, rlplug: Callable[..., Any]) -> None:
-    found = compare(rlplug, "runs", "--target", "CartPole-v1=60")["costs"]
-    costs = {cost["label"]: (cost["reached"], cost["steps"], cost["seconds"]) for cost in found}
+    rows = compare(rlplug, "runs", "--target", "CartPole-v1=60")["costs"]
+    costs = {cost["label"]: (cost["reached"], cost["steps"], cost["seconds"]) for cost in rows}
     assert costs["ppo learning_rate=0.001"] == (2, [300, 200, None], [3, 2, None])
     assert costs["ppo learning_rate=0.0003"] == (2, [200, 200, None], [2, 2, None])
     assert "2 of 3" in rlplug("compare", "runs", "--target", "60").out
@@ -270,8 +270,8 @@ def test_cost_of_a_return_is_that_of_the_first_evaluation_to_reach_it(runs: Path
 
 def test_groups_sweeps_and_names_select_runs_once(runs: Path, rlplug: Callable[..., Any]) -> None:
     group = json.loads((runs / "0.001-1" / "config.json").read_bytes())["group"]
-    found = compare(rlplug, group[:8], "0.001-2", str(runs / "0.001-3"))
-    assert [curve["seeds"] for curve in found["curves"]] == [3]
+    comparison = compare(rlplug, group[:8], "0.001-2", str(runs / "0.001-3"))
+    assert [curve["seeds"] for curve in comparison["curves"]] == [3]
     write_run(runs / "sweep" / "one", [1.0, 2.0], seed=7)
     (runs / "sweep" / "sweep.json").write_text("{}")
     assert [run["seed"] for run in compare(rlplug, "sweep")["arms"][0]["runs"]] == [7]
@@ -280,9 +280,9 @@ def test_groups_sweeps_and_names_select_runs_once(runs: Path, rlplug: Callable[.
 
 def test_repeated_seed_counts_once(runs: Path, rlplug: Callable[..., Any]) -> None:
     write_run(runs / "again", [5.0, 5.0, 5.0], seed=1, learning_rate=1e-3)
-    found = compare(rlplug, "0.001-1", "again")
-    assert [curve["seeds"] for curve in found["curves"]] == [1]
-    assert any("configuration and seed" in remark for remark in found["remarks"])
+    comparison = compare(rlplug, "0.001-1", "again")
+    assert [curve["seeds"] for curve in comparison["curves"]] == [1]
+    assert any("configuration and seed" in remark for remark in comparison["remarks"])
 
 
 @pytest.mark.parametrize("best", [None, 3.0])
@@ -291,49 +291,49 @@ def test_unfinished_run_has_a_curve_and_no_final_score(
 ) -> None:
     """With `best`, the run was finished and evaluated before it continued."""
     write_run(runs / "killed", [1.0, 2.0], seed=9, status="", best=best)
-    found = compare(rlplug, "killed")
-    assert len(found["curves"]) == 1
-    assert found["scores"] == []
-    assert "without final scores because they are not finished: killed" in found["remarks"]
+    comparison = compare(rlplug, "killed")
+    assert len(comparison["curves"]) == 1
+    assert comparison["scores"] == []
+    assert "without final scores because they are not finished: killed" in comparison["remarks"]
 
 
 def test_unfinished_run_does_not_shorten_the_curve_of_finished_runs(runs: Path, rlplug: Callable[..., Any]) -> None:
     write_run(runs / "killed", [1.0], seed=9, status="", total_timesteps=300)
-    found = compare(rlplug, "0.001-1", "0.001-2", "killed")
-    (curve,) = found["curves"]
+    comparison = compare(rlplug, "0.001-1", "0.001-2", "killed")
+    (curve,) = comparison["curves"]
     assert (curve["x"], curve["seeds"]) == ([100, 200, 300], 2)
-    assert "left out of curves because other runs of their lines are finished: killed" in found["remarks"]
+    assert "left out of curves because other runs of their lines are finished: killed" in comparison["remarks"]
 
 
 def test_curves_without_overlap_are_left_out(place: Path, rlplug: Callable[..., Any]) -> None:
     write_run(place / "runs" / "early", [1.0], every=100, total_timesteps=300)
     write_run(place / "runs" / "late", [2.0], every=300, seed=2)
     write_run(place / "runs" / "other", [2.0], every=300, seed=2, learning_rate=1.0)
-    found = compare(rlplug, "runs")
-    assert [curve["label"] for curve in found["curves"]] == ["ppo learning_rate=1"]
+    comparison = compare(rlplug, "runs")
+    assert [curve["label"] for curve in comparison["curves"]] == ["ppo learning_rate=1"]
 
 
 def test_unfinished_run_below_the_target_does_not_count_as_a_failure(runs: Path, rlplug: Callable[..., Any]) -> None:
     write_run(runs / "killed", [1.0], seed=9, status="", total_timesteps=300)
     write_run(runs / "there", [99.0], seed=8, status="", total_timesteps=300)
-    found = compare(rlplug, "0.001-1", "0.001-2", "killed", "there", "--target", "40")
-    (cost,) = found["costs"]
+    comparison = compare(rlplug, "0.001-1", "0.001-2", "killed", "there", "--target", "40")
+    (cost,) = comparison["costs"]
     assert (cost["seeds"], cost["reached"]) == (3, 2)
 
 
 def test_unreadable_run_of_a_directory_is_left_out(runs: Path, rlplug: Callable[..., Any]) -> None:
     (runs / "0.001-3" / "config.json").write_text("{")
-    found = compare(rlplug, "runs")
-    assert {curve["seeds"] for curve in found["curves"] if curve["label"] == "ppo learning_rate=0.001"} == {2}
-    assert any(remark.startswith("0.001-3 is left out: ") for remark in found["remarks"])
+    comparison = compare(rlplug, "runs")
+    assert {curve["seeds"] for curve in comparison["curves"] if curve["label"] == "ppo learning_rate=0.001"} == {2}
+    assert any(remark.startswith("0.001-3 is left out: ") for remark in comparison["remarks"])
     assert rlplug("compare", "0.001-3", "0.001-1").code == 2
 
 
 def test_normalized_scores_average_all_environments(runs: Path, rlplug: Callable[..., Any]) -> None:
     bounds = ("--normalize", "CartPole-v1=0:100", "--normalize", "Acrobot-v1=-100:0")
-    found = compare(rlplug, "runs", *bounds, "--label", "algorithm")
+    comparison = compare(rlplug, "runs", *bounds, "--label", "algorithm")
     (score,) = (
-        score for score in found["scores"] if score["env"] == "all, normalized" and score["checkpoint"] == "last"
+        score for score in comparison["scores"] if score["env"] == "all, normalized" and score["checkpoint"] == "last"
     )
     assert score["mean"]["value"] == pytest.approx((np.mean([30, 60, 90, 50, 80, 110]) / 100 + 0.185) / 2)
 
@@ -445,8 +445,8 @@ def test_intervals_of_twenty_seeds_cover_the_true_value() -> None:
     generator = np.random.default_rng(0)
     covered = 0
     for _ in range(600):
-        found = estimate([generator.normal(size=20)], "iqm", draws([20], 400, generator))
-        covered += found.low <= 0 <= found.high
+        interval = estimate([generator.normal(size=20)], "iqm", draws([20], 400, generator))
+        covered += interval.low <= 0 <= interval.high
     assert covered / 600 == pytest.approx(0.945, abs=0.025)
 
 
@@ -460,9 +460,9 @@ def test_memory_does_not_grow_with_the_lines_of_a_journal(tmp_path: Path) -> Non
     (run / "journal.jsonl").write_text(content + text)
     tracemalloc.start()
     try:
-        found = history(run, ["loss/policy"])
+        run_history = history(run, ["loss/policy"])
         assert tracemalloc.get_traced_memory()[1] < 6 * BLOCK  # the records take 15
     finally:
         tracemalloc.stop()
-    assert found.curves["loss/policy"].steps.tolist() == [*range(100, 15_000)]
-    assert found.is_finished
+    assert run_history.curves["loss/policy"].steps.tolist() == [*range(100, 15_000)]
+    assert run_history.is_finished

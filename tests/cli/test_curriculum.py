@@ -128,9 +128,9 @@ def train_hill(out: Path, algorithm: str = "a2c", env: str = "Hill", name: str |
 
 def final_state(run: Run) -> dict[str, Any]:
     saved = next(path for path in run.directory.checkpoints_path.iterdir() if path.name.startswith("final"))
-    found = components(saved)[0]
-    found["events"].pop("wall")
-    return {name: found[name] for name in ("learner", "events")}
+    state = components(saved)[0]
+    state["events"].pop("wall")
+    return {name: state[name] for name in ("learner", "events")}
 
 
 def settings(run: Run) -> list[tuple[int, Any]]:
@@ -139,15 +139,15 @@ def settings(run: Run) -> list[tuple[int, Any]]:
 
 def test_levels_rise_only_between_episodes(tmp_path: Path) -> None:
     run = train_hill(tmp_path)
-    found = run.episodes()
-    assert set(found["info/changes"]) == {0.0}
-    levels = found["info/level"]
+    episodes = run.episodes()
+    assert set(episodes["info/changes"]) == {0.0}
+    levels = episodes["info/level"]
     assert levels[0] == 2  # from the very first episode on
     assert levels[-1] > levels[10] > 2
     recorded = settings(run)
     assert recorded[0] == (0, {"level": 2})
     assert [data["level"] for _, data in recorded] == [*range(2, 2 + len(recorded))]
-    ends = found["steps"]
+    ends = episodes["steps"]
     for step, data in recorded[1:]:  # at the step that ended the sixth episode of a level
         assert (ends <= step).sum() >= 6 * (data["level"] - 2) > (ends < step).sum()
 
@@ -170,10 +170,10 @@ def test_resumed_run_has_the_same_levels_and_weights(
         assert settings(resumed) == settings(complete)
 
 
-def both_workers_reached_level_3(found: Any) -> bool:
+def both_workers_reached_level_3(episodes: Any) -> bool:
     """Return whether an episode is beyond level 3, and both workers have played at level 3."""
-    level = found["info/level"]
-    return bool(level.max() > 3) and set(found["workers"][level > 2]) == {0, 1}
+    level = episodes["info/level"]
+    return bool(level.max() > 3) and set(episodes["workers"][level > 2]) == {0, 1}
 
 
 @pytest.mark.parametrize("kind", PROCESSES)
@@ -181,15 +181,15 @@ def test_processes_of_workers_keep_their_levels(kind: str, tmp_path: Path) -> No
     algorithm, options = PROCESSES[kind]
     run = train_hill(tmp_path, algorithm, **options, controller=[f"{HERE}:Stages:episodes=40"])
     steps = 2000
-    while not both_workers_reached_level_3(found := run.episodes()) and steps < 30_000:  # settings arrive late
+    while not both_workers_reached_level_3(episodes := run.episodes()) and steps < 30_000:  # settings arrive late
         steps += 600
         resume(run, total_timesteps=steps, hooks=False)
-    assert set(found["info/changes"]) == {0.0}
-    reached = found["info/level"].max()
+    assert set(episodes["info/changes"]) == {0.0}
+    reached = episodes["info/level"].max()
     assert reached > 3
-    assert set(found["workers"][found["info/level"] > 2]) == {0, 1}
+    assert set(episodes["workers"][episodes["info/level"] > 2]) == {0, 1}
     resume(run, total_timesteps=steps + 600, hooks=False)
-    later = run.episodes()["info/level"][len(found["steps"]) + 4 :]  # the first four finish episodes of the old level
+    later = run.episodes()["info/level"][len(episodes["steps"]) + 4 :]  # four episodes end at the old level
     assert later.min() >= reached - 1
 
 
@@ -227,6 +227,6 @@ def test_rows_restore_their_own_settings() -> None:
     copy.load_state_dict(env.state_dict())
     for _ in range(40):
         expected = env.step(np.zeros(3, np.int64))
-        found = copy.step(np.zeros(3, np.int64))
-        assert [each.info for each in found.episodes] == [each.info for each in expected.episodes]
+        timestep = copy.step(np.zeros(3, np.int64))
+        assert [each.info for each in timestep.episodes] == [each.info for each in expected.episodes]
     assert "settings" not in SerialEnvs(Hill, 1).state_dict()

@@ -108,8 +108,8 @@ class Command:
 
 def section(page: Path, heading: str) -> str:
     """Return the section under a heading, or an empty string if the page has no such heading."""
-    found = re.search(rf"^{heading}\n.*?(?=^## |\Z)", page.read_text(encoding="utf-8"), re.M | re.S)
-    return found[0] if found else ""
+    match = re.search(rf"^{heading}\n.*?(?=^## |\Z)", page.read_text(encoding="utf-8"), re.M | re.S)
+    return match[0] if match else ""
 
 
 def blocks(text: str) -> Iterator[Block]:
@@ -346,11 +346,11 @@ def test_each_algorithm_has_a_page() -> None:
     """The overview links each algorithm to a page that names it."""
     overview = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| \[(`.+`)\]\(([^)#]+)[^)]*\) \|", overview, re.M)
-    found = set()
+    ids = set()
     for names, target in lines:
         text = (ROOT / "docs" / target).read_text(encoding="utf-8")
-        found |= {name for name in re.findall(r"`([\w-]+)`", names) if f"`{name}`" in text}
-    assert found == set(KNOWN["algorithms"])
+        ids |= {name for name in re.findall(r"`([\w-]+)`", names) if f"`{name}`" in text}
+    assert ids == set(KNOWN["algorithms"])
     assert {(ROOT / "docs" / target) for _, target in lines} == set(ALGORITHMS)
 
 

@@ -379,11 +379,11 @@ def test_script_has_a_name_if_its_import_does_not_run_it(
     (place / "script.py").write_text(f"class Mine: ...\n{guard}")
     monkeypatch.setitem(sys.modules, "__main__", script)
     mine = type("Mine", (Count,), {"__module__": "__main__", "__qualname__": "Mine"})
-    found = source_of(mine)
+    source = source_of(mine)
     if importable:
-        assert found == EnvSource(f"{place}/script.py:Mine", {}, mine)
+        assert source == EnvSource(f"{place}/script.py:Mine", {}, mine)
     else:
-        assert "put `if __name__ == '__main__':` in" in found.unnamed
+        assert "put `if __name__ == '__main__':` in" in source.unnamed
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,9 @@ def test_same_seed_gives_the_same_run(rlplug: Callable[..., Result]) -> None:
 
 
 def test_info_and_list_show_the_family(rlplug: Callable[..., Result]) -> None:
-    found = json.loads(rlplug("info", CART, "--json").out)
-    assert (found["exact"], found["limit"]) == (False, 500)
-    assert found["rewards"]["low"] == found["rewards"]["high"] == 1.0  # of steps, not of resets
+    facts = json.loads(rlplug("info", CART, "--json").out)
+    assert (facts["exact"], facts["limit"]) == (False, 500)
+    assert facts["rewards"]["low"] == facts["rewards"]["high"] == 1.0  # of steps, not of resets
     assert CART in rlplug("list", "envs", "--family", "envpool").out
     assert "did you mean 'envpool:CartPole-v1'" in rlplug("info", "envpool:CartPole").err
 

@@ -60,19 +60,19 @@ def records_of(run: Run, kind: str) -> list[Record]:
 
 
 def test_each_episode_has_its_info(run: Run) -> None:
-    found = run.episodes()
-    assert len(found["info/score"]) == len(found["returns"]) == 100
-    assert np.array_equal(found["info/is_success"], found["info/score"] > 4)
-    bonus = found["info/bonus"]
+    columns = run.episodes()
+    assert len(columns["info/score"]) == len(columns["returns"]) == 100
+    assert np.array_equal(columns["info/is_success"], columns["info/score"] > 4)
+    bonus = columns["info/bonus"]
     assert 0 < np.isnan(bonus).sum() < 100
     assert set(bonus[~np.isnan(bonus)]) == {10.0}
 
 
 def test_log_has_means_over_the_last_hundred_episodes(run: Run) -> None:
     last = records_of(run, "metrics")[-1].data
-    found = run.episodes()
-    assert last["info/score"] == pytest.approx(found["info/score"].mean())
-    assert last["rollout/success_rate"] == last["info/is_success"] == pytest.approx(found["info/is_success"].mean())
+    columns = run.episodes()
+    assert last["info/score"] == pytest.approx(columns["info/score"].mean())
+    assert last["rollout/success_rate"] == last["info/is_success"] == pytest.approx(columns["info/is_success"].mean())
     assert last["info/bonus"] == 10.0
 
 

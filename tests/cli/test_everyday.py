@@ -198,16 +198,16 @@ def test_remove_and_reap_runs(runs: Path, rlplug: Callable[..., Result]) -> None
 
 
 def test_evaluate_prints_json_and_all_checkpoints(runs: Path, rlplug: Callable[..., Result]) -> None:
-    found: dict[str, Any] = json.loads(rlplug("evaluate", "one", "--episodes", "4", "--epsilon", "0.5", "--json").out)
-    assert {"return_mean", "return_sem", "return_median", "return_iqm", "success_rate", "returns"} <= {*found}
-    assert (len(found["returns"]), found["epsilon"]) == (4, 0.5)
+    report: dict[str, Any] = json.loads(rlplug("evaluate", "one", "--episodes", "4", "--epsilon", "0.5", "--json").out)
+    assert {"return_mean", "return_sem", "return_median", "return_iqm", "success_rate", "returns"} <= {*report}
+    assert (len(report["returns"]), report["epsilon"]) == (4, 0.5)
     result = rlplug("evaluate", "one", "--episodes", "2", "--all-checkpoints")
     assert [line.split()[0] for line in result.out.splitlines()] == ["CHECKPOINT", *open_run("one").checkpoints]
 
 
 def test_single_episode_has_no_standard_error(runs: Path, rlplug: Callable[..., Result]) -> None:
-    found = json.loads(rlplug("evaluate", "one", "--episodes", "1", "--json").out)
-    assert found["return_sem"] is None
+    report = json.loads(rlplug("evaluate", "one", "--episodes", "1", "--json").out)
+    assert report["return_sem"] is None
     assert "standard error of the mean -" in rlplug("evaluate", "one", "--episodes", "1").out
     header, *lines = rlplug("evaluate", "one", "--episodes", "1", "--all-checkpoints").out.splitlines()
     column = header.split().index("SEM")

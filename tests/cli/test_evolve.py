@@ -117,10 +117,10 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_worst_member_copies_state_and_options_of_the_best(complete: Path) -> None:
-    found = results(complete)
-    assert [chunk["step"] for chunk in found["chunks"]] == [100, 200]
+    population = results(complete)
+    assert [chunk["step"] for chunk in population["chunks"]] == [100, 200]
     changed = 0
-    for number, chunk in enumerate(found["chunks"], 1):
+    for number, chunk in enumerate(population["chunks"], 1):
         scores = chunk["scores"]
         for member, change in chunk["changes"].items():
             changed += 1

@@ -29,23 +29,23 @@ def first_party_records(group: str) -> list[Record]:
 
 
 def test_indices_of_wrappers_and_controllers_are_current() -> None:
-    found = [*first_party_records("wrappers"), *first_party_records("controllers")]
-    assert found
-    assert not [indexing.drift(record) for record in found if indexing.drift(record)]
+    contributions = [*first_party_records("wrappers"), *first_party_records("controllers")]
+    assert contributions
+    assert not [indexing.drift(record) for record in contributions if indexing.drift(record)]
 
 
 @pytest.mark.parametrize("record", first_party_records("envs"), ids=str)
 def test_index_of_provider_is_valid(record: Record) -> None:
     # The ids depend on the installed Gymnasium, so the file may differ from a new one.
-    found, reason = index.read(record)
+    entry, reason = index.read(record)
     assert reason == ""
-    assert found is not None
+    assert entry is not None
     known_ids = {
         "envpool": "envpool:CartPole-v1", "gymnasium": "CartPole-v1", "pettingzoo": "pettingzoo/mpe2.simple_spread_v3",
         "tensor": "tensor/CartPole-v1", "gymnax": "gymnax/CartPole-v1", "brax": "brax/ant",
         "playground": "playground/CheetahRun", "jumanji": "jumanji/Snake-v1",
     }  # fmt: skip
-    assert known_ids[record.id] in found.ids
+    assert known_ids[record.id] in entry.ids
 
 
 def test_presets_use_existing_options() -> None:
@@ -66,14 +66,14 @@ def test_command_is_installed() -> None:
 
 def test_known_plugins_match_the_entry_points() -> None:
     """A separate list exists because suggestions also name plugins that are not installed."""
-    found: dict[str, dict[str, str]] = {group: {} for group in KNOWN}
+    owners: dict[str, dict[str, str]] = {group: {} for group in KNOWN}
     for path in ROOT.glob("rlplug-*/pyproject.toml"):
         project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
         for group, names in project.get("entry-points", {}).items():
             if group == "rlplug.contract" or not group.startswith("rlplug."):
                 continue
-            found[group.removeprefix("rlplug.")] |= dict.fromkeys(names, project["name"])
-    assert found == KNOWN
+            owners[group.removeprefix("rlplug.")] |= dict.fromkeys(names, project["name"])
+    assert owners == KNOWN
 
 
 def test_reserved_names_match_the_parameters_of_the_command_line() -> None:

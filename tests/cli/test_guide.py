@@ -51,9 +51,9 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> None:
 def commands_named_in(chapter: Path) -> list[str]:
     """Return the commands that a chapter names, without `rlplug`."""
     text = chapter.read_text(encoding="utf-8")
-    found = re.findall(r"(?:`|^#     )rlplug (run [^`\n]+)(?:`|$)", text, re.M)
-    assert len(found) == text.count("rlplug run"), "a command is broken by the end of a line"
-    return found
+    command_lines = re.findall(r"(?:`|^#     )rlplug (run [^`\n]+)(?:`|$)", text, re.M)
+    assert len(command_lines) == text.count("rlplug run"), "a command is broken by the end of a line"
+    return command_lines
 
 
 def weights(directory: Path) -> dict[str, torch.Tensor]:
@@ -89,10 +89,10 @@ def test_chapter_learns_the_weights_of_the_packaged_algorithm(
     monkeypatch.setattr(FastLosses, "_reason_for_autograd", lambda *_: "like a chapter")
     result = rlplug(*shlex.split(commands_named_in(chapter)[0]), *SHORT)
     assert result.code == 0, result.err
-    found = weights(mine)
+    actual = weights(mine)
     expected = weights(place / "runs" / "theirs")
-    assert found.keys() == expected.keys()
-    assert [key for key in found if not torch.equal(found[key], expected[key])] == []
+    assert actual.keys() == expected.keys()
+    assert [key for key in actual if not torch.equal(actual[key], expected[key])] == []
 
 
 def test_c51_chapter_has_the_loss_of_the_packaged_algorithm() -> None:
@@ -109,10 +109,10 @@ def test_c51_chapter_has_the_loss_of_the_packaged_algorithm() -> None:
     index = torch.arange(64)
     batch = Transitions(weight, None, obs, action, reward, discount, following, index, {})
     chapter, packaged = learners
-    found = chapter.loss(replace(batch, share=None, extras=chapter.draws(batch)))[0]
+    loss = chapter.loss(replace(batch, share=None, extras=chapter.draws(batch)))[0]
     noise = packaged.q_network.noise(packaged.generator, 3)
-    assert torch.equal(found, packaged.loss(batch, noise, packaged.config)[0])
-    assert found > 1
+    assert torch.equal(loss, packaged.loss(batch, noise, packaged.config)[0])
+    assert loss > 1
 
 
 @for_each("chapter", CHAPTERS)

@@ -284,7 +284,7 @@ def test_slurm_script_does_not_follow_links(place: Path, name: str, monkeypatch:
     directory = place / "runs" / "sw"
     (directory / name).parent.mkdir(parents=True)
     (directory / name).symlink_to(precious.parent if name == "logs" else precious)
-    monkeypatch.setattr(slurm, "_ask", lambda command: SimpleNamespace(returncode=0, stdout="77", stderr=""))
+    monkeypatch.setattr(slurm, "_run_slurm", lambda command: SimpleNamespace(returncode=0, stdout="77", stderr=""))
     with contextlib.suppress(UsageError, BadFile):
         slurm.submit(directory, [0], 1, [])
     assert is_unchanged(precious)
@@ -293,7 +293,7 @@ def test_slurm_script_does_not_follow_links(place: Path, name: str, monkeypatch:
 @pytest.mark.parametrize("job", ["--help", "1\n2", "", None, {}, [1]])
 def test_invalid_job_number_is_refused(place: Path, job: object, monkeypatch: Any) -> None:
     (place / "slurm.json").write_text(json.dumps({"job": job}))
-    monkeypatch.setattr(slurm, "_ask", lambda command: pytest.fail(f"asked {command}"))
+    monkeypatch.setattr(slurm, "_run_slurm", lambda command: pytest.fail(f"called {command}"))
     with pytest.raises(BadFile, match="it holds no job number"):
         slurm.active_job(place)
 

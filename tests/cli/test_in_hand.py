@@ -342,11 +342,11 @@ def test_target_network_gets_the_weights_of_an_export(tmp_path: Path) -> None:
     first = train_chain(tmp_path, "first", "dqn", learning_starts=20)
     late = {"learning_starts": 10_000}
     export = str(first.export(tmp_path / "policy"))
-    found = weights(train_chain(tmp_path, "warm", "dqn", init=export, init_parts=["policy"], **late))
+    warm_weights = weights(train_chain(tmp_path, "warm", "dqn", init=export, init_parts=["policy"], **late))
     cold = weights(train_chain(tmp_path, "cold", "dqn", **late))
     layer = "advantage.linears.0.weight"
-    assert torch.equal(found[f"q_network.{layer}"], found[f"target_network.{layer}"])
-    assert not torch.equal(found[f"q_network.{layer}"], cold[f"q_network.{layer}"])
+    assert torch.equal(warm_weights[f"q_network.{layer}"], warm_weights[f"target_network.{layer}"])
+    assert not torch.equal(warm_weights[f"q_network.{layer}"], cold[f"q_network.{layer}"])
 
 
 @pytest.mark.parametrize(
@@ -399,18 +399,18 @@ def test_warm_start_warns_about_wrappers_that_learned(tmp_path: Path, capsys: py
 
 
 def test_run_is_reproduced_exactly(run: Run) -> None:
-    found = reproduce(run, "again")
-    assert found.same, found.differs
-    assert found.surroundings == []
+    reproduction = reproduce(run, "again")
+    assert reproduction.same, reproduction.differs
+    assert reproduction.surroundings == []
 
 
 @pytest.mark.parametrize("rescale", [False, True])
 def test_extended_run_is_reproduced(tmp_path: Path, rescale: bool) -> None:
     old = train_chain(tmp_path, learning_rate="linear(1e-2,0)")
     resume(old, total_timesteps=200, rescale=rescale, hooks=False)
-    found = reproduce(old)
-    assert found.same, found.differs
-    assert found.run.summary().steps == 200
+    reproduction = reproduce(old)
+    assert reproduction.same, reproduction.differs
+    assert reproduction.run.summary().steps == 200
 
 
 def test_run_with_a_new_total_before_its_end_is_not_reproduced(tmp_path: Path) -> None:
@@ -437,10 +437,10 @@ def test_unreadable_runs_do_not_hide_others(run: Run, tmp_path: Path) -> None:
     for name, content in (("empty", ""), ("torn", '{"name": '), ("list", "[]"), ("lacking", "{}")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(content)
-    found = [*map(summary, [*sorted(tmp_path.iterdir()), run.path])]
-    assert [each.status for each in found] == ["unreadable"] * 4 + ["finished"]
-    assert all("config.json cannot be used" in each.problem for each in found[:4])
-    assert (found[4].last, found[4].steps) == (run.curve()[1][-1], 120)
+    summaries = [*map(summary, [*sorted(tmp_path.iterdir()), run.path])]
+    assert [each.status for each in summaries] == ["unreadable"] * 4 + ["finished"]
+    assert all("config.json cannot be used" in each.problem for each in summaries[:4])
+    assert (summaries[4].last, summaries[4].steps) == (run.curve()[1][-1], 120)
 
 
 def test_running_run_is_not_removed(tmp_path: Path) -> None:

@@ -60,17 +60,17 @@ def test_missing_family_shows_its_pip_command() -> None:
 def test_id_has_one_family_with_and_without_a_module() -> None:
     ids = [id for family in families() for id in family.ids]
     assert len(ids) == len(set(ids))
-    found = family_of("ale_py:ALE/Pong-v5")
-    assert found is not None
-    assert found.name == "atari"
+    family = family_of("ale_py:ALE/Pong-v5")
+    assert family is not None
+    assert family.name == "atari"
     assert family_of("Nothing-v0") is None
     assert [family_of(id).name for id in ("envpool:CartPole-v1", "CartPole-v1")] == ["envpool", "classic-control"]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("name", ["classic-control", "toy-text", "box2d", "mujoco"])
 def test_families_list_registered_ids(name: str) -> None:
-    found = next(family for family in families() if family.name == name)
-    assert set(found.ids) <= set(gymnasium.registry)
+    family = next(family for family in families() if family.name == name)
+    assert set(family.ids) <= set(gymnasium.registry)
 
 
 def test_list_envs_by_family(rlplug: Callable[..., Result]) -> None:
@@ -90,13 +90,13 @@ def test_unknown_family_gets_a_suggestion(rlplug: Callable[..., Result]) -> None
 
 
 def test_info_describes_an_environment(rlplug: Callable[..., Result]) -> None:
-    found = json.loads(rlplug("info", f"{__name__}:Striped", "--json").out)
-    assert (found["observation"], found["action"]) == ("Box(2) of float32 in [0, 3]", "Discrete(2)")
-    assert (found["rewards"]["low"], found["rewards"]["high"]) == (0, 2)
-    assert found["exact"]
-    assert found["kind"] == "discrete"
-    assert found["limit"] == 0
-    presets = {row["algorithm"]: row["preset"] for row in found["algorithms"]}
+    facts = json.loads(rlplug("info", f"{__name__}:Striped", "--json").out)
+    assert (facts["observation"], facts["action"]) == ("Box(2) of float32 in [0, 3]", "Discrete(2)")
+    assert (facts["rewards"]["low"], facts["rewards"]["high"]) == (0, 2)
+    assert facts["exact"]
+    assert facts["kind"] == "discrete"
+    assert facts["limit"] == 0
+    presets = {row["algorithm"]: row["preset"] for row in facts["algorithms"]}
     assert presets["ppo"] == "kind"
     assert "sac" not in presets
     shown = rlplug("info", "ppo", f"{__name__}:Striped").out
@@ -104,12 +104,12 @@ def test_info_describes_an_environment(rlplug: Callable[..., Result]) -> None:
 
 
 def test_info_shows_which_presets_are_for_the_environment(rlplug: Callable[..., Result]) -> None:
-    found = json.loads(rlplug("info", "Pendulum-v1", "--json", "--env.g", "9").out)
-    presets = {row["algorithm"]: row["preset"] for row in found["algorithms"]}
+    facts = json.loads(rlplug("info", "Pendulum-v1", "--json", "--env.g", "9").out)
+    presets = {row["algorithm"]: row["preset"] for row in facts["algorithms"]}
     assert presets["sac"] == "id"
     assert "dqn" not in presets
-    assert found["limit"] == 200
-    assert found["family"] == "classic-control"
+    assert facts["limit"] == 200
+    assert facts["family"] == "classic-control"
 
 
 def test_info_shows_the_returns_of_presets(rlplug: Callable[..., Result]) -> None:
@@ -117,9 +117,9 @@ def test_info_shows_the_returns_of_presets(rlplug: Callable[..., Result]) -> Non
     shown = rlplug("info", "CartPole-v1").out
     assert re.search(r"^a2c +200,000 +500\.0 \(worst seed of 5\) +500\.0$", shown, re.MULTILINE)
     assert "a2c-noisy" not in shown
-    found = json.loads(rlplug("info", "CartPole-v1", "--json").out)["results"]
+    rows = json.loads(rlplug("info", "CartPole-v1", "--json").out)["results"]
     assert {"algorithm": "vac", "of": "worst seed", "result": 439.5} in [
-        {name: row[name] for name in ("algorithm", "of", "result")} for row in found
+        {name: row[name] for name in ("algorithm", "of", "result")} for row in rows
     ]
     assert "PRESET OF" not in rlplug("info", f"{__name__}:Striped").out
     assert [row["algorithm"] for row in json.loads(rlplug("info", "MinAtar/Breakout-v1", "--json").out)["results"]] == [
@@ -132,8 +132,8 @@ def test_results_say_seeds_and_a_length_that_differs_from_the_preset() -> None:
     rows = json.loads(path.read_text(encoding="utf-8"))
     wrong = []
     for env in {row["env"] for row in rows}:
-        found = results_of(env, "")
-        shown = results_table(found)
+        results = results_of(env, "")
+        shown = results_table(results)
         lines = {line.split()[0]: line for line in shown.splitlines() if line}
         for row in (row for row in rows if row["env"] == env):
             usual = preset_values(row["algorithm"], env).get("total_timesteps", 100_000)
@@ -170,8 +170,8 @@ def test_damaged_results_are_reported(
 
 @pytest.mark.parametrize(("env", "suits"), [("mpe2.simple_spread", True), ("classic.tictactoe", False)])
 def test_mappo_is_for_agents_that_act_at_the_same_time(rlplug: Callable[..., Result], env: str, suits: bool) -> None:
-    found = json.loads(rlplug("info", f"pettingzoo/{env}", "--json").out)
-    names = {row["algorithm"] for row in found["algorithms"]}
+    facts = json.loads(rlplug("info", f"pettingzoo/{env}", "--json").out)
+    names = {row["algorithm"] for row in facts["algorithms"]}
     assert ("mappo" in names) == suits
     assert {"independent", "self-play", "ppo"} <= names
 
@@ -193,6 +193,7 @@ def test_invalid_frames_are_refused(rlplug: Callable[..., Result], tmp_path: Pat
 def test_info_of_plugins_and_unknown_names(rlplug: Callable[..., Result]) -> None:
     assert "OPTION OF PPO" in rlplug("info", "ppo").out
     assert "frame-stack" in rlplug("info", "frame-stack").out
+    assert "rlplug evolve ALGORITHM ENV --rule truncation:" in rlplug("info", "truncation").out
     assert "unknown environment" in rlplug("info", "CartPol-v1").err
     assert "no algorithm 'nothing'" in rlplug("info", "nothing").err
 
@@ -229,8 +230,8 @@ def test_random_agent_draws_exactly_the_allowed_actions() -> None:
 
 
 def test_info_says_whether_an_environment_resumes() -> None:
-    found = describe("Pendulum-v1", {}) | {"exact": False, "inexact": "something hides"}
-    assert "exactly, but only with --resume-exact: something hides" in text(found)
-    crafter = text(found | {"env": "CrafterReward-v1"})
+    facts = describe("Pendulum-v1", {}) | {"exact": False, "inexact": "something hides"}
+    assert "exactly, but only with --resume-exact: something hides" in text(facts)
+    crafter = text(facts | {"env": "CrafterReward-v1"})
     assert "no: one seed does not always give the same episodes" in crafter
     assert "--resume-exact" not in crafter

@@ -89,10 +89,10 @@ def test_running_seeds_are_a_separate_line(tmp_path: Path) -> None:
         write_run(tmp_path / f"running-{seed}", [1.0, float(seed)], seed=seed + 2, status="", total_timesteps=400)
     write_run(tmp_path / "new", [1.0], seed=9, status="", total_timesteps=400)
     (tmp_path / "new" / "journal.jsonl").write_text("")
-    found = report([str(tmp_path)], tmp_path, ("eval/return_mean",), (), SETTINGS, running=True)
-    lines = {line.label: (line.seeds, line.x.tolist()) for line in found.lines}
+    comparison = report([str(tmp_path)], tmp_path, ("eval/return_mean",), (), SETTINGS, running=True)
+    lines = {line.label: (line.seeds, line.x.tolist()) for line in comparison.lines}
     assert lines == {"ppo": (2, [100, 200, 300, 400]), "ppo, running": (2, [100, 200])}
-    assert not any("left out of curves" in remark for remark in found.remarks)
+    assert not any("left out of curves" in remark for remark in comparison.remarks)
     assert "ppo, running" in live_content([str(tmp_path)], tmp_path, "eval/return_mean", (), SETTINGS)
     text = live_content([str(tmp_path)], tmp_path, "nothing", (), SETTINGS)
     assert "Nothing to draw yet: no run here has recorded nothing" in text

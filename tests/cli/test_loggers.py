@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from rlplug_cli import loggers
-from rlplug_cli.loggers.following import numbers
+from rlplug_cli.loggers.following import finite_metrics
 from rlplug_core import plugins
 from rlplug_core.config.files import open_regular
 from rlplug_core.errors import UsageError
@@ -37,7 +37,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def journal_points(run: Run) -> list[tuple[int, str, float]]:
-    return [(each.step, name, value) for each in read(run.journal) for name, value in numbers(each).items()]
+    return [(each.step, name, value) for each in read(run.journal) for name, value in finite_metrics(each).items()]
 
 
 def csv_points(run: Run) -> list[tuple[int, str, float]]:
@@ -52,15 +52,15 @@ def csv_points(run: Run) -> list[tuple[int, str, float]]:
 
 
 def tensorboard_points(run: Run) -> list[tuple[int, str, float]]:
-    found = EventAccumulator(str(run.path / "tensorboard"), size_guidance={"scalars": 0})
-    found.Reload()
-    return [(event.step, tag, event.value) for tag in found.Tags()["scalars"] for event in found.Scalars(tag)]
+    events = EventAccumulator(str(run.path / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    return [(event.step, tag, event.value) for tag in events.Tags()["scalars"] for event in events.Scalars(tag)]
 
 
-def match_journal(found: list[tuple[int, str, float]], run: Run) -> bool:
+def match_journal(points: list[tuple[int, str, float]], run: Run) -> bool:
     expected = sorted(journal_points(run))
-    assert [each[:2] for each in sorted(found)] == [each[:2] for each in expected]
-    return [each[2] for each in sorted(found)] == pytest.approx([each[2] for each in expected], rel=1e-6)
+    assert [each[:2] for each in sorted(points)] == [each[:2] for each in expected]
+    return [each[2] for each in sorted(points)] == pytest.approx([each[2] for each in expected], rel=1e-6)
 
 
 def test_csv_has_every_metric(run: Run) -> None:
@@ -149,13 +149,13 @@ def test_csv_is_complete_after_a_failed_write(
 
 def test_tensorboard_compares_runs_by_their_options(run: Run) -> None:
     """The tab HParams has every option."""
-    found = EventAccumulator(str(run.path / "tensorboard"))
-    found.Reload()
-    data = found.summary_metadata
+    events = EventAccumulator(str(run.path / "tensorboard"))
+    events.Reload()
+    data = events.summary_metadata
     start = HParamsPluginData.FromString(data["_hparams_/session_start_info"].plugin_data.content)
     options = dict(start.session_start_info.hparams.items())
     assert options["algorithm"].string_value == "a2c"
     assert options["n_steps"].number_value == run.config["options"]["n_steps"]
     assert options["anneal_lr"].HasField("bool_value")
     assert options["log"].string_value == "['csv', 'tensorboard']"
-    assert "final_eval/return_mean" in found.Tags()["scalars"]  # a column of the tab, like each metric
+    assert "final_eval/return_mean" in events.Tags()["scalars"]  # a column of the tab, like each metric

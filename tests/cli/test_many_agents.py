@@ -37,11 +37,11 @@ def test_log_and_evaluations_have_a_return_for_each_agent(rlplug: Callable[..., 
     result = rlplug("run", "ppo", DILEMMA, "--total-timesteps", "400", "--n-steps", "16", *words, "--name", "one")
     assert (result.code, result.err) == (0, "")
     assert "by agent" in result.out
-    found = {record.kind: record.data for record in records(Path("runs/one"))}
+    data_by_kind = {record.kind: record.data for record in records(Path("runs/one"))}
     for agent in ("row", "column"):
-        assert 0 <= found["metrics"][f"rollout/return_mean/{agent}"] <= 25
-        assert 0 <= found["evaluation"][f"eval/return_mean/{agent}"] <= 25
-        assert 0 <= found["final_eval"][f"last_return_mean/{agent}"] <= 25
+        assert 0 <= data_by_kind["metrics"][f"rollout/return_mean/{agent}"] <= 25
+        assert 0 <= data_by_kind["evaluation"][f"eval/return_mean/{agent}"] <= 25
+        assert 0 <= data_by_kind["final_eval"][f"last_return_mean/{agent}"] <= 25
     played = json.loads(rlplug("evaluate", "one", "--episodes", "4", "--json").out)
     assert (played["episodes"], len(played["returns"])) == (4, 8)
     assert set(played["by_agent"]) == {"row", "column"}
@@ -50,11 +50,11 @@ def test_log_and_evaluations_have_a_return_for_each_agent(rlplug: Callable[..., 
 def test_play_reports_returns_for_each_agent() -> None:
     env = make_env(DILEMMA, 1)
     agent = RandomAgent(env.spec.action, Seeds(1))
-    found = play(agent, env, episodes=3, seed=1, clock=Clock(1), reel=None)
-    assert found.agents == ("row", "column") * 3
-    assert (found.episodes, found.lengths) == (3, (5,) * 6)
-    assert found.by_agent["row"] != found.by_agent["column"]
-    assert found.mean == pytest.approx(sum(found.by_agent.values()) / 2)
+    evaluation = play(agent, env, episodes=3, seed=1, clock=Clock(1), reel=None)
+    assert evaluation.agents == ("row", "column") * 3
+    assert (evaluation.episodes, evaluation.lengths) == (3, (5,) * 6)
+    assert evaluation.by_agent["row"] != evaluation.by_agent["column"]
+    assert evaluation.mean == pytest.approx(sum(evaluation.by_agent.values()) / 2)
 
 
 def test_algorithm_in_a_file_works_with_many_agents() -> None:
@@ -93,16 +93,16 @@ def test_env_workers_are_refused(rlplug: Callable[..., Result]) -> None:
 def test_info_describes_a_world(rlplug: Callable[..., Result]) -> None:
     result = rlplug("info", SPREAD, "--json", "--frame", "first.png")
     assert result.code == 0, result.err
-    found = json.loads(result.out)
-    assert (found["kind"], found["family"], found["exact"]) == ("multi-agent", "multiagent", True)
-    assert found["agents"] == ["agent_0", "agent_1", "agent_2"]
+    facts = json.loads(result.out)
+    assert (facts["kind"], facts["family"], facts["exact"]) == ("multi-agent", "multiagent", True)
+    assert facts["agents"] == ["agent_0", "agent_1", "agent_2"]
     assert Path("first.png").stat().st_size > 100
 
 
 @pytest.mark.parametrize("env", ["mpe2.simple_tag", "mpe2.simple_speaker_listener"])
 def test_info_names_only_algorithms_that_run(env: str, rlplug: Callable[..., Result]) -> None:
-    found = json.loads(rlplug("info", f"pettingzoo/{env}", "--json").out)
-    named = {row["algorithm"] for row in found["algorithms"]}
+    facts = json.loads(rlplug("info", f"pettingzoo/{env}", "--json").out)
+    named = {row["algorithm"] for row in facts["algorithms"]}
     assert "independent" in named
     few = ("--total-timesteps", "100", "--eval-episodes", "1", "--final-eval-episodes", "1")
     for algorithm in ("independent", "mappo", "ppo", "self-play", "trpo"):

@@ -66,21 +66,21 @@ def test_run_is_in_mlflow_with_complete_curves(with_store: str, make_run: Callab
 
     mlflow = client(with_store)
     experiment = mlflow.get_experiment_by_name("CartPole-v1")
-    (found,) = mlflow.search_runs([experiment.experiment_id])
-    assert found.info.run_id == state.run_id
-    assert (found.info.status, found.info.run_name) == ("FINISHED", "one")
+    (mlflow_run,) = mlflow.search_runs([experiment.experiment_id])
+    assert mlflow_run.info.run_id == state.run_id
+    assert (mlflow_run.info.status, mlflow_run.info.run_name) == ("FINISHED", "one")
     assert history(with_store, state.run_id, "loss/policy") == journal_points(run.path, "loss/policy")
     assert len(journal_points(run.path, "loss/policy")) == 2500
-    assert found.data.metrics["eval/return_mean"] == 9.5
-    assert found.data.metrics["final_eval/return_mean"] == 500.0
+    assert mlflow_run.data.metrics["eval/return_mean"] == 9.5
+    assert mlflow_run.data.metrics["final_eval/return_mean"] == 500.0
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
     params = {"algorithm": "a2c", "env": "CartPole-v1", "seed": "1", "learning_rate": "0.1", "net.hidden": "[64, 64]"}
-    assert found.data.params == {**params, "total_timesteps": "10000"}
-    tags = found.data.tags
+    assert mlflow_run.data.params == {**params, "total_timesteps": "10000"}
+    tags = mlflow_run.data.tags
     assert (tags["rlplug.uid"], tags["rlplug.group"], tags["rlplug.hook_failed"]) == ("uid-one", "group", "x")
     assert tags["rlplug.final_eval"] == "500 ± 1 over 100 episodes"
     assert tags["rlplug.best"] == "9.5 at step 2500"
-    assert "best" not in found.data.metrics
+    assert "best" not in mlflow_run.data.metrics
     names = {file.path for file in mlflow.list_artifacts(state.run_id)}
     assert names == {"config.json", "episodes.parquet", "checkpoints", "sources"}
     assert [file.path for file in mlflow.list_artifacts(state.run_id, "sources")] == ["sources/mine-5ec1.py"]
@@ -133,9 +133,10 @@ def test_resumed_run_continues_the_same_mlflow_run(with_store: str, make_run: Ca
     assert send_all(run.path).run_id == state.run_id
     points = history(with_store, state.run_id, "loss/policy")
     assert [point[0] for point in points] == list(range(100))
-    found = client(with_store).get_run(state.run_id)
-    assert found.info.status == "FINISHED"
-    assert (found.data.tags["rlplug.total_timesteps"], found.data.tags["rlplug.rescaled"]) == ("5000", "false")
+    mlflow_run = client(with_store).get_run(state.run_id)
+    assert mlflow_run.info.status == "FINISHED"
+    tags = mlflow_run.data.tags
+    assert (tags["rlplug.total_timesteps"], tags["rlplug.rescaled"]) == ("5000", "false")
 
 
 @pytest.mark.parametrize(("status", "mlflow_status"), [("failed", "FAILED"), ("interrupted", "KILLED")])
@@ -147,9 +148,9 @@ def test_status_and_error_of_a_run(
     (run.path / "error.txt").write_text("traceback")
     run.end(status)
     state = send_all(run.path)
-    found = client(with_store).get_run(state.run_id)
-    assert found.info.status == mlflow_status
-    assert found.data.tags["rlplug.error"] == "ValueError: no"
+    mlflow_run = client(with_store).get_run(state.run_id)
+    assert mlflow_run.info.status == mlflow_status
+    assert mlflow_run.data.tags["rlplug.error"] == "ValueError: no"
     assert "error.txt" in {file.path for file in client(with_store).list_artifacts(state.run_id)}
     run.journal = Journal(run.path / "journal.jsonl", after=6)
     run.journal.write("start", 6, {"resumed": True, "limit": 0, "rescale": False})
@@ -319,9 +320,9 @@ def test_store_that_moved_with_the_run_is_found(moved_run: Path, place: Path, pr
     assert after is not None
     assert after.run_id == before.run_id
     assert history(after.tracking_uri, after.run_id, "loss/policy") == journal_points(moved_run, "loss/policy")
-    found = client(after.tracking_uri).get_run(after.run_id).info.artifact_uri
-    assert found.startswith((project / "mlartifacts").as_uri())
-    assert Path(found.removeprefix("file://"), "config.json").is_file()
+    artifact_uri = client(after.tracking_uri).get_run(after.run_id).info.artifact_uri
+    assert artifact_uri.startswith((project / "mlartifacts").as_uri())
+    assert Path(artifact_uri.removeprefix("file://"), "config.json").is_file()
 
 
 def test_missing_store_is_not_created_again(moved_run: Path, place: Path) -> None:

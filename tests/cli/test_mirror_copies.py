@@ -62,10 +62,10 @@ def test_copy_gets_its_own_mlflow_run_with_one_message(
     original = mlflow_run(with_store, sent_run)
     new = mlflow_run(with_store, copy)
     assert original.info.run_id != new.info.run_id
-    for run, found in ((sent_run, original), (copy, new)):
-        assert history(with_store, found.info.run_id, "loss/policy") == journal_points(run, "loss/policy")
-        assert (found.info.run_name, found.data.tags["rlplug.path"]) == (run.name, str(run))
-        assert found.info.status == "FINISHED"
+    for run, entry in ((sent_run, original), (copy, new)):
+        assert history(with_store, entry.info.run_id, "loss/policy") == journal_points(run, "loss/policy")
+        assert (entry.info.run_name, entry.data.tags["rlplug.path"]) == (run.name, str(run))
+        assert entry.info.status == "FINISHED"
     assert new.data.tags["rlplug.copy_of"] == original.info.run_id
     assert "rlplug.copy_of" not in original.data.tags
 
@@ -119,8 +119,8 @@ def test_name_given_in_mlflow_stays(with_store: str, sent_run: Path) -> None:
     client(with_store).update_run(mlflow_run(with_store, sent_run).info.run_id, name="the good one")
     moved = sent_run.rename(sent_run.with_name("moved"))
     send_all(moved)
-    found = mlflow_run(with_store, moved)
-    assert (found.info.run_name, found.data.tags["rlplug.path"]) == ("the good one", str(moved))
+    entry = mlflow_run(with_store, moved)
+    assert (entry.info.run_name, entry.data.tags["rlplug.path"]) == ("the good one", str(moved))
 
 
 def test_link_to_the_run_is_the_same_run(with_store: str, sent_run: Path) -> None:
@@ -146,8 +146,8 @@ def sent_sweep(with_store: str, make_run: Callable[..., Any]) -> Path:
 
 
 def parent(uri: str, directory: Path) -> Any:
-    (found,) = json.loads((directory / "mlflow.json").read_text())["parents"].values()
-    return client(uri).get_run(found)
+    (parent_id,) = json.loads((directory / "mlflow.json").read_text())["parents"].values()
+    return client(uri).get_run(parent_id)
 
 
 def test_copied_sweep_gets_its_own_parent(with_store: str, sent_sweep: Path) -> None:

@@ -37,8 +37,8 @@ pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 def config(run: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path("runs", run, "config.json").read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads(Path("runs", run, "config.json").read_text(encoding="utf-8"))
+    return content
 
 
 def collect_options(net: str | None, *pairs: str, file: Path | None = None, algorithm: str = "ppo") -> dict[str, Any]:
@@ -104,9 +104,9 @@ def test_observation_keys_are_checked_shown_and_recorded(rlplug: Callable[..., A
     assert result.code == 0, result.err
     assert "obs joints · Linear 2→64" in result.out
     assert "obs state,joints · Linear 3→8 · Linear 8→4 · Linear 4→1" in " ".join(result.out.split())
-    found = config("own")["options"]
-    assert (found["net.obs"], found["critic_net.obs"]) == (["joints"], ["state", "joints"])
-    assert found["net.activation"] == ["tanh", "relu"]
+    options = config("own")["options"]
+    assert (options["net.obs"], options["critic_net.obs"]) == (["joints"], ["state", "joints"])
+    assert options["net.activation"] == ["tanh", "relu"]
     assert "critic_net.hidden" in rlplug("info", "ppo", "./coin.py:Coin").out
     result = rlplug("run", "ppo", "./coin.py:Coin", "--net.obs", "joint", *SHORT, "--name", "wrong")
     assert (result.code, len(result.err.strip().splitlines())) == (2, 1)
@@ -229,8 +229,8 @@ def test_completion_suggests_files_and_names() -> None:
     for line, word in lines.items():
         count = str(len(f"rlplug {line}x".split()) - 1)
         words = {"_RLPLUG_COMPLETE": "bash_complete", "COMP_WORDS": f"rlplug {line}", "COMP_CWORD": count}
-        found = CliRunner().invoke(app, env=words, prog_name="rlplug").output.split()
-        assert any(suggestion.endswith(word) for suggestion in found), (line, found)
+        suggestions = CliRunner().invoke(app, env=words, prog_name="rlplug").output.split()
+        assert any(suggestion.endswith(word) for suggestion in suggestions), (line, suggestions)
 
 
 def test_name_of_the_option_is_reserved() -> None:

@@ -46,15 +46,15 @@ def test_notebooks_of_chapters_are_current(notebooks: ModuleType) -> None:
 def test_chapter_runs_in_a_kernel(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(GUIDE))  # a notebook imports modules of its folder
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    found: Any = nbformat.read(GUIDE / "chapter_02_double.ipynb", as_version=4)
+    notebook: Any = nbformat.read(GUIDE / "chapter_02_double.ipynb", as_version=4)
     few = ('20_000, "eval_episodes": 20', '1_300, "eval_episodes": 1, "final_eval_episodes": 1')
-    for cell in found.cells:
+    for cell in notebook.cells:
         cell.source = cell.source.replace(*few)
-    nbformat.write(found, place / "chapter.ipynb")
+    nbformat.write(notebook, place / "chapter.ipynb")
     execute = [sys.executable, "-c", "from nbclient.cli import main; main()", "--inplace", "chapter.ipynb"]
     subprocess.run(execute, check=True, capture_output=True)
-    found = nbformat.read(place / "chapter.ipynb", as_version=4)
-    outputs = [output for cell in found.cells for output in cell.get("outputs", [])]
+    notebook = nbformat.read(place / "chapter.ipynb", as_version=4)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     kinds = [set(output.get("data", {})) for output in outputs]
     assert any("image/png" in kind for kind in kinds), "no curve"
     assert any("image/webp" in kind for kind in kinds), "no film"
@@ -67,19 +67,19 @@ def test_chapter_runs_in_a_kernel(place: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_colab_notebook_runs_in_a_kernel(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    found: Any = nbformat.read(GUIDE.parent / "colab.ipynb", as_version=4)
-    install = next(cell for cell in found.cells if cell.cell_type == "code")
+    notebook: Any = nbformat.read(GUIDE.parent / "colab.ipynb", as_version=4)
+    install = next(cell for cell in notebook.cells if cell.cell_type == "code")
     repository = "!git clone -q --depth 1 https://rlplug.example rlplug"
     requirements = "-r rlplug/requirements.txt"
     assert install.source == f"{repository} && python -m pip install -q {requirements}"
-    found.cells.remove(install)  # rlplug is installed here
-    for cell in found.cells:
+    notebook.cells.remove(install)  # rlplug is installed here
+    for cell in notebook.cells:
         cell.source = cell.source.replace("50_000", "1_000")
-    nbformat.write(found, place / "colab.ipynb")
+    nbformat.write(notebook, place / "colab.ipynb")
     execute = [sys.executable, "-c", "from nbclient.cli import main; main()", "--inplace", "colab.ipynb"]
     subprocess.run(execute, check=True, capture_output=True)
-    found = nbformat.read(place / "colab.ipynb", as_version=4)
-    kinds = [set(output.get("data", {})) for cell in found.cells for output in cell.get("outputs", [])]
+    notebook = nbformat.read(place / "colab.ipynb", as_version=4)
+    kinds = [set(output.get("data", {})) for cell in notebook.cells for output in cell.get("outputs", [])]
     assert any("image/webp" in kind for kind in kinds), "no film"
     assert json.loads((place / "runs" / "first" / "config.json").read_bytes())["algorithm"] == "a3c"
 
@@ -115,7 +115,7 @@ def test_curve_is_drawn_rarely_and_at_the_end(drawn_steps: Callable[..., list[in
 
 def test_evaluation_is_one_point() -> None:
     curve = LiveCurve(every=1e9, now=lambda: 0.0)
-    curve.drawn = 0.0
+    curve.drawn_at = 0.0
     for report in (progress(10, 5.0), progress(20, 5.0), progress(30, 7.0)):
         curve(report)
     assert curve.evaluations == [(10, 5.0), (30, 7.0)]
@@ -126,7 +126,7 @@ def test_evaluation_is_one_point() -> None:
 def test_figure_has_charts_of_loss_and_epsilon() -> None:
     """The chart shows the critic's loss rather than the policy's."""
     curve = LiveCurve(every=1e9, now=lambda: 0.0)
-    curve.drawn = 0.0
+    curve.drawn_at = 0.0
     losses = {"loss/policy": 5.0, "loss/value": 0.25}
     for steps, epsilon in ((10, 0.9), (20, 0.8)):
         curve(replace(progress(steps), losses=losses, schedules={"schedule/epsilon": epsilon}))

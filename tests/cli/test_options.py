@@ -161,13 +161,13 @@ def test_info_warns_about_an_unknown_environment(rlplug: Callable[..., Any]) -> 
 
 
 def test_list_shows_every_algorithm_and_provider(rlplug: Callable[..., Any]) -> None:
-    found = json.loads(rlplug("list", "--json").out)
-    assert [row["id"] for row in found["algorithms"]] == sorted(KNOWN["algorithms"])
+    plugins = json.loads(rlplug("list", "--json").out)
+    assert [row["id"] for row in plugins["algorithms"]] == sorted(KNOWN["algorithms"])
     names = ["brax", "envpool", "gymnasium", "gymnax", "jumanji", "pettingzoo", "playground", "tensor"]
-    assert [row["id"] for row in found["envs"]] == names
-    assert {row["id"] for row in found["wrappers"]} >= {"frame-stack", "time-limit"}
+    assert [row["id"] for row in plugins["envs"]] == names
+    assert {row["id"] for row in plugins["wrappers"]} >= {"frame-stack", "time-limit"}
     text = rlplug("list").out
-    assert all(word in text for word in ("a2c", "ppo", "gymnasium", f"rlplug-algos {__version__}"))
+    assert all(word in text for word in ("a2c", "ppo", "gymnasium", "truncation", f"rlplug-algos {__version__}"))
 
 
 def test_list_filters_algorithms_by_actions(rlplug: Callable[..., Any]) -> None:
@@ -176,9 +176,9 @@ def test_list_filters_algorithms_by_actions(rlplug: Callable[..., Any]) -> None:
     assert "ppo" in text
     assert "dqn" not in text
     assert "gymnasium" not in text
-    found = json.loads(rlplug("list", "--actions", "Discrete", "--json").out)["algorithms"]
-    assert {"dqn", "ppo"} <= {row["id"] for row in found}
-    assert "sac" not in {row["id"] for row in found}
+    rows = json.loads(rlplug("list", "--actions", "Discrete", "--json").out)["algorithms"]
+    assert {"dqn", "ppo"} <= {row["id"] for row in rows}
+    assert "sac" not in {row["id"] for row in rows}
     assert rlplug("list", "--actions", "multibinary").out == text
     lists = [rlplug("list", "--actions", space) for space in ("Dict", "Tuple")]
     assert "ppo " in lists[0].out

@@ -32,15 +32,15 @@ def start_guard(place: Path, *command: str, patience: float = 20.0) -> subproces
 
 def members(group: int) -> list[int]:
     """Return the living processes of a group."""
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, process_group = stat.read_text().rpartition(")")[2].split()[:3]
         except (FileNotFoundError, ProcessLookupError):
             continue
         if int(process_group) == group and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
+            pids.append(int(stat.parent.name))
+    return pids
 
 
 @pytest.mark.parametrize(

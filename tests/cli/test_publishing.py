@@ -24,9 +24,9 @@ PYTHON = "Programming Language :: Python :: 3."
 
 
 def read(path: Path) -> dict[str, Any]:
-    found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert isinstance(found, dict), path
-    return found
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert isinstance(content, dict), path
+    return content
 
 
 def project(root: Path, package: str) -> dict[str, Any]:
@@ -130,9 +130,9 @@ def test_script_shows_changes_without_writing() -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_workflow_permissions_are_minimal(path: Path) -> None:
-    found = read(path)
-    assert found["permissions"] == {"contents": "read"}
-    for job in found["jobs"].values():
+    workflow = read(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
         assert set(job) >= {"runs-on", "steps"}
         assert all(("uses" in step) != ("run" in step) for step in job["steps"])
         assert "id-token" not in job.get("permissions", {}) or "environment" in job
@@ -146,7 +146,7 @@ def test_workflow_names_existing_sessions(path: Path) -> None:
     )
     runs = [step["run"] for job in read(path)["jobs"].values() for step in job["steps"] if "run" in step]
     named = [
-        name for run in runs for found in re.findall(r"nox -s ([\w -]+?)(?:$| -- )", run) for name in found.split()
+        name for run in runs for names in re.findall(r"nox -s ([\w -]+?)(?:$| -- )", run) for name in names.split()
     ]
     assert set(named) <= sessions, named
 

@@ -86,20 +86,20 @@ def test_mlflow_has_one_run_with_the_curves_of_both_parts(here: Path) -> None:
     client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("CartPole-v1")
     assert experiment is not None
-    (found,) = client.search_runs([experiment.experiment_id])
-    assert (found.info.status, found.info.run_name) == ("FINISHED", "one")
+    (entry,) = client.search_runs([experiment.experiment_id])
+    assert (entry.info.status, entry.info.run_name) == ("FINISHED", "one")
     recorded = [record for record in journal(here / "runs/one") if record["kind"] in ("metrics", "evaluation")]
     keys = {key for record in recorded for key in record["data"]} - {"best"}
     assert {"rollout/return_mean", "eval/return_mean", "loss/policy", "perf/env_steps_per_s"} <= keys
     for key in keys:
         points = sorted(
-            (point.step, point.value, point.timestamp) for point in client.get_metric_history(found.info.run_id, key)
+            (point.step, point.value, point.timestamp) for point in client.get_metric_history(entry.info.run_id, key)
         )
         assert points == sorted((r["step"], r["data"][key], r["time"]) for r in recorded if key in r["data"])
-    assert found.data.params["learning_rate"] == "0.001"
-    assert found.data.params["gamma"] == "0.99"
-    assert {"rlplug.final_eval", "rlplug.gradients"} <= found.data.tags.keys()
-    names = {file.path for file in client.list_artifacts(found.info.run_id)}
+    assert entry.data.params["learning_rate"] == "0.001"
+    assert entry.data.params["gamma"] == "0.99"
+    assert {"rlplug.final_eval", "rlplug.gradients"} <= entry.data.tags.keys()
+    names = {file.path for file in client.list_artifacts(entry.info.run_id)}
     assert names == {"config.json", "episodes.parquet", "checkpoints"}
 
 

@@ -55,8 +55,8 @@ def runs_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def schema(command: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((SCHEMAS / f"{SAME.get(command, command)}.json").read_bytes())
-    return found
+    content: dict[str, Any] = json.loads((SCHEMAS / f"{SAME.get(command, command)}.json").read_bytes())
+    return content
 
 
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
@@ -77,19 +77,19 @@ def test_outcome_of_a_check_matches_the_schema() -> None:
 
 
 def test_commands_with_json_have_a_schema() -> None:
-    found = set()
+    commands = set()
     for name in COMMANDS:
         command = app.get_command(click.Context(app), name)
         assert command is not None
         flags = {flag for parameter in command.params for flag in parameter.opts}
         if "--json" in flags or name == "run":
-            found.add(SAME.get(name, name))
-    assert {path.stem for path in SCHEMAS.glob("*.json")} == found
+            commands.add(SAME.get(name, name))
+    assert {path.stem for path in SCHEMAS.glob("*.json")} == commands
 
 
 @for_each("path", sorted(SCHEMAS.glob("*.json")))
 def test_schema_is_valid_and_refuses_other_data(path: Path) -> None:
-    found = json.loads(path.read_bytes())
-    jsonschema.Draft202012Validator.check_schema(found)
-    assert "--json" in found["title"]
-    assert not jsonschema.Draft202012Validator(found).is_valid({"nothing": 1})
+    content = json.loads(path.read_bytes())
+    jsonschema.Draft202012Validator.check_schema(content)
+    assert "--json" in content["title"]
+    assert not jsonschema.Draft202012Validator(content).is_valid({"nothing": 1})

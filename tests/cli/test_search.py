@@ -71,9 +71,9 @@ def cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_search_finds_installed_plugins_without_a_registry(rlplug: Call, cache: Path) -> None:
-    found = json.loads(rlplug("search", "soft", "actor", "--json").out)
-    assert [plugin["id"] for plugin in found] == ["cql", "sac", "sac-discrete"]
-    assert all(plugin["installed"] for plugin in found)
+    plugins = json.loads(rlplug("search", "soft", "actor", "--json").out)
+    assert [plugin["id"] for plugin in plugins] == ["cql", "sac", "sac-discrete"]
+    assert all(plugin["installed"] for plugin in plugins)
     result = rlplug("search", "no-such-word")
     assert (result.code, f"(the registry is {OWN})" in result.err) == (2, True)
 
@@ -154,12 +154,12 @@ def test_page_has_a_table_of_versions_and_a_badge(rlplug: Call, cache: Path) -> 
 
 def test_table_and_badges_of_the_docs_match_the_registry() -> None:
     """`nox -s compat` writes all of them."""
-    found = offers(str(OWN))
+    plugins = offers(str(OWN))
     page = (DOCS / "plugins" / "available.md").read_text(encoding="utf-8")
-    assert page.partition("## Checks")[2] == plugin_page(found).partition("## Checks")[2] != ""
+    assert page.partition("## Checks")[2] == plugin_page(plugins).partition("## Checks")[2] != ""
     badges = {path.stem: path.read_text(encoding="utf-8") for path in (DOCS / "pictures" / "badges").glob("*.svg")}
-    names = {plugin.distribution for plugin in found if plugin.checks}
-    assert badges == {name: badge([plugin for plugin in found if plugin.distribution == name]) for name in names}
+    names = {plugin.distribution for plugin in plugins if plugin.checks}
+    assert badges == {name: badge([plugin for plugin in plugins if plugin.distribution == name]) for name in names}
 
 
 def test_search_in_500_plugins_takes_less_than_200_ms(rlplug: Call, cache: Path) -> None:
@@ -170,9 +170,9 @@ def test_search_in_500_plugins_takes_less_than_200_ms(rlplug: Call, cache: Path)
     rlplug("search", "thing-7", "--registry", place)  # imports
     gc.collect()  # or it may collect the garbage of other tests in the search, which takes half a second
     before = time.process_time()
-    found = rlplug("search", "thing-7", "--registry", place)
+    result = rlplug("search", "thing-7", "--registry", place)
     assert time.process_time() - before < 0.2
-    assert found.out.count(" rlplug-thing-7") == 12  # 7, 70 to 79, and the line of pip
+    assert result.out.count(" rlplug-thing-7") == 12  # 7, 70 to 79, and the line of pip
 
 
 def test_entries_have_the_returns_of_presets(rlplug: Call, cache: Path) -> None:
@@ -207,10 +207,10 @@ def test_index_replaces_entries_of_the_same_distribution(rlplug: Call, cache: Pa
     plateau = old | {"group": "controllers", "id": "plateau", "checks": versions}
     path = registry(cache.parent / "all.json", QMIX, old, plateau)
     assert rlplug("index", "rlplug-core", "--check", "--registry", path).code == 0
-    found = {plugin["id"]: plugin for plugin in json.loads(Path(path).read_text(encoding="utf-8"))["plugins"]}
-    assert {"qmix", "early-stopping", "plateau"} <= set(found)
-    assert (found["qmix"]["distribution"], found["plateau"]["contract"]) == ("rlplug-marl", CONTRACT)
-    assert [check["version"] for check in found["plateau"]["checks"]] == ["0.0.9"]  # the sources may have changed
+    by_id = {plugin["id"]: plugin for plugin in json.loads(Path(path).read_text(encoding="utf-8"))["plugins"]}
+    assert {"qmix", "early-stopping", "plateau"} <= set(by_id)
+    assert (by_id["qmix"]["distribution"], by_id["plateau"]["contract"]) == ("rlplug-marl", CONTRACT)
+    assert [check["version"] for check in by_id["plateau"]["checks"]] == ["0.0.9"]  # the sources may have changed
     result = rlplug("search", "--registry", path, "--json")
     assert {plugin["id"] for plugin in json.loads(result.out) if plugin["distribution"] == "rlplug-marl"} == {"qmix"}
 
@@ -254,9 +254,9 @@ def test_hostile_entries_are_left_out_or_cleaned(rlplug: Call, cache: Path) -> N
     noisy["checks"] = [CHECK | {"date": "\x1b[2J", "core": "\x1b]0;x\x07"}]
     place = registry(cache.parent / "all.json", *HOSTILE.values(), noisy)
     result = rlplug("search", "rlplug-marl", "--registry", place, "--json")
-    (found,) = json.loads(result.out)
-    (check,) = found["checks"]
-    assert (found["id"], check["date"], "\x1b" in check["core"]) == ("noisy", "undated", False)
+    (plugin,) = json.loads(result.out)
+    (check,) = plugin["checks"]
+    assert (plugin["id"], check["date"], "\x1b" in check["core"]) == ("noisy", "undated", False)
     shown = rlplug("search", "noisy", "--registry", place).out
     assert "\x1b" not in shown
     assert "[red]loud[/red]" in shown

@@ -69,9 +69,9 @@ def push_and_pull(rlplug: Call, run: Run, destination: str) -> str:
     """Push a run, pull it with the word that `push` prints, compare both agents, and return the word."""
     pushed = rlplug("push", "mine", destination)
     assert pushed.code == 0, pushed.err
-    found = re.search(r"get it +rlplug pull (\S+)", pushed.out)
-    assert found, pushed.out
-    word = found[1]
+    match = re.search(r"get it +rlplug pull (\S+)", pushed.out)
+    assert match, pushed.out
+    word = match[1]
     pulled = rlplug("pull", word)
     assert pulled.code == 0, pulled.err
     assert "again    rlplug run ppo CartPole-v1 --set total_timesteps=600" in pulled.out

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rlplug_cli.commands.runs import HEADER, SPARED
+from rlplug_cli.commands.runs import HEADER, OPTIONAL_COLUMNS
 from rlplug_cli.mlflow import hook
 from rlplug_cli.render.live import display
 from rlplug_cli.render.tables import table
@@ -93,7 +93,7 @@ def test_runs_are_listed_newest_first_and_removed_by_pattern(
 def test_80_columns_show_status_and_seed() -> None:
     row = ("ppo-MountainCarContinuous-v0-20261128-101112", "interrupted", "ppo", "MountainCarContinuous-v0", "12",
            "1,000,000/1,000,000", "-123.4", "-123.4", "-123.4/-123.4")  # fmt: skip
-    head, line = table(HEADER, [row], room=80, spared=SPARED).splitlines()[:2]
+    head, line = table(HEADER, [row], room=80, optional=OPTIONAL_COLUMNS).splitlines()[:2]
     assert "STATUS" in head
     assert "SEED" in head
     assert len(head) <= 80

@@ -113,7 +113,7 @@ def test_doctor_imports_only_hooks_in_addition() -> None:
 
 
 @for_each(
-    "words, found",
+    "words, output",
     [
         ("rlplug ru", "run"),
         ("rlplug run a2", "a2c"),
@@ -125,15 +125,15 @@ def test_doctor_imports_only_hooks_in_addition() -> None:
         ("rlplug run ppo cartp", "CartPole-v1"),
     ],
 )
-def test_completion_imports_little(words: str, found: str) -> None:
+def test_completion_imports_little(words: str, output: str) -> None:
     number = str(len(words.split()) - 1)
     result = call(_RLPLUG_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=number)
-    assert found in str(result["out"]), result
+    assert output in str(result["out"]), result
     assert is_light(result), result["loaded"]
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "completions"),
     [
         ("rlplug resume ", ["one", "sweep/two"]),
         ("rlplug evaluate sw", ["sweep/two"]),
@@ -146,7 +146,7 @@ def test_completion_imports_little(words: str, found: str) -> None:
     ],
 )
 def test_completion_suggests_runs_and_checkpoints(
-    words: str, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: str, completions: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for file in ("one/config.json", "sweep/sweep.json", "sweep/two/config.json"):
         (tmp_path / "runs" / file).parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,7 @@ def test_completion_suggests_runs_and_checkpoints(
     number = len(words.split()) - (not words.endswith(" "))
     env = {"_RLPLUG_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
     message = CliRunner().invoke(app, env=env, prog_name="rlplug").output.split()
-    assert [word.removeprefix("plain,") for word in message] == found
+    assert [word.removeprefix("plain,") for word in message] == completions
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

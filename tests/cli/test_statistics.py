@@ -45,17 +45,17 @@ def resample(*shapes: tuple[int, ...]) -> list[np.ndarray[Any, Any]]:
 @pytest.mark.parametrize("how", ["mean", "iqm", "median"])
 def test_estimates_match_rliable(how: Aggregate) -> None:
     (indices,) = resample(X.shape)
-    found = estimate(list(X.T), how, [indices[:, :, task] for task in range(3)])
+    result = estimate(list(X.T), how, [indices[:, :, task] for task in range(3)])
     expected = [*RLIABLE[how]["value"], *np.ravel(RLIABLE[how]["interval"])]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(result, expected, rtol=1e-12)
 
 
 def test_probabilities_of_improvement_match_rliable() -> None:
     ours, theirs = resample(X.shape, Y.shape)
     drawn = tuple([side[:, :, task] for task in range(3)] for side in (ours, theirs))
-    found = probability_of_improvement(list(X.T), list(Y.T), (drawn[0], drawn[1]))
+    result = probability_of_improvement(list(X.T), list(Y.T), (drawn[0], drawn[1]))
     expected = [*RLIABLE["probability"]["value"], *np.ravel(RLIABLE["probability"]["interval"])]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(result, expected, rtol=1e-12)
 
 
 @for_each("how", ["mean", "iqm"])
@@ -63,10 +63,10 @@ def test_probabilities_of_improvement_match_rliable() -> None:
 def test_bands_match_rliable(how: Center, point: int) -> None:
     """rliable resamples each point of a curve separately, so each is compared with its own samples."""
     (indices,) = resample((9, 1, 4))
-    found = band(CURVES[:, point : point + 1], how, indices[:, :, 0, point])
+    result = band(CURVES[:, point : point + 1], how, indices[:, :, 0, point])
     known = RLIABLE[f"curve_{how}"]
     expected = [known["value"][point], known["interval"][0][point], known["interval"][1][point]]
-    np.testing.assert_allclose([values[0] for values in found], expected, rtol=1e-12)
+    np.testing.assert_allclose([values[0] for values in result], expected, rtol=1e-12)
 
 
 #: Few different values, so there are ties.
@@ -78,10 +78,10 @@ TASKS = st.lists(SCORES, min_size=1, max_size=3)
 def test_estimates_match_the_reference(tasks: list[list[float]], how: Aggregate, seed: int) -> None:
     arrays = [np.array(task) for task in tasks]
     drawn = draws([len(task) for task in tasks], 20, np.random.default_rng(seed))
-    found = estimate(arrays, how, drawn)
+    result = estimate(arrays, how, drawn)
     expected = (REFERENCES[how](tasks), *reference.interval(REFERENCES[how], arrays, drawn))
-    np.testing.assert_allclose(found, expected, atol=1e-12)
-    assert aggregate(arrays, how) == found.value
+    np.testing.assert_allclose(result, expected, atol=1e-12)
+    assert aggregate(arrays, how) == result.value
 
 
 @given(
@@ -93,10 +93,10 @@ def test_estimates_match_the_reference(tasks: list[list[float]], how: Aggregate,
 def test_points_of_a_band_are_estimates(curves: list[list[int]], how: Center) -> None:
     points = np.array(curves, dtype=np.float64)  # [T, n]
     drawn = draws([points.shape[1]], 30, np.random.default_rng(0))
-    found = band(points.T, how, drawn[0])
+    result = band(points.T, how, drawn[0])
     for number, point in enumerate(points):
         expected = estimate([point], how, drawn)
-        np.testing.assert_allclose([values[number] for values in found], expected, atol=1e-12)
+        np.testing.assert_allclose([values[number] for values in result], expected, atol=1e-12)
 
 
 @given(ours=TASKS, seed=st.integers(0, 9), shift=st.integers(-2, 2))
@@ -105,7 +105,7 @@ def test_probabilities_of_improvement_match_the_reference(ours: list[list[float]
     generator = np.random.default_rng(seed)
     drawn = tuple(draws([len(task) for task in side], 15, generator) for side in (ours, theirs))
     both = [[np.array(task) for task in side] for side in (ours, theirs)]
-    found = probability_of_improvement(both[0], both[1], (drawn[0], drawn[1]))
+    result = probability_of_improvement(both[0], both[1], (drawn[0], drawn[1]))
     known = [
         reference.improvement(
             [task[i[rep]].tolist() for task, i in zip(both[0], drawn[0], strict=True)],
@@ -114,7 +114,7 @@ def test_probabilities_of_improvement_match_the_reference(ours: list[list[float]
         for rep in range(15)
     ]
     np.testing.assert_allclose(
-        found, (reference.improvement(ours, theirs), *np.percentile(known, [2.5, 97.5])), atol=1e-12
+        result, (reference.improvement(ours, theirs), *np.percentile(known, [2.5, 97.5])), atol=1e-12
     )
 
 
@@ -122,10 +122,10 @@ def test_probabilities_of_improvement_match_the_reference(ours: list[list[float]
 def test_band_is_nan_if_a_curve_is_nan(how: Center) -> None:
     curves = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, np.nan]])
     (drawn,) = draws([4], 50, np.random.default_rng(0))
-    found = band(curves, how, drawn)
-    assert found.value[0] == 2.5
-    assert np.isfinite([each[0] for each in found]).all()
-    assert np.isnan([each[1] for each in found]).all()
+    result = band(curves, how, drawn)
+    assert result.value[0] == 2.5
+    assert np.isfinite([each[0] for each in result]).all()
+    assert np.isnan([each[1] for each in result]).all()
 
 
 @pytest.mark.parametrize("how", ["mean", "iqm"])

@@ -264,9 +264,9 @@ def test_global_settings_of_torch_have_no_effect(algorithm: str, tmp_path: Path)
         with state():
             run = train(algorithm, "CartPole-v1", options, out=tmp_path / str(number), hooks=False)
             score = run.evaluate(episodes=2, seed=1).returns
-            found = load(run)(np.zeros(4, np.float32))
+            policy_action = load(run)(np.zeros(4, np.float32))
         assert run.evaluate(episodes=2, seed=1).returns == score == returns, number
-        assert found == action, number
+        assert policy_action == action, number
 
 
 def test_closed_stdout_does_not_stop_a_run(tmp_path: Path, fork: Callable[..., Fork]) -> None:

@@ -47,12 +47,12 @@ def test_sweep_repeats_only_missing_runs(
         "recording the end in MLflow",
     ]
     assert "2 of 2 finished" in first.err
-    found = json.loads(first.out)
-    jsonschema.validate(found, SCHEMA)
-    recorded = json.loads((Path(found["runs"][0]["path"]) / "config.json").read_bytes())["options"]
+    report = json.loads(first.out)
+    jsonschema.validate(report, SCHEMA)
+    recorded = json.loads((Path(report["runs"][0]["path"]) / "config.json").read_bytes())["options"]
     assert (recorded["log"], recorded["wrap"]) == (["csv", "tensorboard"], ["flatten", "time-feature"])
     before = journals(place / "runs" / "swept")
-    assert set(before) == {run["name"] for run in found["runs"]}
+    assert set(before) == {run["name"] for run in report["runs"]}
 
     shutil.rmtree(place / "runs" / "swept" / "a2c-CartPole-v1-gamma=0.9-s1")
     (place / "runs" / "swept" / "a2c-CartPole-v1-gamma=0.9-s1").mkdir()  # like a run killed at its start
@@ -90,11 +90,11 @@ def test_seeds_have_one_parent_in_mlflow(with_store: str, place: Path, rlplug: C
 def test_page_of_removed_runs_is_removed(place: Path) -> None:
     """The last lines also work without a page."""
     write_run(place / "swept" / "one", [1.0, 2.0])
-    found = write_comparison(place / "swept", complete=True)
-    assert last_lines(place / "swept", found).splitlines()[-2:] == ["page     swept/compare.html", "runs     swept"]
+    report = write_comparison(place / "swept", complete=True)
+    assert last_lines(place / "swept", report).splitlines()[-2:] == ["page     swept/compare.html", "runs     swept"]
     shutil.rmtree(place / "swept" / "one")
-    found = write_comparison(place / "swept", complete=False)
-    assert last_lines(place / "swept", found) == "runs     swept"
+    report = write_comparison(place / "swept", complete=False)
+    assert last_lines(place / "swept", report) == "runs     swept"
     assert list((place / "swept").iterdir()) == []
 
 
@@ -159,10 +159,10 @@ def test_run_without_a_config_is_not_overwritten(place: Path) -> None:
 def test_pool_starts_tasks_that_fit_the_cores(place: Path) -> None:
     pool = TaskPool(place, FakeMachine(place), size=4)
     small = pool.add(Task("small", "ppo", "CartPole-v1", 1, ()), {"total_timesteps": 100}, 2)
-    assert pool.room(9)  # the pool is empty
+    assert pool.has_room(9)  # the pool is empty
     pool.start(small)
-    assert pool.room(2)
-    assert not pool.room(3)
+    assert pool.has_room(2)
+    assert not pool.has_room(3)
 
 
 @pytest.mark.parametrize(
@@ -291,13 +291,13 @@ def test_commas_separate_alternatives_outside_of_values() -> None:
 
 def test_tasks_have_unique_names_and_are_ordered_by_seed() -> None:
     axes = {"ppo": [axis("net.hidden", ("--net.hidden",), "64,64;32", "ints")], "./a.py:PPO": []}
-    found = tasks(["ppo", "./a.py:PPO"], ["CartPole-v1"], axes, [1, 2])
-    assert [task.name for task in found[:3]] == [
+    grid = tasks(["ppo", "./a.py:PPO"], ["CartPole-v1"], axes, [1, 2])
+    assert [task.name for task in grid[:3]] == [
         "ppo-CartPole-v1-net.hidden=64-64-s1",
         "ppo-CartPole-v1-net.hidden=32-s1",
         "ppo-CartPole-v1-s1",
     ]
-    assert found[0].words == ("--net.hidden", "64,64")
+    assert grid[0].words == ("--net.hidden", "64,64")
     same = tasks(["ppo", "./a.py:PPO"], ["CartPole-v1"], {"ppo": [], "./a.py:PPO": []}, [1])
     assert len({task.name for task in same}) == 2
 

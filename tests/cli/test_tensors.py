@@ -259,8 +259,8 @@ def test_arrays_and_tensors_give_the_same_weights(algorithm: str, options: dict[
     host = train_updates(algorithm, arrays, count, **options)
     device = train_updates(algorithm, tensors, count, **options)
     differences = [
-        float((expected - found).detach().abs().max())
-        for expected, found in zip(host.learner.parameters(), device.learner.parameters(), strict=True)
+        float((expected - actual).detach().abs().max())
+        for expected, actual in zip(host.learner.parameters(), device.learner.parameters(), strict=True)
     ]
     assert max(differences) < 1e-5
     assert [(at, episode.row, episode.length) for at, episode in host.actor.episodes] == [
@@ -273,7 +273,7 @@ def test_critic_with_other_observations_learns_the_same_from_tensors() -> None:
     host = train_updates("ppo", host_views, 6, **options)
     device = train_updates("ppo", tensor_views, 6, **options)
     pairs = list(zip(host.learner.parameters(), device.learner.parameters(), strict=True))
-    assert max(float((expected - found).detach().abs().max()) for expected, found in pairs) < 1e-5
+    assert max(float((expected - actual).detach().abs().max()) for expected, actual in pairs) < 1e-5
     assert {2, 4} <= {weight.shape[1] for weight in device.learner.parameters() if weight.ndim == 2}
 
 
@@ -452,7 +452,7 @@ def test_inline_actors_give_the_same_weights_from_tensors(algorithm: str, option
         assert ours.count == theirs.count > 0
         return
     pairs = list(zip(host.learner.parameters(), device.learner.parameters(), strict=True))
-    assert max(float((expected - found).detach().abs().max()) for expected, found in pairs) < 1e-5
+    assert max(float((expected - actual).detach().abs().max()) for expected, actual in pairs) < 1e-5
     assert len(host.episodes()) == len(device.episodes()) > ROWS
     while device.fleet.position:
         device.fleet.receive()
@@ -477,7 +477,7 @@ def test_inline_actors_of_tensors_resume_exactly(tmp_path: Path) -> None:
             for chunk in each.fleet.receive():
                 each._take(chunk)
     pairs = zip(original.learner.parameters(), resumed.learner.parameters(), strict=True)
-    assert all(torch.equal(expected, found) for expected, found in pairs)
+    assert all(torch.equal(expected, actual) for expected, actual in pairs)
 
 
 STOP = """
@@ -627,7 +627,7 @@ def test_saved_run_continues_exactly(algorithm: str, name: str, options: dict[st
         for _ in range(20):
             step_and_train(each.actor, each.clock, each.meter)
     pairs = zip(original.learner.parameters(), resumed.learner.parameters(), strict=True)
-    assert all(torch.equal(expected, found) for expected, found in pairs)
+    assert all(torch.equal(expected, actual) for expected, actual in pairs)
     assert str(original.actor.take_episodes()) == str(resumed.actor.take_episodes())
 
 
@@ -679,9 +679,9 @@ def test_random_agent_acts_on_tensors(name: str) -> None:
     env = plan.make_env(ROWS)
     agent = plan.make_learner(env.spec).agent()
     for each in (RandomAgent(env.spec.action, Seeds(0)), agent):
-        found = walk(each, env)
-        assert found.steps > ROWS
-        assert found.low <= found.high
+        stats = walk(each, env)
+        assert stats.steps > ROWS
+        assert stats.low <= stats.high
     assert choose_env_workers(plan)[0].options.env_workers == 1
 
 
@@ -754,9 +754,9 @@ def test_controllers_loggers_films_and_mlflow_work_on_tensors(
         shutil.rmtree(later)
     result = process("resume", "runs/again", "-q", **NO_MLFLOW)
     assert result.code == 0, result.err
-    (expected,), (found,) = (list(run.glob("checkpoints/final-*")) for run in (original, again))
+    (expected,), (actual,) = (list(run.glob("checkpoints/final-*")) for run in (original, again))
     for file in ("learner.safetensors", "actor.safetensors", "buffer.json"):
-        assert (found / file).read_bytes() == (expected / file).read_bytes(), file
+        assert (actual / file).read_bytes() == (expected / file).read_bytes(), file
     kinds = Counter(record.kind for record in records(original))
     assert kinds["film"] == len(list((original / "videos").iterdir())) >= 2
     assert kinds["scale"]

@@ -207,11 +207,11 @@ def test_sender_tries_again_while_another_sends_the_run(
 
     monkeypatch.setattr(sending, "_pause", pause)
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(sending._mirror, run.path, ended, 60.0)
+        future = pool.submit(sending._open_mirror, run.path, ended, 60.0)
         until(waiting.is_set)
-        assert not found.done()
+        assert not future.done()
         previous.close()
-        found.result().close()
+        future.result().close()
 
 
 def test_sender_marks_its_run_as_killed_unless_it_was_resumed(with_store: str, make_run: Callable[..., Any]) -> None:

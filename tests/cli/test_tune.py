@@ -70,9 +70,9 @@ def test_parse_range(option: Option, text: str, range: Range | None) -> None:
 
 @pytest.mark.parametrize(("search", "kind"), [(uniform(1.0, 10.0), "integer"), (log(1e0, 1e1), "log")])
 def test_integer_search_ranges_stay_integers(search: Range, kind: str) -> None:
-    (found,) = ranges_of([replace(STEPS, search=search), RATE]).values()
-    assert found == Range(kind, (1, 10))
-    assert all(type(value) is int for value in found.values)
+    (search_range,) = ranges_of([replace(STEPS, search=search), RATE]).values()
+    assert search_range == Range(kind, (1, 10))
+    assert all(type(value) is int for value in search_range.values)
 
 
 @pytest.mark.parametrize("text", ["0.5..0.1", "-1..1", "a..b", "0.1,x"])
@@ -98,12 +98,12 @@ def test_samplers_draw_from_the_ranges_and_repeat_with_a_seed(name: str) -> None
             study.tell(trial, float(number))
         return [trial.params for trial in study.trials]
 
-    found = draws(3)
-    assert found == draws(3)
-    assert all(1 <= params["n_steps"] <= 4 and params["gamma"] in space["gamma"].values for params in found)
-    assert len({tuple(params.items()) for params in found}) > 3
+    samples = draws(3)
+    assert samples == draws(3)
+    assert all(1 <= params["n_steps"] <= 4 and params["gamma"] in space["gamma"].values for params in samples)
+    assert len({tuple(params.items()) for params in samples}) > 3
     if name == "grid":
-        assert len({tuple(params.items()) for params in found}) == 12
+        assert len({tuple(params.items()) for params in samples}) == 12
 
 
 def test_grid_needs_choices_and_limits_the_trials() -> None:
@@ -394,32 +394,32 @@ def test_several_objectives_give_a_pareto_front(place: Path) -> None:
     machine = FakeMachine(directory, speed=lambda value: 1 + int(7000 * value) % 1000)
     running = Search(goal, study, TaskPool(directory, machine, 1))
     finish(running)
-    found = outcomes._outcome(directory, goal, running)
-    rates = [trial["params"]["learning_rate"] for trial in found.trials]
+    study_outcome = outcomes._outcome(directory, goal, running)
+    rates = [trial["params"]["learning_rate"] for trial in study_outcome.trials]
     pairs = [(rate, float(machine.speed(rate))) for rate in rates]
-    assert [tuple(trial["values"]) for trial in found.trials] == pairs
+    assert [tuple(trial["values"]) for trial in study_outcome.trials] == pairs
     best = [
         number
         for number, (score, speed) in enumerate(pairs)
         if all(score > pair[0] or speed > pair[1] for pair in pairs if pair != (score, speed))
     ]
     assert 1 < len(best) < 8
-    assert found.front == tuple(best)
-    assert found.best is not None
-    assert found.best == max(found.trials, key=lambda trial: trial["values"][0])
-    lines = found.text().splitlines()
+    assert study_outcome.front == tuple(best)
+    assert study_outcome.best is not None
+    assert study_outcome.best == max(study_outcome.trials, key=lambda trial: trial["values"][0])
+    lines = study_outcome.text().splitlines()
     assert lines[0] == "Pareto front"
     assert lines[1].split() == ["TRIAL", "LAST", "STEPS_PER_SECOND", "learning_rate"]
     assert {line.split()[0] for line in lines[2 : lines.index("")]} == {str(number) for number in best}
-    _export(found, "CartPole-v1", place / "best.toml", None)
-    assert f"trial {found.best['number']} of study: last 0." in (place / "best.toml").read_text()
+    _export(study_outcome, "CartPole-v1", place / "best.toml", None)
+    assert f"trial {study_outcome.best['number']} of study: last 0." in (place / "best.toml").read_text()
 
 
 @pytest.mark.parametrize(("value", "shown"), [(0.04321, "0.0432"), (123.456, "123.5")])
 def test_export_shows_three_figures_of_a_small_return(value: float, shown: str, tmp_path: Path) -> None:
     best = {"number": 3, "value": value, "params": {}}
-    found = Outcome(tmp_path / "tuned", [best], best=best, options={}, importances={}, pictures=())
-    _export(found, "CartPole-v1", tmp_path / "best.toml", None)
+    study_outcome = Outcome(tmp_path / "tuned", [best], best=best, options={}, importances={}, pictures=())
+    _export(study_outcome, "CartPole-v1", tmp_path / "best.toml", None)
     assert f"trial 3 of tuned: return {shown}\n" in (tmp_path / "best.toml").read_text()
 
 
@@ -455,9 +455,9 @@ def test_run_takes_the_exported_options_of_a_study(
         "drawing the study's pictures; its best options follow",
         "recording the end in MLflow",
     ]
-    found = json.loads(result.out)
-    jsonschema.validate(found, SCHEMA)
-    assert [trial["state"] for trial in found["trials"]] == ["complete", "complete"]
+    report = json.loads(result.out)
+    jsonschema.validate(report, SCHEMA)
+    assert [trial["state"] for trial in report["trials"]] == ["complete", "complete"]
     assert (place / "runs" / "tuned" / "history.png").stat().st_size > 1000
     options = tomllib.loads(Path("best.toml").read_text())
     assert options["net"]["hidden"] in ([8], [16, 16])
@@ -465,7 +465,7 @@ def test_run_takes_the_exported_options_of_a_study(
     assert "seed" not in options
     assert rlplug("run", "a2c", "CartPole-v1", "--config", "best.toml", "--name", "again").code == 0
     config = json.loads((place / "runs" / "again" / "config.json").read_bytes())
-    assert config["options"]["learning_rate"] == found["best"]["params"]["learning_rate"]
+    assert config["options"]["learning_rate"] == report["best"]["params"]["learning_rate"]
 
 
 def test_study_uses_the_typed_options(place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -483,14 +483,14 @@ def test_study_uses_the_typed_options(place: Path, rlplug: Callable[..., Any], m
     assert {call.args[:2] for call in make_sampler.call_args_list} == {("random", 3)}
     assert (place / "all.db").exists()
     assert not (place / "runs" / "tuned" / "study.db").exists()
-    found = json.loads(result.out)
-    jsonschema.validate(found, SCHEMA)
-    (trial,) = found["trials"]
+    report = json.loads(result.out)
+    jsonschema.validate(report, SCHEMA)
+    (trial,) = report["trials"]
     path = place / "runs" / "tuned" / "trial-0000-s1"
     returns = [record.data["eval/return_mean"] for record in records(path) if record.kind == "evaluation"]
     assert len(returns) == 2
     assert trial["value"] == pytest.approx(sum(returns) / 2)
-    assert (len(trial["values"]), trial["values"][1] > 0, found["pareto_front"]) == (2, True, [0])
+    assert (len(trial["values"]), trial["values"][1] > 0, report["pareto_front"]) == (2, True, [0])
     preset = tomllib.loads(Path("preset.toml").read_text())["CartPole-v1"]
     assert preset["gamma"] == float(trial["params"]["gamma"])
 
@@ -536,10 +536,10 @@ def test_typed_values_are_fixed_in_all_trials(
     result = rlplug("tune", "a2c", "CartPole-v1", *words)
     assert result.code == 0, result.err
     (trial,) = json.loads(result.out)["trials"]
-    found = json.loads((place / "runs" / "tuned" / "trial-0000-s1" / "config.json").read_bytes())["options"]
+    options = json.loads((place / "runs" / "tuned" / "trial-0000-s1" / "config.json").read_bytes())["options"]
     assert list(trial["params"]) == ["learning_rate"]
-    assert (found["gamma"], found["net.hidden"]) == (0.5, [32, 16])
-    assert (found["env.max_episode_steps"], found["eval_env.max_episode_steps"]) == (6, 7)
+    assert (options["gamma"], options["net.hidden"]) == (0.5, [32, 16])
+    assert (options["env.max_episode_steps"], options["eval_env.max_episode_steps"]) == (6, 7)
     assert tomllib.loads(Path("best.toml").read_text())["env"] == {"max_episode_steps": 6}
 
 

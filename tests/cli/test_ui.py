@@ -66,8 +66,8 @@ def get(port: int, path: str, body: object = None, **headers: str) -> tuple[int,
 
 
 def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    found: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
-    return found
+    children: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+    return children
 
 
 def test_server_is_only_for_its_account(

@@ -55,9 +55,9 @@ def test_help_shows_the_defaults_of_the_variant(output_of: Callable[..., str]) -
 
 
 def test_info_shows_defaults_and_tuning_ranges(output_of: Callable[..., str]) -> None:
-    found = json.loads(output_of("info", "twice", "--json"))
-    options = {option["name"]: option for option in found["options"]}
-    run_options = {option["name"]: option["default"] for option in found["run_options"]}
+    description = json.loads(output_of("info", "twice", "--json"))
+    options = {option["name"]: option for option in description["options"]}
+    run_options = {option["name"]: option["default"] for option in description["run_options"]}
     assert (options["double"]["default"], options["n_step"]["default"], run_options["num_envs"]) == (True, 3, 2)
     assert options["n_step"]["search"]["values"] == [1, 5]
 

@@ -54,9 +54,9 @@ def test_sources_check_names_that_windows_lacks() -> None:
 
 def uses(tree: ast.AST, names: dict[str, str]) -> list[tuple[str, str]]:
     """Return the uses of names that Windows lacks: `os.fork` and `fork`."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for node in ast.walk(tree):
         module: Any = getattr(getattr(node, "value", None), "id", "")
         if isinstance(node, ast.Attribute) and node.attr in names.get(module, "").split():
-            found.append((f"{module}.{node.attr}", node.attr))
-    return found
+            pairs.append((f"{module}.{node.attr}", node.attr))
+    return pairs

@@ -57,7 +57,7 @@ def test_play_and_evaluate_an_agent_of_the_zoo(
     played = rlplug("play", "zoo:ppo/CartPole-v1", "--every", "50")
     assert played.code == 0, played.err
     assert [path.stem for path in place.glob("zoo*.*")] == ["zoo-ppo-CartPole-v1"]
-    found = json.loads(rlplug("evaluate", "zoo:ppo/CartPole-v1", "--episodes", "5", "--json").out)
-    assert found["return_mean"] > 400
+    result = json.loads(rlplug("evaluate", "zoo:ppo/CartPole-v1", "--episodes", "5", "--json").out)
+    assert result["return_mean"] > 400
     near = rlplug("play", "zoo:ppo/CartPole-v2")
     assert "did you mean 'ppo/CartPole-v1'" in near.err

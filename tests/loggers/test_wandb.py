@@ -15,7 +15,7 @@ wandb = pytest.importorskip("wandb")
 
 from wandb.proto import wandb_internal_pb2  # noqa: E402  # after `importorskip`
 
-from rlplug_cli.loggers.following import numbers  # noqa: E402
+from rlplug_cli.loggers.following import finite_metrics  # noqa: E402
 from rlplug_core import plugins  # noqa: E402
 from rlplug_core.runs.api import Run, resume, train  # noqa: E402
 from rlplug_core.runs.journal import read  # noqa: E402
@@ -79,7 +79,9 @@ def wandb_metrics(run: Run) -> tuple[list[tuple[int, str, float]], list[Any]]:
 
 
 def journal_metrics(run: Run) -> list[tuple[int, str, float]]:
-    return [(record.step, name, value) for record in read(run.journal) for name, value in numbers(record).items()]
+    return [
+        (record.step, name, value) for record in read(run.journal) for name, value in finite_metrics(record).items()
+    ]
 
 
 def test_wandb_has_all_metrics_without_a_login(run: Run) -> None:

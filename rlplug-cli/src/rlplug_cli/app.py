@@ -10,7 +10,7 @@ import click
 from rlplug_cli import __version__
 from rlplug_core.errors import RlplugError, UsageError, did_you_mean
 
-#: Command to module and summary, in the order of the help.
+#: The module and the summary of each command, in the order of the help.
 COMMANDS = {
     "run": ("run", "Train an algorithm on an environment."),
     "resume": ("resume", "Continue an interrupted run, bit for bit."),
@@ -40,7 +40,7 @@ COMMANDS = {
     "index": ("index", "Write the index of a plugin (for authors)."),
     "doctor": ("doctor", "Check this installation."),
 }
-#: Commands of other libraries with a different name here.
+#: Commands of other libraries, and their names here.
 ELSEWHERE = {"train": "run", "learn": "run", "fit": "run", "enjoy": "play", "test": "evaluate"}
 #: Commands that train; they continue if the reader of their output is gone.
 TRAINING = frozenset({"run", "resume", "reproduce", "sweep", "tune", "evolve"})

@@ -9,7 +9,7 @@ import click
 from rlplug_cli.render.config import toml
 from rlplug_core.errors import UsageError
 
-#: The prefixes of the words, and of the options that they become.
+#: The prefixes of typed words, and of the option names that they become.
 PREFIXES = {"--env.": "env.", "--eval-env.": "eval_env."}
 _KEY = "rlplug_cli.arguments"
 

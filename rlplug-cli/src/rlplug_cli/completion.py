@@ -26,7 +26,7 @@ def runs(
     """Complete names of runs, including `SWEEP/RUN`; a word that looks like a path is completed as a path."""
     if incomplete.startswith((*PATH, f"{OUT}/")):
         return [CompletionItem(incomplete, type="dir")]
-    return _complete_names(run_names(), incomplete)
+    return complete_names(run_names(), incomplete)
 
 
 def run_names() -> list[str]:
@@ -51,13 +51,13 @@ def checkpoints(
 ) -> list[CompletionItem]:
     """Complete checkpoints of the run that earlier words name."""
     # If an option lacks its value, `ctx.args` has the words before it.
-    named = [ctx.params.get("run"), *ctx.args]
-    places = [path / "checkpoints" for word in named if word for path in (Path(word), OUT / word)]
+    words = [ctx.params.get("run"), *ctx.args]
+    places = [path / "checkpoints" for word in words if word for path in (Path(word), OUT / word)]
     names: list[str] = []
     folder = next((place for place in places if place.is_dir()), None)
     if folder is not None:
         names = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    return _complete_names([*KINDS, *names], incomplete)
+    return complete_names([*KINDS, *names], incomplete)
 
 
 def environments(
@@ -107,7 +107,7 @@ def _in_list(ids: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 def assignments(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     """Complete `NAME=` of every option."""
-    return _complete_names([f"{name}=" for name in names], incomplete.replace("-", "_"))
+    return complete_names([f"{name}=" for name in names], incomplete.replace("-", "_"))
 
 
 def _names(file: str) -> list[str]:
@@ -119,8 +119,9 @@ def _names(file: str) -> list[str]:
     )
 
 
-def _complete_names(
+def complete_names(
     names: Iterable[str],
     incomplete: str,
 ) -> list[CompletionItem]:
+    """Complete names that start with `incomplete`."""
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]

@@ -5,23 +5,24 @@ from __future__ import annotations
 import click
 
 from rlplug_cli.completion import checkpoints
-from rlplug_cli.shared_options import Decorator, all_of
+from rlplug_cli.shared_options import Decorator, all_of, env_argument_option
+
+#: `--checkpoint` of commands that use one checkpoint of a run.
+checkpoint_option = click.option(
+    "--checkpoint",
+    default="best",
+    metavar="NAME",
+    shell_complete=checkpoints,
+    help="best, final, latest or a name  [best]",
+)
 
 
-def checkpoint() -> Decorator:
-    """Return the option `--checkpoint`."""
-    text = "best, final, latest or a name  [best]"
-    return click.option(
-        "--checkpoint", default="best", metavar="NAME", shell_complete=checkpoints, help=text
-    )
-
-
-def conditions(verb: str) -> Decorator:
+def condition_options(verb: str) -> Decorator:
     """Return a decorator that adds `checkpoint`, `stochastic`, `epsilon`, `env` and `wrap`.
 
     `verb` starts the help of `--env`. `wrap` is None to keep the run's own wrappers.
     """
-    return all_of([checkpoint(), *_exploration(), *_environment(verb)])
+    return all_of([checkpoint_option, *_exploration(), *_environment(verb)])
 
 
 def _exploration() -> tuple[Decorator, ...]:
@@ -43,12 +44,7 @@ def _environment(verb: str) -> tuple[Decorator, ...]:
     """Return the options of another environment, with its arguments and its wrappers."""
     return (
         click.option("--env", help=f"{verb} another environment with the same spaces."),
-        click.option(
-            "--env.NAME",
-            metavar="VALUE",
-            expose_value=False,
-            help="An argument of the environment.",
-        ),
+        env_argument_option,
         click.option(
             "--wrap",
             multiple=True,

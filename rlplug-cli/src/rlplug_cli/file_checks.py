@@ -54,18 +54,6 @@ def refuse_path(name: str | None) -> None:
         raise UsageError(f"--name {name if name.isprintable() else repr(name)}: {fault}")
 
 
-def make_directory(path: Path) -> Path:
-    """Return the directory `path`, created if it does not exist; its parent must exist.
-
-    Raises:
-        UsageError: a file or a link has this name. OSError: it cannot be created.
-    """
-    if not os.path.lexists(path):
-        path.mkdir(exist_ok=True)
-    refuse_link(path)
-    return path
-
-
 def refuse_link(path: Path) -> None:
     """Refuse a directory that is a link or a file.
 

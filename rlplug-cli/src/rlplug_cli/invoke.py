@@ -1,4 +1,4 @@
-"""Runs a command: handles options that must come before imports, and turns every error into one sentence."""
+"""Runs a command: switches plugins off before they are looked for, and turns every error into one sentence."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import sys
 from contextlib import nullcontext
 from typing import TextIO
 
+import click
+
+from rlplug_cli.app import TRAINING, app
+from rlplug_cli.output import GlobalOptions, stdout_to_stderr
 from rlplug_core.errors import LONGEST, RlplugError, Stopped, plain
 
 
 def run_command(arguments: list[str], whole_process: bool) -> int:
     """Run a command and return its exit code; `whole_process` if this process does nothing else."""
     words, traceback = take_global_options(arguments)
-    import click
-
-    from rlplug_cli.app import TRAINING
-
     trains = not TRAINING.isdisjoint(words[:1])
     if whole_process:
         _make_streams_safe(trains)
@@ -46,9 +46,6 @@ def _call(
     trains: bool,
 ) -> int:
     """Parse the words and call their command; with `--json` only its result goes to stdout."""
-    from rlplug_cli.app import app
-    from rlplug_cli.output import GlobalOptions, stdout_to_stderr
-
     with (
         stdout_to_stderr(until_exit=whole_process, ignore_broken_pipe=trains)
         if "--json" in words
@@ -61,8 +58,6 @@ def _call(
 
 def _report(error: BaseException, words: list[str], traceback: bool) -> int:
     """Report the error of a command in one sentence and return the exit code; raise it if a traceback is wanted."""
-    import click
-
     if isinstance(error, click.ClickException):
         return _print_error(_sentence(error), error.exit_code)
     if isinstance(error, Stopped):
@@ -103,8 +98,6 @@ def _close_stdout() -> int:
 
 def _subject(words: list[str]) -> str:
     """Return the start of an error's sentence: that the run failed, or the command."""
-    from rlplug_cli.app import TRAINING
-
     command = " ".join(["rlplug", *words[:1]])
     return f"'{command}' failed" if TRAINING.isdisjoint(words[:1]) else "the run failed"
 
@@ -160,11 +153,8 @@ def _remedy(error: BaseException) -> str:
     return f"; {remedy}, then {next_step}" if remedy else ""
 
 
-def _sentence(error: object) -> str:
+def _sentence(error: click.ClickException) -> str:
     """Return a click error as one sentence that names the command with more help."""
-    import click
-
-    assert isinstance(error, click.ClickException)
     message = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
     return (

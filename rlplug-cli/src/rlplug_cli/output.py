@@ -47,6 +47,17 @@ def writing_to(path: Path) -> Iterator[None]:
         raise UsageError(f"{path} cannot be written: {reason}; name another file") from error
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write text to a file that the user named.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    with writing_to(path):
+        # A path in the text may have bytes that are not UTF-8.
+        path.write_text(text, encoding="utf-8", errors="replace")
+
+
 def echo(text: str, *, err: bool = False) -> None:
     """Print text without escape codes.
 

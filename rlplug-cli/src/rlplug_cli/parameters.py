@@ -84,13 +84,12 @@ class Value(_ParamType):
     ) -> list[click.shell_completion.CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        from rlplug_cli.completion import PATH
+        from rlplug_cli.completion import PATH, complete_names
 
         is_file = incomplete.startswith(PATH) or self.option.name == "dataset"
         if is_file and self.option.type in ("str", "target", *REPEATABLE):
             return [CompletionItem(incomplete, type="file")]
-        words = self.option.choices or self.complete()
-        return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+        return complete_names(self.option.choices or self.complete(), incomplete)
 
 
 class PositiveInt(_ParamType):
@@ -176,6 +175,11 @@ def value_text(value: object) -> str:
     return str(value) if value not in (None, [], (), "") else "none"
 
 
+def rounded_text(value: object) -> str:
+    """Return a value for a table: a float with four digits, others as a user types them."""
+    return f"{value:.4g}" if isinstance(value, float) else value_text(value)
+
+
 def option_words(option: Option, value: Any) -> Iterator[str]:
     """Yield the words that set an option to a value."""
     flag = flag_of(option.name)
@@ -197,20 +201,29 @@ def parse_option(option: Option, text: str, owner: str) -> Any:
         BadConfig: it has the wrong type, is out of range, is not one of the choices or not a schedule.
     """
     value = parse_text(option, text)
+    expected = _unmet_requirement(option, value, f"{owner}: option '{option.name}'")
+    if option.type in ("ints", "floats") and text.count("[") != text.count("]"):
+        expected = f"numbers as in {value_text(option.default or [64, 64])}"
+    if expected:
+        raise BadConfig(
+            f"{owner}: option '{option.name}': expected {expected}, got '{text}' "
+            f"('rlplug info {owner}' shows its type and default)"
+        )
+    return value
+
+
+def _unmet_requirement(option: Option, value: object, source: str) -> str:
+    """Return the requirement that a value, or a value of a schedule, does not meet; "" if it is right.
+
+    Raises:
+        BadConfig: a wrong schedule; the message starts with `source`.
+    """
     try:
         schedule = schedule_text(value) if option.type == "float" else None
     except BadConfig as error:
-        raise BadConfig(f"{owner}: option '{option.name}': {error}") from error
-    for item in values_in_range(option, schedule) if schedule else (value,):
-        expected = _requirement(option, item)
-        if option.type in ("ints", "floats") and text.count("[") != text.count("]"):
-            expected = f"numbers as in {value_text(option.default or [64, 64])}"
-        if expected:
-            raise BadConfig(
-                f"{owner}: option '{option.name}': expected {expected}, got '{text}' "
-                f"('rlplug info {owner}' shows its type and default)"
-            )
-    return value
+        raise BadConfig(f"{source}: {error}") from error
+    values = values_in_range(option, schedule) if schedule else (value,)
+    return next(filter(None, (_requirement(option, item) for item in values)), "")
 
 
 def _requirement(option: Option, value: object) -> str:
@@ -336,19 +349,15 @@ def check_value(
     text = value if isinstance(value, str) else None
     if text == "none" and option.optional:  # TOML has no null
         return
-    try:
-        schedule = schedule_text(text) if option.type == "float" else None
-    except BadConfig as error:
-        raise BadConfig(f"{file}: '{name}': {error}") from error
     plain_value = number_of_word(option.name, plain_number(value, option.type))
-    for item in values_in_range(option, schedule) if schedule else (plain_value,):
-        if expected := _requirement(option, item):
-            if text is not None and option.type in ("ints", "floats"):
-                expected = "a list of numbers without quotes, as in [64, 64]"
-            raise BadConfig(
-                f"{file}: '{name}': expected {expected}, got {value!r} "
-                f"('rlplug info {owner}' shows its type and default)"
-            )
+    expected = _unmet_requirement(option, plain_value, f"{file}: '{name}'")
+    if expected and text is not None and option.type in ("ints", "floats"):
+        expected = "a list of numbers without quotes, as in [64, 64]"
+    if expected:
+        raise BadConfig(
+            f"{file}: '{name}': expected {expected}, got {value!r} "
+            f"('rlplug info {owner}' shows its type and default)"
+        )
 
 
 def flat_toml(path: Path, noun: str) -> dict[str, object]:

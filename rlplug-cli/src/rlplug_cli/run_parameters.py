@@ -87,7 +87,7 @@ def _seed_options() -> list[click.Parameter]:
     ]
 
 
-def network_option(algorithm_options: Iterable[Option]) -> list[click.Parameter]:
+def network_options(algorithm_options: Iterable[Option]) -> list[click.Parameter]:
     """Return `--net` and `--critic-net` for an algorithm that has these networks with options."""
     options = list(algorithm_options)
     texts = {

@@ -34,7 +34,7 @@ class Kind:
         about: the sentence after that command in the README.
         indexed: whether its author writes an index.
         forms: the choices of `--kind`; the first is the default.
-        also: further dependencies of a form.
+        form_requirements: further dependencies of a form.
     """
 
     group: Group
@@ -45,7 +45,7 @@ class Kind:
     about: str
     indexed: bool
     forms: tuple[str, ...] = ()
-    also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    form_requirements: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 KINDS = {
@@ -68,7 +68,7 @@ KINDS = {
         about="This package provides all ids that start with `$id/`; `rlplug run` imports it only if you name one.",
         indexed=True,
         forms=("single", "tensor"),
-        also={"tensor": ("torch>=2.10",)},
+        form_requirements={"tensor": ("torch>=2.10",)},
     ),
     "wrapper": Kind(
         group="wrappers",
@@ -286,7 +286,7 @@ def _values(kind: Kind, name: str, form: str) -> dict[str, str]:
         "year": str(datetime.date.today().year),
         "summary": f"{camel(name)}, {kind.noun} for rlplug",
     }
-    needed = ("rlplug-core$bounds", *kind.requirements, *kind.also.get(form, ()))
+    needed = ("rlplug-core$bounds", *kind.requirements, *kind.form_requirements.get(form, ()))
     requirements = ", ".join(f'"{line}"' for line in needed)
     templates = {
         "requirements": requirements,

@@ -10,8 +10,9 @@ import click
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-#: A file that a command writes or reads.
+#: A file or a directory that a command writes or reads.
 FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
 #: `--out` of commands that read runs.
 runs_directory_option = click.option(
     "--out",
@@ -24,8 +25,12 @@ json_option = click.option(
     "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
 )
 #: `--json` of commands that list plugins.
-known_as_json = click.option(
+plugins_json_option = click.option(
     "--json", "as_json", is_flag=True, help="Write all information as JSON."
+)
+#: The help of `--env.NAME`; `split_arguments` parses it.
+env_argument_option = click.option(
+    "--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment."
 )
 
 

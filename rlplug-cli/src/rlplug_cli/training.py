@@ -1,4 +1,4 @@
-"""The common part of `run` and `resume`: the progress display, and the report at the end."""
+"""Trains with a progress display and reports the result, for `run` and `resume`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlplug_cli.lookup import end_reason, file_name, final_evaluation, no_update_note, short_path
 from rlplug_cli.mlflow import episodes, mirror
 from rlplug_cli.mlflow.hook import early_sender
+from rlplug_cli.notes import end_reason, file_name, no_update_note, short_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
 from rlplug_core.config import figures
 from rlplug_core.errors import plain
+from rlplug_core.runs import final_evaluation
 
 if TYPE_CHECKING:
     from rlplug_core.loop import Progress
@@ -35,7 +36,7 @@ def train(
     """Train a new run and report the result."""
     say = None if quiet else partial(echo, err=as_json)
 
-    def train(watch: Callable[[Progress], None]) -> Run:
+    def work(watch: Callable[[Progress], None]) -> Run:
         with early_sender():
             from rlplug_core.runs import start  # imports torch
 
@@ -43,7 +44,7 @@ def train(
                 request, out=out, name=name, watch=watch, hooks=[episodes], say=say, until=until
             )
 
-    train_and_report(title(request), train, as_json, quiet)
+    train_and_report(title(request), work, as_json, quiet)
 
 
 def title(request: RunRequest) -> str:
@@ -86,14 +87,14 @@ def train_and_report(
 def result(run: Run) -> dict[str, object]:
     """Return the result of a run for `--json`."""
     state = mirror.State.read(run.path)
-    sent = {"tracking_uri": state.tracking_uri, "run_id": state.run_id} if state else None
+    mlflow_run = {"tracking_uri": state.tracking_uri, "run_id": state.run_id} if state else None
     return {
         "run": str(run.path),
         "name": run.name,
         "status": run.status,
         "reason": end_reason(run.path),
         "final_eval": final_evaluation(run.path),
-        "mlflow": sent,
+        "mlflow": mlflow_run,
     }
 
 

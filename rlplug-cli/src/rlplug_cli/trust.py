@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlplug_cli.lookup import find_run, one_thread
+from rlplug_cli.threads import one_thread
+from rlplug_core.runs import find_run
 
 if TYPE_CHECKING:
     from rlplug_core.runs import Run
 
-option = click.option(
+trust_option = click.option(
     "--trust",
     is_flag=True,
     help="Execute code that came with the run, even if another user wrote it.",

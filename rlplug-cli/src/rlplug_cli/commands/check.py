@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import traceback
@@ -13,9 +12,10 @@ import click
 
 from rlplug_cli.commands.run import options_of
 from rlplug_cli.completion import algorithms_and_environments
-from rlplug_cli.lookup import short_path
+from rlplug_cli.notes import short_path
 from rlplug_cli.output import echo, echo_json, global_options
 from rlplug_cli.parameters import from_pairs
+from rlplug_cli.threads import one_thread
 from rlplug_core.errors import UsageError, clean
 from rlplug_core.plugins import (
     Group,
@@ -57,8 +57,8 @@ CHECKS = {
     "population": population_checks,
     "hooks": hook_checks,
 }
-#: The groups of the kinds whose results `--record` writes.
-RECORDED: dict[str, Group] = {
+#: The groups of the kinds with results that `--record` writes.
+GROUPS: dict[str, Group] = {
     "algorithm": "algorithms",
     "env": "envs",
     "wrapper": "wrappers",
@@ -136,10 +136,9 @@ def command(
     NAME:option=value`, `network NAME`, `population NAME:option=value` and `hooks DISTRIBUTION`. The exit code is 1 if a
     check fails.
     """
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")  # read once, when numpy is imported
+    one_thread()
     kind, name = _kind_and_name(words, wrap)
-    recorded = _recorded(kind, name) if record else None
+    plugin = _installed_plugin(kind, name) if record else None
     expectations = _expectations(expected)
     if kind == "algorithm":
         options = from_pairs(pairs, options_of("algorithms", name), name) if pairs else {}
@@ -154,9 +153,9 @@ def command(
     results = list(outcomes) if json else list(_print_outcomes(outcomes))
     if json:
         echo_json(_report(kind, name, results))
-    if recorded is not None:
+    if plugin is not None:
         statuses = {check.name: outcome.status for check, outcome in results}
-        path = record_check(recorded, _command_line(ctx), statuses)
+        path = record_check(plugin, _command_line(ctx), statuses)
         echo(f"wrote the result into {short_path(path)}", err=json)
     failing = {"failed", "warned"} if strict else {"failed"}
     ctx.exit(int(any(outcome.status in failing for _, outcome in results)))
@@ -181,7 +180,7 @@ def _kind_and_name(
     return kind, name
 
 
-def _recorded(kind: str, name: str) -> Record:
+def _installed_plugin(kind: str, name: str) -> Record:
     """Return the plugin whose package gets the result.
 
     Raises:
@@ -199,7 +198,7 @@ def _recorded(kind: str, name: str) -> Record:
         )
     if kind == "env":
         short = provider_in(name) or "gymnasium"
-    record = usable(RECORDED[kind], short)
+    record = usable(GROUPS[kind], short)
     required_index(record)
     return record
 
@@ -221,14 +220,13 @@ def _command_line(ctx: click.Context) -> str:
 
 def _expectations(texts: tuple[str, ...]) -> dict[str, str]:
     """Return the reasons by the names of checks, from strings such as `termination=a reason`."""
+    reasons = {}
     for text in texts:
-        if "=" not in text:
+        name, equals, reason = text.partition("=")
+        if not equals:
             raise UsageError(
                 f"--expect {text}: write NAME=REASON, as in --expect 'pauses=it has one environment'"
             )
-    reasons = {}
-    for text in texts:
-        name, _, reason = text.partition("=")
         reasons[name.strip()] = reason.strip()
     return reasons
 

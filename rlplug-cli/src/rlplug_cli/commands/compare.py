@@ -9,7 +9,7 @@ import click
 
 from rlplug_cli.compare.words import bounds, goals, parse_label
 from rlplug_cli.completion import runs_and_sweeps
-from rlplug_cli.output import echo, emit, writing_to
+from rlplug_cli.output import echo, emit, write_text
 from rlplug_cli.shared_options import FILE, all_of, runs_directory_option
 from rlplug_core.errors import UsageError
 
@@ -247,10 +247,3 @@ def _print(comparison: Report, csv: Path | None, json: bool) -> None:
         emit(as_csv(comparison).rstrip("\n"))
     else:
         echo(text(comparison))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write text to a file that the user named; raises UsageError if it cannot be written."""
-    with writing_to(path):
-        # A path may have bytes that are not UTF-8.
-        path.write_text(text, encoding="utf-8", errors="replace")

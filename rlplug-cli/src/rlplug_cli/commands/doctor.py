@@ -11,22 +11,22 @@ import click
 from rlplug_cli import __version__
 from rlplug_cli.mlflow import store
 from rlplug_cli.output import echo
-from rlplug_core import __version__ as core
+from rlplug_cli.render.tables import problem
+from rlplug_core import __version__ as core_version
 from rlplug_core import plugins
-from rlplug_core.plugins import read_index, remedy
+from rlplug_core.plugins import read_index
 
 
 @click.command("doctor")
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Check this installation; the exit code is 3 if a plugin cannot be used."""
-    echo(f"rlplug {__version__} with rlplug-core {core}, Python {platform.python_version()}")
+    echo(
+        f"rlplug {__version__} with rlplug-core {core_version}, Python {platform.python_version()}"
+    )
     echo(f"interpreter {sys.executable}")
     echo(f"MLflow store {store.tracking_uri()}")
-    findings = []
-    for record in plugins.records():
-        if record.status != "ok":
-            findings.append(f"{record} is {record.status}: {record.reason}; {remedy(record)}")
+    findings = [problem(record) for record in plugins.records() if record.status != "ok"]
     findings += _without_index()
     hooks: list[str] = []
     plugins.Hooks(report=findings.append).doctor(hooks)

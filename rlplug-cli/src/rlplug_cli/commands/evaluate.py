@@ -9,14 +9,13 @@ import click
 
 from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.completion import runs
-from rlplug_cli.evaluation_options import conditions
-from rlplug_cli.lookup import find_run
+from rlplug_cli.evaluation_options import condition_options
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import table
-from rlplug_cli.trust import open_run
-from rlplug_cli.trust import option as trust_option
+from rlplug_cli.trust import open_run, trust_option
 from rlplug_core.config import figures
 from rlplug_core.errors import UsageError
+from rlplug_core.runs import find_run
 
 if TYPE_CHECKING:
     from rlplug_core.loop import Evaluation
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Every checkpoint of the run, in the order of steps.",
 )
-@conditions("Play")
+@condition_options("Play")
 @click.option(
     "--json",
     is_flag=True,

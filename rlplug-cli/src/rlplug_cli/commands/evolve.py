@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.shared_options import FILE, many_runs
 from rlplug_cli.sweep.grid import digest
+from rlplug_cli.threads import one_thread
 from rlplug_cli.tune.tune_options import TuneOptions
 from rlplug_core.errors import UsageError
 
@@ -79,7 +79,7 @@ def command(
         raise UsageError(
             "put options after the environment: rlplug evolve ALGORITHM ENV --members 8"
         )
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    one_thread()
     from rlplug_cli.evolve.outcome import raise_failures, run_population
 
     options = _search_options(members, seed, space, jobs)

@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from rlplug_cli.completion import runs
-from rlplug_cli.evaluation_options import checkpoint as checkpoint_option
+from rlplug_cli.evaluation_options import checkpoint_option
 from rlplug_cli.file_checks import refuse_link
-from rlplug_cli.lookup import find_run, short_path
+from rlplug_cli.notes import short_path
 from rlplug_cli.output import echo
-from rlplug_cli.trust import open_run
-from rlplug_cli.trust import option as trust_option
-from rlplug_core.runs import shell_word
+from rlplug_cli.shared_options import FOLDER
+from rlplug_cli.trust import open_run, trust_option
+from rlplug_core.runs import find_run, shell_word
 
 
 @click.command("export")
@@ -23,10 +23,10 @@ from rlplug_core.runs import shell_word
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     help="Where to write the files  [RUN/export]",
 )
-@checkpoint_option()
+@checkpoint_option
 @click.option(
     "--onnx",
     is_flag=True,

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
-from rlplug_cli.lookup import one_thread, short_path
+from rlplug_cli.notes import short_path
 from rlplug_cli.output import echo
+from rlplug_cli.shared_options import FILE, FOLDER
+from rlplug_cli.threads import one_thread
 from rlplug_core.runs import shell_word
 
 
@@ -18,19 +20,19 @@ from rlplug_core.runs import shell_word
 )
 @click.argument(
     "model",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
 )
 @click.argument(
     "env",
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     help="A new folder for the policy  [MODEL without .zip]",
 )
 @click.option(
     "--normalize",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="The file of VecNormalize.save, if the model was trained with it.",
 )

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from rlplug_cli.lookup import short_path
+from rlplug_cli.notes import short_path
 from rlplug_cli.output import echo
+from rlplug_cli.render.tables import problem
 from rlplug_core import plugins
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
-from rlplug_core.plugins import MODULES, Record, canonical, remedy
+from rlplug_core.plugins import MODULES, Record, canonical
 
 
 @click.command("index")
@@ -41,19 +42,20 @@ def command(
     from rlplug_core.plugins import index_drift, write_index, write_registry
 
     stale = 0
-    for record in [record for name in plugin for record in _of(name)]:
+    records = [record for name in plugin for record in _plugins_of(name)]
+    for record in records:
         if not check:
             echo(f"wrote {short_path(write_index(record))}")
         elif drift := index_drift(record):
             echo(drift, err=True)
             stale += 1
     if registry is not None and not stale:
-        count = write_registry(registry, [record for name in plugin for record in _of(name)])
+        count = write_registry(registry, records)
         echo(f"wrote {count} plugins into {short_path(registry)}")
     ctx.exit(1 if stale else 0)
 
 
-def _of(name: str) -> list[Record]:
+def _plugins_of(name: str) -> list[Record]:
     """Return the plugins of a distribution that have an index: all except hooks."""
     installed = plugins.records()
     matching = [
@@ -63,7 +65,7 @@ def _of(name: str) -> list[Record]:
     ]
     for record in matching:
         if record.status not in ("ok", "shadowed"):
-            raise PluginError(f"{record} is {record.status}: {record.reason}; {remedy(record)}")
+            raise PluginError(problem(record))
     if not matching:
         hint = did_you_mean(name, {entry.distribution for entry in installed})
         raise UsageError(

@@ -13,12 +13,12 @@ import click
 from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.commands.run import options_of
 from rlplug_cli.completion import OUT, algorithms_and_environments, environments
-from rlplug_cli.lookup import export_advice
+from rlplug_cli.notes import export_advice
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import type_text, value_text
-from rlplug_cli.render.environment import tell_environment
+from rlplug_cli.render.environment import show_environment
 from rlplug_cli.render.tables import facts, table
-from rlplug_cli.shared_options import FILE
+from rlplug_cli.shared_options import FILE, env_argument_option
 from rlplug_core import plugins
 from rlplug_core.config import Option, RunOptions, is_regular, is_target, load_target, schema_of
 from rlplug_core.errors import RlplugError, UsageError, did_you_mean, warn
@@ -40,7 +40,7 @@ from rlplug_core.runs import shell_word
 
 #: The end of an environment id; no other name ends like this.
 _VERSIONED = re.compile(r"-v\d+$")
-#: The option that names a plugin of this group.
+#: The option that takes a plugin of each group.
 OPTION: dict[Group, str] = {
     "wrappers": "--wrap",
     "controllers": "--controller",
@@ -69,9 +69,7 @@ OPTION: dict[Group, str] = {
     type=FILE,
     help="Write the first frame of an environment to FILE.png.",
 )
-@click.option(
-    "--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment."
-)
+@env_argument_option
 def command(
     name: str,
     env: str | None,
@@ -83,16 +81,16 @@ def command(
     group = _group(name)
     arguments = single_env_arguments(click.get_current_context())
     if group == "envs" and env is None:
-        tell_environment(name, arguments or {}, json, frame)
+        show_environment(name, arguments or {}, json, frame)
         return
     if frame is not None or arguments:
         raise UsageError(
             f"{name} is not an environment; only environments have frames and arguments"
         )
     if group in OPTION:
-        _part(name, group, json)
+        _show_part(name, group, json)
     else:
-        _algorithm(name, env, json)
+        _show_algorithm(name, env, json)
 
 
 def _refuse_results(name: str) -> None:
@@ -104,11 +102,11 @@ def _refuse_results(name: str) -> None:
         raise UsageError(f"{name} is a run; type: rlplug show {shell_word(name)}")
 
 
-def _algorithm(name: str, env: str | None, json: bool) -> None:
+def _show_algorithm(name: str, env: str | None, json: bool) -> None:
     """Show the options of an algorithm and of every run, and the preset for `env`."""
     algorithm_options = usual_options(name, options_of("algorithms", name))
     run_options = usual_options(name, schema_of(RunOptions))
-    description = _about(name)
+    description = _describe(name)
     values = _preset(name, env) if env else {}
     if env and not is_target(env) and env not in (known := list(plugins.env_ids())):
         warn(f"no environment '{env}' is known here{did_you_mean(env, known)}")
@@ -121,8 +119,8 @@ def _algorithm(name: str, env: str | None, json: bool) -> None:
         return
     _print_facts(description)
     echo(
-        f"\n{_options(f'OPTION OF {name.upper()}', algorithm_options)}\n"
-        f"\n{_options('OPTION OF EVERY RUN', run_options)}"
+        f"\n{_options_table(f'OPTION OF {name.upper()}', algorithm_options)}\n"
+        f"\n{_options_table('OPTION OF EVERY RUN', run_options)}"
     )
     if values:
         lines = [(name, value_text(value)) for name, value in values.items()]
@@ -188,17 +186,18 @@ def _group_of(code: object) -> Group:
     )
 
 
-def _part(name: str, group: Group, json: bool) -> None:
+def _show_part(name: str, group: Group, json: bool) -> None:
     options = options_of(group, name)
-    description = _about(name, group)
+    description = _describe(name, group)
     if json:
         echo_json({**description, "options": [asdict(option) for option in options]})
         return
     _print_facts(description)
     if options:
-        echo(f"\n{_options(f'OPTION OF {name.upper()}', options)}")
+        echo(f"\n{_options_table(f'OPTION OF {name.upper()}', options)}")
     example = ",".join(f"{option.name}={value_text(option.default)}" for option in options)
-    echo(f"\nrlplug run ALGORITHM ENV {OPTION[group]} {name}{example and f':{example}'}")
+    command = "evolve" if group == "populations" else "run"
+    echo(f"\nrlplug {command} ALGORITHM ENV {OPTION[group]} {name}{example and f':{example}'}")
 
 
 def _print_facts(description: dict[str, Any]) -> None:
@@ -209,7 +208,7 @@ def _print_facts(description: dict[str, Any]) -> None:
     echo(facts(((title, text) for title, text in texts.items() if text), 11))
 
 
-def _about(name: str, group: Group = "algorithms") -> dict[str, Any]:
+def _describe(name: str, group: Group = "algorithms") -> dict[str, Any]:
     noun = NOUNS[group]
     if is_target(name):
         return {noun: name}
@@ -236,7 +235,7 @@ def _about(name: str, group: Group = "algorithms") -> dict[str, Any]:
     }
 
 
-def _options(title: str, options: tuple[Option, ...]) -> str:
+def _options_table(title: str, options: tuple[Option, ...]) -> str:
     lines = [
         (option.name, _type(option), value_text(option.default), option.help) for option in options
     ]

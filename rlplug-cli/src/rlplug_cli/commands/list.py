@@ -7,9 +7,20 @@ import click
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.families import members, overview, plain, select_families
 from rlplug_cli.render.tables import rows, table
-from rlplug_cli.shared_options import known_as_json
+from rlplug_cli.shared_options import plugins_json_option
 from rlplug_core.errors import UsageError, did_you_mean
-from rlplug_core.plugins import GROUPS
+from rlplug_core.plugins import GROUPS, Group
+
+#: The kinds of plugins that the list shows, with the title of their table.
+TITLES: dict[Group, str] = {
+    "algorithms": "ALGORITHM",
+    "envs": "ENVIRONMENTS",
+    "wrappers": "WRAPPER",
+    "controllers": "CONTROLLER",
+    "memories": "MEMORY",
+    "networks": "NETWORK",
+    "populations": "POPULATION RULE",
+}
 
 
 @click.command("list")
@@ -19,7 +30,7 @@ from rlplug_core.plugins import GROUPS
     default="all",
     metavar="[envs]",
 )
-@known_as_json
+@plugins_json_option
 @click.option(
     "--actions",
     metavar="SPACE",
@@ -70,11 +81,7 @@ def command(
 
 def _print_plugins() -> None:
     """Print a table for each kind of plugin."""
-    for title, group in zip(
-        ("ALGORITHM", "ENVIRONMENTS", "WRAPPER", "CONTROLLER", "MEMORY", "NETWORK"),
-        GROUPS,
-        strict=False,
-    ):
+    for group, title in TITLES.items():
         lines = [
             (row["id"], f"{row['distribution']} {row['version']}", _about(row))
             for row in rows(group)
@@ -92,7 +99,7 @@ def _environments(
     as_json: bool,
     actions: str | None,
 ) -> None:
-    """Print the families of environments, or the ids of some families, without importing their packages."""
+    """Print the families of environments, or the ids of the families `names`, without importing their packages."""
     if actions is not None:
         raise UsageError("--actions chooses among algorithms; leave it out, or leave out envs")
     families = select_families(names)
@@ -130,7 +137,6 @@ def _print_algorithms_for(actions: str, as_json: bool) -> None:
 
 
 def _about(row: dict[str, object]) -> str:
-    if row["status"] not in ("ok", "shadowed"):
+    if row["status"] != "ok":
         return f"{row['status']}: {row['reason']}"
-    mark = "" if row["indexed"] else " (not indexed)"
-    return f"{row['summary']}{mark}" if row["status"] == "ok" else f"shadowed: {row['reason']}"
+    return str(row["summary"]) if row["indexed"] else f"{row['summary']} (not indexed)"

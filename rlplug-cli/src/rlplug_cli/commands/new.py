@@ -9,6 +9,7 @@ import click
 
 from rlplug_cli import scaffold
 from rlplug_cli.output import echo
+from rlplug_cli.shared_options import FOLDER
 from rlplug_core.runs import shell_word
 
 FORMS = [form for kind in scaffold.KINDS.values() for form in kind.forms]
@@ -22,7 +23,7 @@ FORMS = [form for kind in scaffold.KINDS.values() for form in kind.forms]
 @click.argument("name")
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     default=".",
     help="Its parent directory.  [.]",
 )

@@ -11,17 +11,14 @@ import click
 from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.commands.evaluate import sentence
 from rlplug_cli.completion import runs
-from rlplug_cli.evaluation_options import conditions
-from rlplug_cli.lookup import short_path
+from rlplug_cli.evaluation_options import condition_options
+from rlplug_cli.notes import short_path
 from rlplug_cli.output import echo
-from rlplug_cli.shared_options import FILE
-from rlplug_cli.trust import open_run
-from rlplug_cli.trust import option as trust_option
+from rlplug_cli.shared_options import FILE, FOLDER
+from rlplug_cli.trust import open_run, trust_option
 
 if TYPE_CHECKING:
     from rlplug_core.runs import Run
-
-_FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command("play", cls=TakesArguments)
@@ -35,7 +32,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     help="Write a video: FILE.mp4, FILE.webp or FILE.gif.",
 )
 @click.option(
-    "--frames", type=_FOLDER, help="Write frames as numbered PNGs into an empty directory."
+    "--frames", type=FOLDER, help="Write frames as numbered PNGs into an empty directory."
 )
 @click.option(
     "--sheet", type=FILE, help="Write a PNG with frames of the best and the worst episode."
@@ -63,7 +60,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     help="Seed of the environment; evaluate runs episodes in parallel, so only the first episode is the same  "
     "[the run's final evaluation's]",
 )
-@conditions("Play")
+@condition_options("Play")
 @trust_option
 def command(
     run: str,

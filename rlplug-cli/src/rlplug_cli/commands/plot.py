@@ -10,6 +10,7 @@ import click
 from rlplug_cli.commands.compare import common_options
 from rlplug_cli.compare.words import parse_label
 from rlplug_cli.output import echo
+from rlplug_cli.shared_options import FILE
 
 
 @click.command("plot")
@@ -22,7 +23,7 @@ from rlplug_cli.output import echo
 )
 @click.option(
     "--image",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     default="curves.png",
     help="A .png, .svg or .pdf file  [curves.png]",
 )

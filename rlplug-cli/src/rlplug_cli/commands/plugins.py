@@ -5,14 +5,13 @@ from __future__ import annotations
 import click
 
 from rlplug_cli.output import echo, echo_json
-from rlplug_cli.render.tables import row, table
-from rlplug_cli.shared_options import known_as_json
+from rlplug_cli.render.tables import problem, row, table
+from rlplug_cli.shared_options import plugins_json_option
 from rlplug_core import plugins
-from rlplug_core.plugins import remedy
 
 
 @click.command("plugins")
-@known_as_json
+@plugins_json_option
 def command(as_json: bool) -> None:
     """List plugins with their contributions, and the reason if one cannot be used."""
     records = plugins.records()
@@ -34,4 +33,4 @@ def command(as_json: bool) -> None:
         if entry.status == "shadowed":
             echo(f"\n{entry}: {entry.reason}")
         elif entry.status != "ok":
-            echo(f"\n{entry} is {entry.status}: {entry.reason}; {remedy(entry)}")
+            echo(f"\n{problem(entry)}")

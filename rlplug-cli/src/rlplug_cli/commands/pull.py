@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
-from rlplug_cli.lookup import one_thread, short_path
+from rlplug_cli.notes import short_path
 from rlplug_cli.output import echo
+from rlplug_cli.shared_options import FOLDER
+from rlplug_cli.threads import one_thread
 from rlplug_core.runs import shell_word
 
 #: The source that lists all agents of rlplug-zoo.
@@ -20,7 +22,7 @@ ZOO = "zoo:"
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     help="A new folder for the files  [the cache]",
 )
 def command(source: str, out: Path | None) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from rlplug_cli.completion import runs
-from rlplug_cli.evaluation_options import checkpoint as checkpoint_option
+from rlplug_cli.evaluation_options import checkpoint_option
 from rlplug_cli.output import echo
-from rlplug_cli.trust import open_run
-from rlplug_cli.trust import option as trust_option
+from rlplug_cli.trust import open_run, trust_option
 
 
 @click.command("push")
@@ -19,7 +18,7 @@ from rlplug_cli.trust import option as trust_option
 @click.argument(
     "destination",
 )
-@checkpoint_option()
+@checkpoint_option
 @click.option(
     "--film",
     is_flag=True,

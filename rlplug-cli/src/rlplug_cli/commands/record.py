@@ -8,11 +8,10 @@ import click
 
 from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.completion import runs
-from rlplug_cli.evaluation_options import conditions
-from rlplug_cli.lookup import short_path
+from rlplug_cli.evaluation_options import condition_options
+from rlplug_cli.notes import short_path
 from rlplug_cli.output import echo
-from rlplug_cli.trust import open_run
-from rlplug_cli.trust import option as trust_option
+from rlplug_cli.trust import open_run, trust_option
 from rlplug_core.config import figures
 
 
@@ -33,7 +32,7 @@ from rlplug_core.config import figures
 @click.option(
     "--seed", type=click.IntRange(0), help="The environments' seed  [the run's final evaluation's]"
 )
-@conditions("Record in")
+@condition_options("Record in")
 @trust_option
 def command(
     run: str,

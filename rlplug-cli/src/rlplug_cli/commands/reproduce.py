@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlplug_cli.completion import runs
-from rlplug_cli.lookup import find_run, one_thread, short_path
+from rlplug_cli.notes import short_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
 from rlplug_cli.shared_options import json_option
-from rlplug_cli.trust import confirm_trust
-from rlplug_cli.trust import option as trust_option
+from rlplug_cli.threads import one_thread
+from rlplug_cli.trust import confirm_trust, trust_option
+from rlplug_core.runs import find_run
 
 if TYPE_CHECKING:
     from rlplug_core.runs import Reproduction

@@ -9,13 +9,13 @@ import click
 
 from rlplug_cli.commands.run import owners_of
 from rlplug_cli.completion import runs
-from rlplug_cli.lookup import find_run, one_thread
 from rlplug_cli.parameters import PositiveInt
 from rlplug_cli.shared_options import json_option
-from rlplug_cli.trust import confirm_trust
-from rlplug_cli.trust import option as trust_option
+from rlplug_cli.threads import one_thread
+from rlplug_cli.trust import confirm_trust, trust_option
 from rlplug_core.config import RunOptions, schema_of
 from rlplug_core.errors import UsageError
+from rlplug_core.runs import find_run
 
 if TYPE_CHECKING:
     from rlplug_core.runs import Run

@@ -15,13 +15,13 @@ from click.shell_completion import CompletionItem
 
 from rlplug_cli import arguments, sections
 from rlplug_cli.arguments import TakesArguments
-from rlplug_cli.completion import environments
+from rlplug_cli.completion import PATH, complete_names, environments
 from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo
 from rlplug_cli.parameters import SchemaOption, flag_of, option_words
 from rlplug_cli.project import project_options
 from rlplug_cli.render.config import config_text
-from rlplug_cli.run_parameters import command_options, completer, network_option
+from rlplug_cli.run_parameters import command_options, completer, network_options
 from rlplug_core import plugins
 from rlplug_core.config import Config, Option, RunOptions, is_target, nearest, schema_of
 from rlplug_core.errors import BadConfig, PluginError, UsageError
@@ -95,10 +95,9 @@ class Algorithms(click.Group):
         ctx: click.Context,
         incomplete: str,
     ) -> list[CompletionItem]:
-        if incomplete.startswith(("./", "/", "~")):
+        if incomplete.startswith(PATH):
             return [CompletionItem(incomplete, type="file")]
-        names = self.list_commands(ctx)
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return complete_names(self.list_commands(ctx), incomplete)
 
 
 def _option_before_algorithm(flag: str, args: list[str]) -> str:
@@ -131,7 +130,7 @@ class AlgorithmCommand(TakesArguments):
             algorithm,
             params=[
                 *parameters,
-                *network_option(algorithm_options),
+                *network_options(algorithm_options),
                 *command_options([option.name for option in self.options]),
             ],
             callback=self.train,
@@ -184,7 +183,7 @@ class AlgorithmCommand(TakesArguments):
         until: int | None,
         **typed: object,
     ) -> None:
-        from rlplug_cli.lookup import one_thread  # imports the list of runs; help does not
+        from rlplug_cli.threads import one_thread  # help does not need it
 
         one_thread()
         refuse_path(name)
@@ -276,7 +275,7 @@ class AlgorithmCommand(TakesArguments):
         options = [
             parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)
         ]
-        for option in sorted(options, key=_every_run_last):
+        for option in sorted(options, key=_sort_key):
             if record := option.get_help_record(ctx):
                 records[self._section(option)].append(record)
         for title, lines in records.items():
@@ -285,12 +284,10 @@ class AlgorithmCommand(TakesArguments):
                     formatter.write_dl(lines)
 
     def _section(self, option: click.Option) -> str:
-        algorithm_options = {declared.name for declared in self.algorithm_options}
-        if isinstance(option, SchemaOption):
-            name = option.option.name
-            return sections.title(name, self.algorithm, name in algorithm_options)
-        if option.name in ("net", "critic_net"):
-            return sections.title(option.name, self.algorithm, option.name in algorithm_options)
+        own_names = {declared.name for declared in self.algorithm_options}
+        name = option.option.name if isinstance(option, SchemaOption) else option.name
+        if isinstance(option, SchemaOption) or name in ("net", "critic_net"):
+            return sections.title(str(name), self.algorithm, name in own_names)
         return "Input and output"
 
 
@@ -326,8 +323,8 @@ def _was_typed(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) in _BY_USER
 
 
-def _every_run_last(option: click.Option) -> bool:
-    """Return the sort key that puts `--total-timesteps` and `--num-envs` before an algorithm's own options."""
+def _sort_key(option: click.Option) -> bool:
+    """Return False for `--total-timesteps` and `--num-envs`, which come before the options of the algorithm."""
     first = ("total_timesteps", "num_envs")
     return not (isinstance(option, SchemaOption) and option.option.name in first)
 

@@ -10,16 +10,16 @@ from typing import Any
 import click
 
 from rlplug_cli import completion
-from rlplug_cli.lookup import file_name, find_run, run_directories, summary
+from rlplug_cli.notes import file_name
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
 from rlplug_cli.shared_options import runs_directory_option
 from rlplug_core.errors import UsageError, plain, warn
-from rlplug_core.runs import Summary, remove_run
+from rlplug_core.runs import Summary, find_run, remove_run, run_directories, summary
 
 #: The columns that a narrow terminal leaves out, the first one first: most names of runs have the first two.
-SPARED = ("ALGORITHM", "ENVIRONMENT", "LAST", "BEST", "FINAL LAST/BEST", "STEPS")
+OPTIONAL_COLUMNS = ("ALGORITHM", "ENVIRONMENT", "LAST", "BEST", "FINAL LAST/BEST", "STEPS")
 HEADER = (
     "RUN",
     "STATUS",
@@ -119,7 +119,7 @@ def command(
         echo_json([run.plain() for run in listed])
         return
     if listed:
-        echo(table(HEADER, map(_line, listed), spared=SPARED))
+        echo(table(HEADER, map(_line, listed), optional=OPTIONAL_COLUMNS))
     else:
         noun = "such runs" if all_runs else "runs"
         echo(f"no {noun} in {out}/; 'rlplug run ALGORITHM ENV' makes one")
@@ -213,7 +213,7 @@ def _line(run: Summary) -> tuple[str, ...]:
     final_scores = "-"
     if run.final_eval:
         final_scores = "/".join(number(run.final_eval.get(key)) for key in FINAL_KEYS)
-    shown = (number(run.last), number(run.best), final_scores)
+    returns = (number(run.last), number(run.best), final_scores)
     return (
         run.name,
         run.status,
@@ -221,7 +221,7 @@ def _line(run: Summary) -> tuple[str, ...]:
         file_name(run.env or "-"),
         seed,
         steps,
-        *shown,
+        *returns,
     )
 
 
@@ -236,9 +236,7 @@ def _conclude_in_mlflow(path: Path) -> str:
     except UsageError:  # another process is sending it
         return ""
     try:
-        while mirror.send():
-            pass
-        mirror.conclude()
+        mirror.send_rest()
     except Exception as error:  # noqa: BLE001 - after any MLflow error, the other runs are reaped
         return f"; MLflow cannot be reached ({plain(str(error), 100)})"
     finally:

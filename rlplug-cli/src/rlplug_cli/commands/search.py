@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from rlplug_cli.output import echo, echo_json
+from rlplug_cli.output import echo, echo_json, write_text
 from rlplug_cli.render.tables import table
-from rlplug_cli.shared_options import known_as_json
+from rlplug_cli.shared_options import FILE, FOLDER, plugins_json_option
 from rlplug_core import plugins
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins import Offer, installed_offers, offers, registry_source
@@ -34,17 +34,17 @@ from rlplug_core.plugins import Offer, installed_offers, offers, registry_source
 )
 @click.option(
     "--page",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Also write the list as a page in Markdown, with contracts and results of checks.",
 )
 @click.option(
     "--badges",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     metavar="FOLDER",
     help="Also write a badge of each distribution with results of checks: FOLDER/DISTRIBUTION.svg.",
 )
-@known_as_json
+@plugins_json_option
 def command(
     words: tuple[str, ...],
     registry: str | None,
@@ -82,7 +82,6 @@ def _write_files(
     """Write the page of these plugins, and a badge of each distribution with results of checks."""
     if page is None and badges is None:
         return
-    from rlplug_cli.commands.compare import write_text
     from rlplug_cli.render.plugin_page import badge, plugin_page
 
     if page is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from rlplug_cli.completion import runs
-from rlplug_cli.lookup import end_reason, export_advice, file_name, find_run, short_path, summary
+from rlplug_cli.notes import end_reason, export_advice, file_name, short_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import value_text
 from rlplug_cli.render.live import duration, number
@@ -17,7 +17,7 @@ from rlplug_cli.render.trace import Trace
 from rlplug_cli.sweep.progress import RunProgress
 from rlplug_core.config import is_directory, is_regular
 from rlplug_core.errors import RlplugError, UsageError
-from rlplug_core.runs import RunDirectory, Summary, shell_word
+from rlplug_core.runs import RunDirectory, Summary, find_run, shell_word, summary
 
 
 @click.command("show")
@@ -33,7 +33,7 @@ def command(run: str, json: bool) -> None:
         raise RlplugError(run_summary.problem)
     config = RunDirectory(path).config
     options = config["options"]
-    progress = RunProgress(path, 1)
+    progress = RunProgress(path)
     progress.read_new_records()
     origins = config.get("origins", {})
     checkpoints = {folder.name: size(folder) for folder in _checkpoints(path)}
@@ -45,7 +45,7 @@ def command(run: str, json: bool) -> None:
     lines = [*_status(run_summary, path), *_scores(run_summary, progress.evaluations)]
     lines += [("checkpoint", f"{name}  {megabytes(used)}") for name, used in checkpoints.items()]
     lines += [("disk", f"{megabytes(size(path))} in {short_path(path)}")]
-    lines += [("resume", _resume(run_summary, run))]
+    lines += [("resume", _resume_command(run_summary, run))]
     echo(facts(lines, 12))
     rows = _changed_options(options, origins)
     if rows:
@@ -108,7 +108,7 @@ def megabytes(used_bytes: int) -> str:
     return f"{used_bytes / 1e6:,.1f} MB"
 
 
-def _resume(run_summary: Summary, run: str) -> str:
+def _resume_command(run_summary: Summary, run: str) -> str:
     """Return the command that continues the run."""
     command = f"rlplug resume {shell_word(run)}"
     if run_summary.status == "running":

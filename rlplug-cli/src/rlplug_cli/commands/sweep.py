@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from rlplug_cli.parameters import REPEATABLE, SchemaOption
 from rlplug_cli.shared_options import many_runs
 from rlplug_cli.sweep.grid import Choice, axis, digest, refuse_seed, seeds, split_words, tasks
 from rlplug_cli.sweep.manifest import Task
+from rlplug_cli.threads import one_thread
 from rlplug_core.config import is_target
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.plugins import find
@@ -86,7 +86,7 @@ def command(
     algorithm_names, env_names = _split_names(algorithms, envs)
     axes = {plugin: _axes(plugin, pairs, words, algorithm_names) for plugin in algorithm_names}
     grid = tasks(algorithm_names, env_names, axes, seeds(numbers))
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    one_thread()
     _check(grid, local=on == "local")
     directory = out / (name or _default_name(algorithm_names, env_names, [*pairs, *words]))
     if on == "slurm":
@@ -249,7 +249,7 @@ def _axes(
             raise UsageError(
                 f"option '{name}' of {algorithm} is given twice; put its alternatives between commas"
             )
-    return [axis for _, axis in choices]
+    return [alternatives for _, alternatives in choices]
 
 
 def _option_choices(
@@ -258,32 +258,46 @@ def _option_choices(
 ) -> list[tuple[str, list[Choice]]]:
     """Return the names and the alternatives of the typed options."""
     choices: list[tuple[str, list[Choice]]] = []
-    remaining = list(words)
-    while remaining:
-        flag, equals, text = remaining.pop(0).partition("=")
-        argument = option_name(flag)
-        if argument:  # --env.NAME
-            value = text if equals else "".join(remaining[:1])
-            choices.append((flag, axis(argument, (f"{flag}=",), value, "str")))
-            remaining = remaining if equals else remaining[1:]
-            continue
-        parameter = option_of(command, flag)
+    for flag, parameter, value in typed_options(command, words):
         option = parameter.option if isinstance(parameter, SchemaOption) else None
         name = flag if option is None else option.name
-        if parameter.is_flag or (option is not None and option.type == "bool"):
-            refuse_value(parameter, flag, equals)
+        if value is None:
             choices.append((name, [((flag,), "")]))
-            continue
-        if not equals and not remaining:
-            raise UsageError(f"option '{flag}' needs a value")
-        kind = "repeated" if option is None else option.type
-        value = text if equals else remaining.pop(0)
-        label = flag.lstrip("-").replace("-", "_")
-        choices.append((name, axis(label, (flag,), value, kind)))
+        elif parameter is None:
+            choices.append((name, axis(option_name(flag), (f"{flag}=",), value, "str")))
+        else:
+            label = flag.lstrip("-").replace("-", "_")
+            kind = "repeated" if option is None else option.type
+            choices.append((name, axis(label, (flag,), value, kind)))
     return choices
 
 
-def refuse_value(parameter: click.Option, flag: str, value: str) -> None:
+def typed_options(
+    command: AlgorithmCommand,
+    words: Sequence[str],
+) -> Iterator[tuple[str, click.Option | None, str | None]]:
+    """Yield the flag, the option and the value of each typed option.
+
+    The option of `--env.NAME` is None, and so is the value of a flag that takes none.
+
+    Raises:
+        UsageError: an option does not exist, lacks its value, or has a value and takes none.
+    """
+    remaining = iter(words)
+    for word in remaining:
+        flag, equals, text = word.partition("=")
+        parameter = None if option_name(flag) else option_of(command, flag)
+        if parameter is not None and parameter.is_flag:
+            _refuse_value(parameter, flag, equals)
+            yield flag, parameter, None
+            continue
+        value = text if equals else next(remaining, None)
+        if value is None:
+            raise UsageError(f"option '{flag}' needs a value")
+        yield flag, parameter, value
+
+
+def _refuse_value(parameter: click.Option, flag: str, value: str) -> None:
     """Refuse a value after a flag.
 
     Raises:

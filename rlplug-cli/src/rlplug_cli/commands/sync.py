@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import click
 
 from rlplug_cli.completion import runs
-from rlplug_cli.lookup import find_run
 from rlplug_cli.output import echo
 from rlplug_core.errors import RlplugError, plain
-from rlplug_core.runs import shell_word
+from rlplug_core.runs import find_run, shell_word
 
 
 @click.command("sync")
@@ -23,23 +24,18 @@ def command(run: str) -> None:
 
     path = find_run(run).absolute()
     RunDirectory(path).require_run()
-    mirror = Mirror(path)
-    try:
-        while mirror.send():
-            pass
-        if not RunDirectory(path).running():
-            mirror.conclude()
-        mirror.check_store()
-    except RlplugError:
-        raise
-    except Exception as error:  # SQLAlchemy, requests and plugins each raise their own errors
-        message = plain(str(error), 300)
-        uri = mirror.state.tracking_uri
-        raise RlplugError(
-            f"cannot reach MLflow at {uri}: {message}; repeat 'rlplug sync {shell_word(run)}' later"
-        ) from error
-    finally:
-        mirror.close()
+    with closing(Mirror(path)) as mirror:
+        try:
+            mirror.send_rest()
+            mirror.check_store()
+        except RlplugError:
+            raise
+        except Exception as error:  # SQLAlchemy, requests and plugins each raise their own errors
+            message = plain(str(error), 300)
+            uri = mirror.state.tracking_uri
+            raise RlplugError(
+                f"cannot reach MLflow at {uri}: {message}; repeat 'rlplug sync {shell_word(run)}' later"
+            ) from error
     echo(
         f"sent {mirror.records:,} records; all of this run is in MLflow at {mirror.state.tracking_uri}"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +10,14 @@ import click
 
 from rlplug_cli.arguments import argument_words, split_arguments
 from rlplug_cli.commands.run import AlgorithmCommand
-from rlplug_cli.commands.sweep import algorithm_command, option_of, refuse_value
+from rlplug_cli.commands.sweep import algorithm_command, typed_options
 from rlplug_cli.completion import algorithms, environments
 from rlplug_cli.file_checks import refuse_path
-from rlplug_cli.output import echo, echo_json
+from rlplug_cli.output import echo, echo_json, write_text
 from rlplug_cli.parameters import SchemaOption, flag_of
 from rlplug_cli.shared_options import FILE, many_runs
 from rlplug_cli.sweep.grid import refuse_seed, seeds
+from rlplug_cli.threads import one_thread
 from rlplug_cli.tune.strategies import PRUNERS, SAMPLERS, should_prune
 from rlplug_cli.tune.tune_options import TuneOptions
 from rlplug_core.config import Range, figures
@@ -127,7 +127,7 @@ def command(
     refuse_path(name)
     if algorithm.startswith("-") or env.startswith("-"):
         raise UsageError("put options after the environment: rlplug tune ALGORITHM ENV --trials 30")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    one_thread()
     from rlplug_cli.tune.goal import parse_objectives
 
     objective = parse_objectives(objective)
@@ -253,19 +253,13 @@ def _split_ranges(
     words: tuple[str, ...],
 ) -> tuple[dict[str, Range], list[str]]:
     """Return the ranges among the typed words, and all other words."""
-    remaining, arguments = split_arguments(words)
+    other_words, arguments = split_arguments(words)
     ranges = {}
     fixed = [*argument_words(arguments)]
-    while remaining:
-        flag, equals, text = remaining.pop(0).partition("=")
-        parameter = option_of(command, flag)
-        if parameter.is_flag:
-            refuse_value(parameter, flag, equals)
+    for flag, parameter, value in typed_options(command, other_words):
+        if parameter is None or value is None:
             fixed.append(flag)
             continue
-        if not equals and not remaining:
-            raise UsageError(f"option '{flag}' needs a value")
-        value = text if equals else remaining.pop(0)
         name, range = _range_of(command, parameter, value)
         if range is None:
             fixed += [flag, value]
@@ -327,7 +321,6 @@ def _export(
     preset: Path | None,
 ) -> None:
     """Write the best options to the files that the user named."""
-    from rlplug_cli.commands.compare import write_text
     from rlplug_cli.render.config import as_config, as_preset
 
     if outcome.best is None:

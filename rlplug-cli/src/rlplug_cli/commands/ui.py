@@ -50,14 +50,14 @@ def command(port: int) -> None:
         raise UsageError(
             f"there is no MLflow store at {path}; 'rlplug run' makes one in its working directory"
         )
-    _refuse_taken(port)
+    _check_port(port)
     warn("starting the MLflow server; its link follows")
     token = quote(os.environ.get(TOKEN, "")) or secrets.token_urlsafe(24)
     with tempfile.TemporaryFile() as log:
-        _wait_for_end(_start(uri, port, token, log), port, token, log)
+        _wait_for_end(_start_server(uri, port, token, log), port, token, log)
 
 
-def _refuse_taken(port: int) -> None:
+def _check_port(port: int) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -75,18 +75,18 @@ def _wait_for_end(
     log: IO[bytes],
 ) -> None:
     """Wait until the server ends or the user ends it."""
-    before = signal.signal(signal.SIGTERM, _stop)
+    previous_handler = signal.signal(signal.SIGTERM, _stop)
     try:
-        _wait(server, port, token, log)
+        _wait_until_ready(server, port, token, log)
         link = newest_experiment(port, token) or f"http://{HOST}:{port}/?token={token}"
         echo(f"newest runs, best first: {link}  (Ctrl-C ends it)")
         server.wait()
-        raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(log)}")
+        raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last_line(log)}")
     except KeyboardInterrupt:
         echo("")
     finally:
-        signal.signal(signal.SIGTERM, before)
-        _end(server)
+        signal.signal(signal.SIGTERM, previous_handler)
+        _end_server(server)
 
 
 def newest_experiment(port: int, token: str) -> str:
@@ -109,7 +109,7 @@ def _stop(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _start(
+def _start_server(
     uri: str,
     port: int,
     token: str,
@@ -141,7 +141,7 @@ def _start(
     )
 
 
-def _wait(
+def _wait_until_ready(
     server: subprocess.Popen[bytes],
     port: int,
     token: str,
@@ -154,7 +154,9 @@ def _wait(
     pause = threading.Event()
     while time.monotonic() < deadline:
         if server.poll() is not None:
-            raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(log)}")
+            raise RlplugError(
+                f"the MLflow server ended with code {server.returncode}{_last_line(log)}"
+            )
         try:
             with urllib.request.urlopen(health, timeout=2):
                 return
@@ -163,7 +165,7 @@ def _wait(
     raise RlplugError(f"the MLflow server did not answer on port {port} within {START:.0f} s")
 
 
-def _last(log: IO[bytes]) -> str:
+def _last_line(log: IO[bytes]) -> str:
     """Return the last line of the server's output as part of a sentence."""
     log.seek(0)
     lines = [
@@ -172,7 +174,7 @@ def _last(log: IO[bytes]) -> str:
     return f": {lines[-1][:300]}" if lines else ""
 
 
-def _end(server: subprocess.Popen[bytes]) -> None:
+def _end_server(server: subprocess.Popen[bytes]) -> None:
     """Close the guard's pipe, so it ends the whole group; kill the group if that fails."""
     assert server.stdin is not None
     server.stdin.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlplug_cli.compare.history import History
-from rlplug_cli.lookup import file_name
+from rlplug_cli.notes import file_name
 from rlplug_core.plugins import join_words, split_word
 from rlplug_core.runs import LISTS
 
@@ -41,21 +41,21 @@ def _newest(runs: Sequence[History], role: str) -> dict[str, str]:
     """Return the newest name of each file in a role; other names stay."""
     parents: dict[object, object] = {}
 
-    def top(key: object) -> object:
+    def root(key: object) -> object:
         while key in parents:
             key = parents[key]
         return key
 
     for run in runs:
-        place = top(run.config[role])
-        content = top(_content(run, role))
+        place = root(run.config[role])
+        content = root(_content(run, role))
         if place != content:
             parents[place] = content
     names = [
         str(run.config[role]) for run in sorted(runs, key=lambda run: float(run.config["created"]))
     ]
-    newest = {top(name): name for name in names}
-    return {name: newest[top(name)] for name in names}
+    newest = {root(name): name for name in names}
+    return {name: newest[root(name)] for name in names}
 
 
 def _readable(names: Mapping[str, str]) -> dict[str, str]:
@@ -87,14 +87,14 @@ def readable_options(run: History) -> dict[str, Any]:
     """Return a run's options with file names instead of paths; `versions` distinguishes their contents."""
     options = run.options
     sources = run.config.get("sources", {})
-    listed = {}
+    list_options = {}
     for name in LISTS:
         if options.get(name):
             words = map(split_word, options[name])
-            listed[name] = [join_words(file_name(target), values) for target, values in words]
+            list_options[name] = [join_words(file_name(target), values) for target, values in words]
     file_options = {role: file_name(str(options[role])) for role in sources if role in options}
     data = {"dataset": Path(str(options["dataset"])).name} if run.config.get("dataset") else {}
-    return {**options, **listed, **file_options, **data}
+    return {**options, **list_options, **file_options, **data}
 
 
 def files_that_differ(runs: Sequence[History]) -> set[tuple[str, str]]:
@@ -122,19 +122,18 @@ def _sources(run: History) -> Iterator[Source]:
     """Yield the files of a run; environment and algorithm have the names that `merge_moved_files` gave."""
     merged = {"env": run.env, "algorithm": run.algorithm}
     sources = run.config.get("sources", {})
-    for role, source in (
-        (role, source) for role, source in sources.items() if not role.startswith("log.")
-    ):
-        file = Path(source["file"])
-        version = f"{file.stem}-{source['sha256'][:8]}{file.suffix}"
-        yield Source(
-            role, merged.get(role, file.name), version, str(Path(run.path, source["copy"]))
-        )
+    for role, source in sources.items():
+        if not role.startswith("log."):
+            file = Path(source["file"])
+            place = str(Path(run.path, source["copy"]))
+            yield Source(role, merged.get(role, file.name), _version(file, source["sha256"]), place)
     if data := run.config.get("dataset"):
         file = Path(data["place"])
-        yield Source(
-            "dataset", file.name, f"{file.stem}-{data['sha256'][:8]}{file.suffix}", str(file)
-        )
+        yield Source("dataset", file.name, _version(file, data["sha256"]), str(file))
+
+
+def _version(file: Path, sha256: str) -> str:
+    return f"{file.stem}-{sha256[:8]}{file.suffix}"
 
 
 def file_remarks(arms: Sequence[Sequence[History]]) -> list[str]:
@@ -160,8 +159,8 @@ def _count_versions(
 ) -> Iterator[tuple[int, str]]:
     """Return the number of runs with each version of a file, and the path in the first of these runs."""
     places: dict[str, list[str]] = {}
-    for source in (
-        source for run in runs for source in _sources(run) if (source.role, source.name) == key
-    ):
-        places.setdefault(source.version, []).append(source.place)
+    for run in runs:
+        for source in _sources(run):
+            if (source.role, source.name) == key:
+                places.setdefault(source.version, []).append(source.place)
     return ((len(paths), paths[0]) for paths in places.values())

@@ -29,10 +29,10 @@ SECONDS = "perf/wall_s"
 UPDATES = "perf/updates"
 #: The metric of each axis; "" for env steps.
 AXES = {"steps": "", "seconds": SECONDS, "updates": UPDATES}
-#: The parts of a configuration, besides options and origins, and of records that comparisons read. A `start` record
-#: holds the whole configuration otherwise.
-PARTS = ("algorithm", "env", "created", "sources", "dataset")
-DATA = {"limit", "rescale", "status", "checkpoint", "return_mean", "last_return_mean"}
+#: The keys that comparisons read of a configuration, besides options and origins, and of other records than those of
+#: curves; a `start` record holds the whole configuration.
+CONFIG_KEYS = ("algorithm", "env", "created", "sources", "dataset")
+EVENT_KEYS = {"limit", "rescale", "status", "checkpoint", "return_mean", "last_return_mean"}
 #: The name of the run's extensions among its options.
 EXTENDED = "extended"
 
@@ -50,7 +50,7 @@ class History:
     env: str
     algorithm: str
     curves: dict[str, Curve]
-    ends: tuple[JournalRecord, ...]
+    events: tuple[JournalRecord, ...]
 
     @property
     def seed(self) -> int:
@@ -59,11 +59,8 @@ class History:
     @property
     def is_finished(self) -> bool:
         """Return whether the run's last record says that it is finished."""
-        return (
-            bool(self.ends)
-            and self.ends[-1].kind == "end"
-            and self.ends[-1].data["status"] == "finished"
-        )
+        last = self.events[-1] if self.events else None
+        return last is not None and last.kind == "end" and last.data["status"] == "finished"
 
     @cached_property
     def scores(self) -> dict[str, float]:
@@ -77,7 +74,7 @@ class History:
         result = {}
         if RETURN in self.curves:
             result["last"] = float(self.curves[RETURN].values[-1])
-        for record in self.ends:
+        for record in self.events:
             if record.kind == "final_eval":
                 kind = str(record.data["checkpoint"]).rpartition("-")[0]
                 result["best" if kind == "best" else "last"] = float(record.data["return_mean"])
@@ -132,19 +129,16 @@ def history(path: Path, metrics: Collection[str]) -> History:
     records = read_journal(journal, kinds=kinds) if journal.exists() else ()
     events: list[JournalRecord] = []
     curves = curves_of(_split_records(records, events), tuple(dict.fromkeys((RETURN, *metrics))))
-    ends = tuple(
-        replace(record, data={name: record.data[name] for name in DATA & record.data.keys()})
-        for record in events
-    )
     origins = _share_origins(tuple(config.get("origins", {}).items()))
     return History(
         path,
-        {name: value for name, value in config.items() if name in PARTS} | {"origins": origins},
-        _options(config["options"], ends),
+        {name: value for name, value in config.items() if name in CONFIG_KEYS}
+        | {"origins": origins},
+        _options(config["options"], events),
         env=str(config["env"]),
         algorithm=str(config["algorithm"]),
         curves=curves,
-        ends=ends,
+        events=tuple(events),
     )
 
 
@@ -152,20 +146,21 @@ def _split_records(
     records: Iterable[JournalRecord],
     events: list[JournalRecord],
 ) -> Iterator[JournalRecord]:
-    """Yield the records of curves one by one, since a long journal has millions, and append the others to a list."""
+    """Yield the records of curves one by one, since a long journal has millions, and append the others to `events`."""
     for record in records:
         if record.kind in CURVE_KINDS:
             yield record
         else:
-            events.append(record)
+            data = {name: record.data[name] for name in EVENT_KEYS & record.data.keys()}
+            events.append(replace(record, data=data))
 
 
 def _options(
     first: Mapping[str, Any],
-    ends: Iterable[JournalRecord],
+    events: Iterable[JournalRecord],
 ) -> dict[str, Any]:
     """Return a run's options with its last total and its extensions; equal names are one object in all runs."""
-    starts = [record.data for record in ends if record.kind == "start"]
+    starts = [record.data for record in events if record.kind == "start"]
     total, how = total_with_extensions(int(first.get("total_timesteps") or 0), starts)
     options = {intern(name): value for name, value in first.items()}
     options["total_timesteps"] = total

@@ -13,11 +13,11 @@ from rlplug_core.errors import UsageError, did_you_mean
 from rlplug_core.runs import PLACES
 
 #: Origins of options that the user set; others come from presets and defaults.
-CHOSEN = ("option", "set", "net", "critic-net", "config", "project")
+SET_BY_USER = ("option", "set", "net", "critic-net", "config", "project")
 #: Prefix of arguments of an environment; only runs that set them have them.
-OF_ENV = "env."
+ENV_ARGUMENT = "env."
 #: Options that do not change the result of a run.
-IDLE = PLACES | {
+WITHOUT_EFFECT = PLACES | {
     "seed",
     "device",
     "actor_device",
@@ -29,8 +29,8 @@ IDLE = PLACES | {
     "log",
     "hook",
 }
-#: Names of a run's values that are not options.
-WHOLE = ("algorithm", "env")
+#: The values of a run that are not options.
+NAMES = ("algorithm", "env")
 
 Values = Mapping[str, Any]
 
@@ -63,8 +63,8 @@ def labels(
         if name not in known:
             raise UsageError(f"no run here has an option '{name}'{did_you_mean(name, known)}")
     names = dict.fromkeys(runs, tuple(by)) if by else _distinguishing_options(runs, values)
-    shown = {name for entry in names.values() for name in entry}
-    digits = {name: _digits([entry.get(name) for entry in values.values()]) for name in shown}
+    shown_names = {name for entry in names.values() for name in entry}
+    digits = {name: _digits([entry.get(name) for entry in values.values()]) for name in shown_names}
     result = {}
     for run in runs:
         present = [name for name in names[run] if name in values[run]]
@@ -92,8 +92,12 @@ def _distinguishing_options(
 def _distinguishing_values(values: Mapping[History, Values]) -> list[str]:
     """Return the names of the values that distinguish the configurations of one environment."""
     rows = list(values.values())
-    optional = (name for row in rows for name in row if name.startswith((OF_ENV, SOURCES)))
-    known = [name for name in dict.fromkeys([*rows[0], *optional]) if name not in (*IDLE, *WHOLE)]
+    optional = (name for row in rows for name in row if name.startswith((ENV_ARGUMENT, SOURCES)))
+    known = [
+        name
+        for name in dict.fromkeys([*rows[0], *optional])
+        if name not in (*WITHOUT_EFFECT, *NAMES)
+    ]
     first = rows[0]
     names = [name for name in known if any(row.get(name) != first.get(name) for row in rows)]
     extra = [name for name in names if name == EXTENDED or name.startswith(SOURCES)]
@@ -102,7 +106,7 @@ def _distinguishing_values(values: Mapping[History, Values]) -> list[str]:
         name
         for run in values
         for name, origin in run.config.get("origins", {}).items()
-        if origin in CHOSEN
+        if origin in SET_BY_USER
     }
     if any(run.options[EXTENDED] != "none" for run in values):
         by_hand.add("total_timesteps")
@@ -124,7 +128,7 @@ def _count_configurations(
 
 
 def _value_label(name: str, value: object, digits: int) -> str:
-    if name in WHOLE or name.startswith(SOURCES):
+    if name in NAMES or name.startswith(SOURCES):
         return str(value)
     if isinstance(value, list):
         return f"{name}={','.join(map(str, value)) or 'none'}"
@@ -176,7 +180,7 @@ def _unique_suffix(place: str, paths: Sequence[str]) -> str:
     parts = Path(place).parts
     for count in range(1, len(parts)):
         end = parts[-count:]
-        alike = [path for path in paths if Path(path).parts[-count:] == end]
-        if len(alike) == 1:
+        same_end = [path for path in paths if Path(path).parts[-count:] == end]
+        if len(same_end) == 1:
             return str(Path(*end))
     return place and str(Path(*parts))

@@ -129,8 +129,8 @@ def moving_average(values: Floats, window: int) -> Floats:
     """Return the mean of each value and those before it, up to `window` values, ignoring NaN."""
     if window == 1:
         return values
-    before = np.full(window - 1, np.nan)
-    windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([before, values]), window)
+    padding = np.full(window - 1, np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([padding, values]), window)
     present = ~np.isnan(windows)
     count = present.sum(1)
     return np.divide(

@@ -35,7 +35,7 @@ def content(comparison: Report, title: str) -> str:
     share = f"{100 * comparison.settings.confidence:g} %"
     parts = [
         f"<h1>{escape(title)}</h1>",
-        _list("remarks", comparison.remarks),
+        _remarks(comparison.remarks),
         f'<div class="wide">{figures.svg(comparison.lines, comparison.settings)}</div>',
         f"<p>{_method(comparison, share)}</p>",
         *(
@@ -93,9 +93,6 @@ def _runs(comparison: Report) -> str:
     return _table(("ENVIRONMENT", "OF", "SEED", "RUN", "STATUS"), rows)
 
 
-def _list(kind: str, items: Sequence[str]) -> str:
-    return (
-        f'<ul class="{kind}">' + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
-        if items
-        else ""
-    )
+def _remarks(remarks: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(remark)}</li>" for remark in remarks)
+    return f'<ul class="remarks">{items}</ul>' if items else ""

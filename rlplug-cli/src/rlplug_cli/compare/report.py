@@ -103,12 +103,12 @@ def read_arms(
     """Return the arms of the named runs with the curves of `metrics`, and remarks about runs and files."""
     needed = [*metrics, *([AXES[settings.axis]] if AXES[settings.axis] else [])]
     needed += [SECONDS] if settings.targets else []
-    read, unreadable = _read(words, out, needed)
-    compared, remarks = arms(merge_moved_files(read), by)
+    histories, unreadable = _read_runs(words, out, needed)
+    compared, remarks = arms(merge_moved_files(histories), by)
     return compared, [*unreadable, *remarks, *file_remarks([arm.runs for arm in compared])]
 
 
-def _read(
+def _read_runs(
     words: Sequence[str],
     out: Path,
     needed: Collection[str],
@@ -141,20 +141,22 @@ def _remarks(
     notes = []
     if pending := [run.path.name for run in runs if not run.is_finished]:
         notes.append(f"without final scores because they are not finished: {_first_names(pending)}")
-    shown = {run for arm in compared for env in envs([arm]) for run in runs_to_draw(arm.on(env))}
-    cut = [run.path.name for run in runs if run not in shown]
-    if cut and not running:
+    drawn_runs = {
+        run for arm in compared for env in envs([arm]) for run in runs_to_draw(arm.on(env))
+    }
+    undrawn = [run.path.name for run in runs if run not in drawn_runs]
+    if undrawn and not running:
         notes.append(
-            f"left out of curves because other runs of their lines are finished: {_first_names(cut)}"
+            f"left out of curves because other runs of their lines are finished: {_first_names(undrawn)}"
         )
-    single = [
+    not_evaluated = [
         run.path.name
         for run in runs
         if run.is_finished and RETURN in run.curves and "best" not in run.scores
     ]
-    if single:
+    if not_evaluated:
         notes.append(
-            f"without a final evaluation (the last one in training counts): {_first_names(single)}"
+            f"without a final evaluation (the last one in training counts): {_first_names(not_evaluated)}"
         )
     fewest = min(line.seeds for line in drawn)
     if fewest < FEW_SEEDS:

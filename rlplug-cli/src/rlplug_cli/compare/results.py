@@ -73,7 +73,7 @@ def scores(arms: Sequence[Arm], settings: Settings) -> list[Score]:
     for env in envs(arms):
         for arm in arms:
             for checkpoint in CHECKPOINTS:
-                values = final(arm.on(env), checkpoint)
+                values = final_scores(arm.on(env), checkpoint)
                 if len(values):
                     result.append(_score(env, arm.label, checkpoint, [values], settings))
     return result
@@ -98,7 +98,7 @@ def overall(arms: Sequence[Arm], settings: Settings) -> list[Score]:
             values = []
             for env in tasks:
                 low, high = bounds[env]
-                values.append((final(arm.on(env), checkpoint) - low) / (high - low))
+                values.append((final_scores(arm.on(env), checkpoint) - low) / (high - low))
             if all(len(task) for task in values):
                 score = _score(ALL, arm.label, checkpoint, values, settings, aggregates=OVERALL)
                 result.append(score)
@@ -121,7 +121,7 @@ def _score(
     return Score(env, label, checkpoint, min(sizes), estimates)
 
 
-def final(runs: Sequence[History], checkpoint: str) -> Floats:
+def final_scores(runs: Sequence[History], checkpoint: str) -> Floats:
     """Return the final scores of the runs that have one."""
     return np.array([run.scores[checkpoint] for run in runs if checkpoint in run.scores])
 
@@ -133,8 +133,8 @@ def improvements(arms: Sequence[Arm], settings: Settings) -> list[Improvement]:
         tasks = [
             (
                 env,
-                final(first.on(env), settings.checkpoint),
-                final(second.on(env), settings.checkpoint),
+                final_scores(first.on(env), settings.checkpoint),
+                final_scores(second.on(env), settings.checkpoint),
             )
             for env in envs([first])
         ]

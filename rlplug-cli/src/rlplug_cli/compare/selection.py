@@ -8,9 +8,8 @@ from pathlib import Path
 
 from rlplug_cli.compare.history import History
 from rlplug_cli.compare.labels import labels
-from rlplug_cli.lookup import find_run, run_directories
 from rlplug_core.errors import BadFile
-from rlplug_core.runs import RunDirectory
+from rlplug_core.runs import RunDirectory, find_run, run_directories
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,12 @@ def arms(
         UsageError: no run has an option named in `by`.
     """
     run_labels = labels(runs)
-    kept, remarks = _without_repetitions(runs, run_labels)
-    shown = labels(kept, by) if by else run_labels
-    names = sorted({shown[run] for run in kept})
+    longest_runs, remarks = _without_repetitions(runs, run_labels)
+    line_labels = labels(longest_runs, by) if by else run_labels
+    names = sorted({line_labels[run] for run in longest_runs})
     return [
-        Arm(label, tuple(run for run in kept if shown[run] == label)) for label in names
+        Arm(label, tuple(run for run in longest_runs if line_labels[run] == label))
+        for label in names
     ], remarks
 
 

@@ -46,11 +46,11 @@ class Content:
 
     def __call__(self) -> str:
         with self.lock:
-            began = time.monotonic()
-            if began >= self.due:
+            start = time.monotonic()
+            if start >= self.due:
                 self.html = self.make()
-                ended = time.monotonic()
-                self.due = ended + max(self.every, ended - began)
+                end = time.monotonic()
+                self.due = end + max(self.every, end - start)
             return self.html
 
 
@@ -96,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
-        if self.headers.get("Host", "") not in (f"{HOST}:{self.server.server_port}",):
+        if self.headers.get("Host", "") != f"{HOST}:{self.server.server_port}":
             self._answer(421, "this server answers only to its own address\n")
         elif self._is_token(parse_qs(url.query).get("token", [""])[0]):
             cookie = f"{self.server.cookie}={self.server.token}; Path=/; HttpOnly; SameSite=Strict"

@@ -29,7 +29,7 @@ def text(comparison: Report) -> str:
     """Return final scores, probabilities of improvement, costs of a return and remarks as plain text."""
     share = f"{100 * comparison.settings.confidence:g} %"
     parts = [
-        table(header, rows, spared=_optional_columns(header, rows), wrapped=NAMES)
+        table(header, rows, optional=_optional_columns(header, rows), wrapped=NAMES)
         for header, rows in sections(comparison, share)
     ]
     return "\n\n".join(

@@ -22,7 +22,7 @@ from rlplug_core.runs import Checkpoints, Taken, take_checkpoint
 
 @dataclass(frozen=True)
 class Plan:
-    """A population: the search, with a seed for each member; env steps per chunk; the rule and its words."""
+    """A population: the search with a seed for each member, env steps per chunk, the rule, and the rule as typed."""
 
     goal: Goal
     every: int
@@ -94,7 +94,11 @@ class Evolution:
         ended = self.pool.poll()
         open_entries = [entry for entry in self.entries if not self._is_at_boundary(entry)]
         for entry in open_entries:
-            if entry.job is None and not self._has_failed(entry) and self.pool.room(entry.cores):
+            if (
+                entry.job is None
+                and not self._has_failed(entry)
+                and self.pool.has_room(entry.cores)
+            ):
                 last = self.boundary == self.plan.total
                 entry.extra = () if last else ("--until", str(self.boundary))
                 self.pool.start(entry)
@@ -201,7 +205,7 @@ class Evolution:
                 chunk=number,
                 source="" if is_own else self.entries[change.source].task.name,
                 checkpoint=change.checkpoint,
-                options=self.with_types(change.options),
+                options=self.plan.goal.with_types(change.options),
             )
             take_checkpoint(entry.progress.path, taken)
         self.history = self.history.with_chunk(replace(chunk, applied=True))
@@ -209,15 +213,6 @@ class Evolution:
         for entry in self.entries:
             entry.starts = 0
             entry.progress.read_status()
-
-    def with_types(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Return option values in their own types; choices are words."""
-        options = {option.name: option for option in self.plan.goal.options}
-        owner = self.plan.goal.algorithm
-        return {
-            name: parse_option(options[name], value, owner) if isinstance(value, str) else value
-            for name, value in values.items()
-        }
 
 
 def rule_of(rule: object, words: str) -> PopulationRule:

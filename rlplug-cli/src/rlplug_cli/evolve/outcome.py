@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rlplug_cli.evolve.evolution import Evolution, Plan
-from rlplug_cli.lookup import short_path
-from rlplug_cli.parameters import value_text
+from rlplug_cli.notes import short_path
+from rlplug_cli.parameters import rounded_text
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
 from rlplug_cli.sweep.display import run_to_end
@@ -29,10 +29,15 @@ class Outcome:
     chunks: list[dict[str, Any]]
 
     @property
+    def ranked(self) -> list[dict[str, Any]]:
+        """Return the members with a final return of the last weights, the highest first."""
+        ended = [member for member in self.members if member["final"] is not None]
+        return sorted(ended, key=lambda member: -member["final"])
+
+    @property
     def best(self) -> dict[str, Any] | None:
         """Return the member with the highest final return of the last weights."""
-        ended = [member for member in self.members if member["final"] is not None]
-        return max(ended, key=lambda member: float(member["final"]), default=None)
+        return next(iter(self.ranked), None)
 
     def as_json(self) -> dict[str, Any]:
         """Return the result for `--json`."""
@@ -46,20 +51,11 @@ class Outcome:
     def text(self) -> str:
         """Return the members, best first, and the paths."""
         names = list(self.members[0]["options"])
+        unfinished = [member for member in self.members if member["final"] is None]
         rows = []
-        ended = [member for member in self.members if member["final"] is not None]
-        ended.sort(key=lambda member: -member["final"])
-        for member in [
-            *ended,
-            *(unfinished for unfinished in self.members if unfinished["final"] is None),
-        ]:
-            values = member["options"].values()
-            texts = [
-                f"{value:.4g}" if isinstance(value, float) else value_text(value)
-                for value in values
-            ]
+        for member in [*self.ranked, *unfinished]:
             final = "-" if member["final"] is None else number(member["final"])
-            rows.append((member["name"], final, *texts))
+            rows.append((member["name"], final, *map(rounded_text, member["options"].values())))
         exchanges = sum(len(chunk["changes"]) for chunk in self.chunks)
         lines = [table(("MEMBER", "RETURN", *names), rows), ""]
         lines.append(f"{len(self.chunks) + 1} chunks, {exchanges} exchanges")
@@ -107,7 +103,7 @@ def _outcome(directory: Path, evolution: Evolution) -> Outcome:
             "seed": entry.task.seed,
             "status": entry.progress.status,
             "final": entry.progress.finals.get("last", entry.progress.last),
-            "options": evolution.with_types(history.options(index)),
+            "options": evolution.plan.goal.with_types(history.options(index)),
         }
         for index, entry in enumerate(evolution.entries)
     ]

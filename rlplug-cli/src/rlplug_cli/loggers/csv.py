@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from rlplug_cli.loggers.following import PREFIX, Follower, names, numbers
+from rlplug_cli.loggers.following import PREFIX, Follower, finite_metrics, metric_names
 from rlplug_core.config import open_regular, replace_file
 from rlplug_core.errors import NotWritten, RlplugError, warn
 from rlplug_core.plugins import RunView, hookimpl
@@ -51,7 +51,7 @@ class Table:
         try:
             with writing(self.path):
                 records = [] if self.incomplete else list(self.follower.new())
-                if self.incomplete or not names(records).keys() <= self.columns.keys():
+                if self.incomplete or not metric_names(records).keys() <= self.columns.keys():
                     self._write_all()
                 elif records:
                     with open_regular(self.path, "ab") as file:
@@ -63,14 +63,16 @@ class Table:
     def _write_all(self) -> None:
         journal = self.follower.journal
         self.follower.position = journal.stat().st_size  # only this process adds to it
-        self.columns = {"step": None, "time": None} | names(read_journal(journal, kinds=PREFIX))
+        self.columns = {"step": None, "time": None} | metric_names(
+            read_journal(journal, kinds=PREFIX)
+        )
         rows = self._rows(read_journal(journal, kinds=PREFIX))
         replace_file(self.path, chain([self._line(self.columns)], rows))
         self.incomplete = False
 
     def _rows(self, records: Iterable[JournalRecord]) -> Iterator[bytes]:
-        for record in filter(numbers, records):
-            row = {"step": record.step, "time": record.time / 1000, **numbers(record)}
+        for record in filter(finite_metrics, records):
+            row = {"step": record.step, "time": record.time / 1000, **finite_metrics(record)}
             yield self._line(row.get(name, "") for name in self.columns)
 
     def _line(self, cells: Iterable[object]) -> bytes:

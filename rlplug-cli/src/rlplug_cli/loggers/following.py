@@ -34,23 +34,23 @@ class Follower:
             self.position = position
 
 
-def numbers(record: JournalRecord) -> dict[str, float]:
-    """Return the finite metrics of a record by name; empty for records of other kinds."""
+def metrics(record: JournalRecord) -> dict[str, float]:
+    """Return the metrics of a record by name; empty for records of other kinds."""
     prefix = PREFIX.get(record.kind)
     if prefix is None:
         return {}
-    metrics = {
-        prefix + name: value
-        for name, value in record.data.items()
-        if isinstance(value, int | float)
-    }
     return {
-        name: float(value)
-        for name, value in metrics.items()
-        if not isinstance(value, bool) and math.isfinite(value)
+        prefix + name: float(value)
+        for name, value in record.data.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
     }
 
 
-def names(records: Iterable[JournalRecord]) -> dict[str, None]:
+def finite_metrics(record: JournalRecord) -> dict[str, float]:
+    """Return the metrics of a record without infinities and NaN."""
+    return {name: value for name, value in metrics(record).items() if math.isfinite(value)}
+
+
+def metric_names(records: Iterable[JournalRecord]) -> dict[str, None]:
     """Return the names of the metrics in records, in the order of their first values."""
-    return dict.fromkeys(name for record in records for name in numbers(record))
+    return dict.fromkeys(name for record in records for name in finite_metrics(record))

@@ -11,7 +11,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.hparams import summary_v2 as hparams
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from rlplug_cli.loggers.following import Follower, numbers
+from rlplug_cli.loggers.following import Follower, finite_metrics
 from rlplug_core.config import hold_directory
 from rlplug_core.plugins import RunView, hookimpl
 from rlplug_core.runs import writing
@@ -49,10 +49,10 @@ class Events:
         self.follower = Follower(journal)
         self.folder = ExitStack()
         with writing(folder):
-            held = self.folder.enter_context(hold_directory(folder))
-            for old in held.glob("events.out.tfevents.*"):
+            directory = self.folder.enter_context(hold_directory(folder))
+            for old in directory.glob("events.out.tfevents.*"):
                 old.unlink()
-        self.writer = EventFileWriter(str(held))
+        self.writer = EventFileWriter(str(directory))
         # For the tab HParams; lists become text.
         options = {"algorithm": config["algorithm"], "env": config["env"], **config["options"]}
         values = {
@@ -65,7 +65,7 @@ class Events:
 
     def write(self) -> None:
         for record in self.follower.new():
-            if metrics := numbers(record):
+            if metrics := finite_metrics(record):
                 event = Event(wall_time=record.time / 1000, step=record.step)
                 for name, value in metrics.items():
                     event.summary.value.add(tag=name, simple_value=value)

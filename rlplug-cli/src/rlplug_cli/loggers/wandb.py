@@ -10,7 +10,7 @@ from pathlib import Path
 
 import wandb
 
-from rlplug_cli.loggers.following import Follower, numbers
+from rlplug_cli.loggers.following import Follower, finite_metrics
 from rlplug_core.config import make_directory
 from rlplug_core.plugins import RunView, hookimpl
 from rlplug_core.runs import writing
@@ -68,7 +68,7 @@ class Mirror:
 
     def write(self) -> None:
         for record in self.follower.new():
-            if metrics := numbers(record):
+            if metrics := finite_metrics(record):
                 self.run.log({STEP: record.step, **metrics})
 
     def close(self, status: str) -> None:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlplug_cli.loggers.following import metrics
 from rlplug_core.runs import JournalRecord
 
 #: MLflow's limit on the metrics of one request.
@@ -45,18 +46,10 @@ class Batch:
 
 
 def metrics_of(record: JournalRecord) -> list[tuple[str, float, int, int]]:
-    prefix = {"metrics": "", "evaluation": "", "final_eval": "final_eval/"}.get(record.kind)
-    if prefix is None:
-        return []
-    numbers = (
-        (prefix + key, float(value))
-        for key, value in record.data.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    )
     # MLflow stores an infinity as 1.8e308, which would spoil the axis of every chart.
     return [
-        (key_of(key), value, record.step, record.time)
-        for key, value in numbers
+        (key_of(name), value, record.step, record.time)
+        for name, value in metrics(record).items()
         if not math.isinf(value)
     ]
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
-from rlplug_cli.lookup import run_directories
 from rlplug_cli.mlflow import duplicates, store
 from rlplug_cli.mlflow.mirror import Mirror
 from rlplug_cli.mlflow.parent import STATE
 from rlplug_core.config import read_json
 from rlplug_core.errors import UsageError, plain, warn
 from rlplug_core.loop import notice
-from rlplug_core.runs import RunDirectory, genuine
+from rlplug_core.runs import genuine, run_directories
 
 
 @notice("recording the end in MLflow")
@@ -29,8 +29,9 @@ def conclude(directory: Path, files: Sequence[Path], status: str) -> None:
     store.apply_settings()
     try:
         for path in mirrored:
-            _send(path)
-        _tell_parents(directory, files, status)
+            with closing(Mirror(path)) as mirror:
+                mirror.send_rest()
+        _end_parents(directory, files, status)
     except Exception as error:  # noqa: BLE001 - MLflow may raise anything; the runs are safe
         message = plain(str(error))
         warn(
@@ -38,18 +39,7 @@ def conclude(directory: Path, files: Sequence[Path], status: str) -> None:
         )
 
 
-def _send(run: Path) -> None:
-    mirror = Mirror(run)
-    try:
-        while mirror.send():
-            pass
-        if not RunDirectory(run).running():
-            mirror.conclude()
-    finally:
-        mirror.close()
-
-
-def _tell_parents(directory: Path, files: Sequence[Path], status: str) -> None:
+def _end_parents(directory: Path, files: Sequence[Path], status: str) -> None:
     if not (directory / STATE).exists():
         return
     from mlflow import MlflowClient
@@ -64,7 +54,7 @@ def _tell_parents(directory: Path, files: Sequence[Path], status: str) -> None:
         parent = duplicates.run_with_id(client, run)
         if parent is None or duplicates.is_copy(parent, directory):
             continue  # deleted for good, or it belongs to the original of this copy
-        duplicates.follow(client, parent, directory)
+        duplicates.update_directory(client, parent, directory)
         if store.has_own_artifacts(state["tracking_uri"], parent.info.artifact_uri):
             for path in files:
                 client.log_artifact(run, str(path))

@@ -39,13 +39,10 @@ def run_with_id(client: MlflowClient, run_id: str) -> Run | None:
 
 def is_copy(run: Run, directory: Path) -> bool:
     """Return whether an MLflow run names another directory that still has the uid of this one."""
-    named = _path_tag(run)
+    path = _path_tag(run)
     uid = _uid(directory)
     return (
-        named is not None
-        and bool(uid)
-        and not _is_same_file(named, directory)
-        and _uid(named) == uid
+        path is not None and bool(uid) and not _is_same_file(path, directory) and _uid(path) == uid
     )
 
 
@@ -56,7 +53,7 @@ def run_of_directory(runs: Sequence[Run], directory: Path) -> Run | None:
     the same uid: then it is a copy.
     """
     for run in runs:
-        if _names(run, directory):
+        if _names_directory(run, directory):
             return run
     return None if any(is_copy(run, directory) for run in runs) else original(runs)
 
@@ -72,9 +69,9 @@ def tags(directory: Path, original: Run | None = None) -> dict[str, str]:
     return entries if original is None else {**entries, ORIGINAL: original.info.run_id}
 
 
-def follow(client: MlflowClient, run: Run, directory: Path) -> None:
+def update_directory(client: MlflowClient, run: Run, directory: Path) -> None:
     """Update the directory in an MLflow run after a move; a name that the user gave it in MLflow stays."""
-    if _names(run, directory) or run.info.lifecycle_stage != "active":
+    if _names_directory(run, directory) or run.info.lifecycle_stage != "active":
         return
     for key, value in tags(directory).items():
         client.set_tag(run.info.run_id, key, value)
@@ -92,7 +89,7 @@ def _path_tag(run: Run) -> Path | None:
     return Path(directory_of(run)) if directory_of(run) else None
 
 
-def _names(run: Run, directory: Path) -> bool:
+def _names_directory(run: Run, directory: Path) -> bool:
     path = _path_tag(run)
     return path is not None and _is_same_file(path, directory)
 

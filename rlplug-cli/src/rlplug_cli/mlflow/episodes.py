@@ -34,15 +34,15 @@ def write(run: Path) -> Path | None:
     """
     columns: Columns = {name: [] for name in (*_COLUMNS, "time")}
     for record in read_journal(run / "journal.jsonl", kinds=("episodes",)):
-        before = len(columns["time"])
+        earlier_count = len(columns["time"])
         count = len(record.data["steps"])
         columns["time"] += [record.time] * count
         for name, values in record.data.items():
             if name in _COLUMNS or name.startswith(EPISODE_INFO):
-                columns.setdefault(name, [None] * before)
+                columns.setdefault(name, [None] * earlier_count)
                 columns[name] += values
         for values in columns.values():
-            values += [None] * (before + count - len(values))
+            values += [None] * (earlier_count + count - len(values))
     return _save(run / NAME, columns) if columns["steps"] else None
 
 

@@ -79,9 +79,6 @@ def parameters(config: Mapping[str, Any]) -> dict[str, object]:
     options = {
         name: value for name, value in config["options"].items() if value not in (None, "", [])
     }
-    recorded = {
-        name: config["environment"][name]
-        for name in ("runner",)
-        if name in config.get("environment", {})
-    }
-    return {"algorithm": config["algorithm"], "env": config["env"], **options, **recorded}
+    environment = config.get("environment", {})
+    runner = {"runner": environment["runner"]} if "runner" in environment else {}
+    return {"algorithm": config["algorithm"], "env": config["env"], **options, **runner}

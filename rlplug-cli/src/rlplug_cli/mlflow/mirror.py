@@ -100,7 +100,6 @@ class Mirror:
         self.run = run
         self._say = say
         self.state = _state(run, uri or store.tracking_uri())
-        self.batches = 0
         self.records = 0
         self._position = 0
         #: The points of each metric in MLflow, as (step, value), if MLflow was ahead of the journal.
@@ -118,7 +117,7 @@ class Mirror:
         if not self._position:
             if self.state.run_id:
                 self._connect()  # a copy is sent from the start
-            self._compare()
+            self._find_position()
         position = self._position
         batch, after = self._next_records(position)
         if not batch.cursor:
@@ -132,7 +131,6 @@ class Mirror:
         self.state.time = batch.time
         self.state.write(self.run)
         self._position = after
-        self.batches += 1
         return True
 
     @property
@@ -145,6 +143,13 @@ class Mirror:
         if self._open_since:
             self._finish(self._connect(), "KILLED", self._open_since)
             self._open_since = 0
+
+    def send_rest(self) -> None:
+        """Send all records, and the end of a run whose process is gone; raises the errors of MLflow."""
+        while self.send():
+            pass
+        if not RunDirectory(self.run).running():
+            self.conclude()
 
     def check_store(self) -> None:
         """Ask the store for the run by a new connection: an open one may write to a file that was moved away.
@@ -174,13 +179,13 @@ class Mirror:
 
             client = MlflowClient(tracking_uri=self.state.tracking_uri)
             run = duplicates.run_with_id(client, self.state.run_id)
-            gone = run is None and bool(self.state.run_id)  # the store was replaced by another one
-            if gone or (run is not None and duplicates.is_copy(run, self.run)):
+            store_was_replaced = run is None and bool(self.state.run_id)  # by another store
+            if store_was_replaced or (run is not None and duplicates.is_copy(run, self.run)):
                 self.state = State(self.state.tracking_uri)
             if not self.state.run_id:
                 self._create(client, run)
             elif run is not None:
-                duplicates.follow(client, run, self.run)
+                duplicates.update_directory(client, run, self.run)
             self._client = client
         return self._client
 
@@ -194,14 +199,14 @@ class Mirror:
         runs += [original] if original is not None else []  # a search does not find deleted runs
         run = duplicates.run_of_directory(runs, self.run)
         if run is not None:
-            duplicates.follow(client, run, self.run)
+            duplicates.update_directory(client, run, self.run)
         else:
             run = self._create_run(
                 client, experiment, config, original or duplicates.original(runs)
             )
         self.state.experiment_id = experiment
         self.state.run_id = run.info.run_id
-        self._params(client, config, run.data.params)
+        self._log_parameters(client, config, run.data.params)
         self.state.write(self.run)
 
     def _create_run(
@@ -223,7 +228,7 @@ class Mirror:
             self._say(f"{self.run} is a copy of {original_path} and gets its own MLflow run")
         return run
 
-    def _params(
+    def _log_parameters(
         self,
         client: MlflowClient,
         config: Mapping[str, object],
@@ -250,7 +255,7 @@ class Mirror:
                 client.delete_tag(run_id, ERROR)
         metrics = [
             Metric(key, value, time, step)
-            for key, value, step, time in self._missing(client, batch)
+            for key, value, step, time in self._missing_points(client, batch)
         ]
         tags = [RunTag(key, value) for key, value in batch.tags.items()]
         if metrics or tags:
@@ -271,10 +276,10 @@ class Mirror:
             )
         client.set_terminated(self.state.run_id, status, moment)
 
-    def _compare(self) -> None:
-        """Start again if the journal does not have the last record that MLflow got.
+    def _find_position(self) -> None:
+        """Find the position after the last record that MLflow got; start again if the journal does not have it.
 
-        This happens after a loss of power on an unreliable disk, or with a copy from a backup. Points that MLflow has
+        It is missing after a loss of power on an unreliable disk, or with a copy from a backup. Points that MLflow has
         are then not sent again, even if the run recorded them once more with another time.
         """
         last = (
@@ -290,7 +295,7 @@ class Mirror:
             record, self._position = last
             self._open_since = 0 if record.kind == "end" else record.time
 
-    def _missing(
+    def _missing_points(
         self,
         client: MlflowClient,
         batch: Batch,

@@ -79,13 +79,13 @@ def _end_with_parent(child: int, patience: float) -> NoReturn:
         pass
     os.killpg(0, signal.SIGTERM)
     deadline = time.monotonic() + patience
-    while _runs(child) and time.monotonic() < deadline:
+    while _is_alive(child) and time.monotonic() < deadline:
         time.sleep(TICK)
     os.killpg(0, signal.SIGKILL)
-    raise AssertionError("this process is of its group")
+    raise AssertionError("SIGKILL also ends this process")
 
 
-def _runs(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

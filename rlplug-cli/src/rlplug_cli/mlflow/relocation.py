@@ -34,7 +34,11 @@ def locate(uri: str, run: Path, run_id: str, requested: str) -> str | None:
     above_run = (sqlite_uri(folder / path.name) for folder in run.absolute().parents)
     query = "select 1 from runs where run_uuid = ?"  # a server has no file, and is not asked
     return next(
-        (candidate for candidate in (requested, *above_run) if _first(candidate, query, run_id)),
+        (
+            candidate
+            for candidate in (requested, *above_run)
+            if _first_value(candidate, query, run_id)
+        ),
         None,
     )
 
@@ -44,7 +48,7 @@ def correct_artifact_paths(uri: str) -> None:
     path = sqlite_path(uri)
     new = artifact_root(uri)
     query = "select artifact_location from experiments where experiment_id = ?"
-    old = _first(uri, query, "0").removesuffix("/0")  # of MLflow's default experiment
+    old = _first_value(uri, query, "0").removesuffix("/0")  # of MLflow's default experiment
     if (
         path is None
         or not old.endswith(f"/{ARTIFACTS}")
@@ -59,8 +63,8 @@ def correct_artifact_paths(uri: str) -> None:
             )
 
 
-def _first(uri: str, query: str, value: str) -> str:
-    """Return the first answer of a local store as text; "" without one, and if it is not a store of MLflow."""
+def _first_value(uri: str, query: str, value: str) -> str:
+    """Return the first value of a query of a local store as text; "" without one, or if it is not a store of MLflow."""
     path = sqlite_path(uri)
     with suppress(sqlite3.DatabaseError):
         if path is not None and path.is_file():

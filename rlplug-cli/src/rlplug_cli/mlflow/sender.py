@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from rlplug_cli.mlflow import store
-from rlplug_cli.mlflow.import_hook import import_mlflow
 from rlplug_cli.mlflow.mirror import Busy, Mirror
+from rlplug_cli.mlflow.skinny_import import import_mlflow
 from rlplug_cli.mlflow.store import Damaged
 from rlplug_core.errors import clean, plain
 from rlplug_core.loop import STOPPING
@@ -61,10 +61,10 @@ def _send(run: Path, seconds: float) -> bool:
         ended.set()
 
     threading.Thread(target=wait_for_end, daemon=True).start()
-    return Sender(_mirror(run, ended, seconds), ended, seconds).send()
+    return Sender(_open_mirror(run, ended, seconds), ended, seconds).send()
 
 
-def _mirror(run: Path, ended: threading.Event, seconds: float) -> Mirror:
+def _open_mirror(run: Path, ended: threading.Event, seconds: float) -> Mirror:
     """Return the mirror of a run, after an earlier process has released it.
 
     Raises:

@@ -44,21 +44,21 @@ class Guarded:
         send: Send,
     ) -> None:
         is_http = scope["type"] == "http"
-        number = ui_redirect.experiment(str(scope.get("path", ""))) if is_http else ""
+        experiment = ui_redirect.experiment_id(str(scope.get("path", ""))) if is_http else ""
         tokens = parse_qs(scope.get("query_string", b"")).get(b"token", [b""])
-        if number and self._is_authorized(scope):
+        if experiment and self._is_authorized(scope):
             await _answer(
                 send,
                 200,
                 [(b"content-type", b"text/html; charset=utf-8")],
-                ui_redirect.page(number),
+                ui_redirect.page(experiment),
             )
         elif scope["type"] == "lifespan" or self._is_authorized(scope):
             await self.application(scope, receive, send)
         elif is_http and self._is_token(tokens[0]):
             cookie = f"{_cookie(scope)}={self.token.decode()}; Path=/; HttpOnly; SameSite=Strict"
             # The token leaves the address, and with it the history of the browser.
-            location = f"{ui_redirect.PATH}{number}" if number else "/"
+            location = f"{ui_redirect.PATH}{experiment}" if experiment else "/"
             await _answer(
                 send, 303, [(b"location", location.encode()), (b"set-cookie", cookie.encode())], b""
             )

@@ -111,7 +111,7 @@ def prepare(uri: str) -> None:
         return
     check_path(path, f"set {URI}='sqlite:///PATH' with another path")
     if path.exists():
-        _examine(path)
+        _check_file(path)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with _lock(path.with_name(f"{path.name}.lock")):
@@ -145,7 +145,7 @@ def _lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _examine(path: Path) -> None:
+def _check_file(path: Path) -> None:
     """Fail at once with `Damaged` on a damaged file or a pipe: MLflow would try again for minutes, or wait."""
     if not path.is_file():
         raise Damaged(f"the store {path} is not a file; move it away and a new one is made")

@@ -61,15 +61,15 @@ EVERYWHERE = {
 }
 
 
-def experiment(path: str) -> str:
+def experiment_id(path: str) -> str:
     """Return the experiment id in a path of this page, or "" for another path."""
     match = _PAGE.fullmatch(path)
     return match[1] if match else ""
 
 
-def page(number: str) -> bytes:
+def page(experiment: str) -> bytes:
     """Return the page that stores missing settings, then opens the experiment's runs."""
-    key = f'MLflowLocalStorage-1.1-ExperimentPage-["{number}"]-ReactComponentState'
+    key = f'MLflowLocalStorage-1.1-ExperimentPage-["{experiment}"]-ReactComponentState'
     stored = {**EVERYWHERE, key: json.dumps({**VIEW, **SORTED, "selectedColumns": COLUMNS})}
     query = urlencode(
         {name: str(value).lower() if value is False else value for name, value in SORTED.items()}
@@ -77,6 +77,6 @@ def page(number: str) -> bytes:
     script = (
         f"for (const [key, value] of Object.entries({json.dumps(stored)}))"
         " if (localStorage.getItem(key) === null) localStorage.setItem(key, value);"
-        f" location.replace({json.dumps(f'/#/experiments/{number}/runs?{query}')});"
+        f" location.replace({json.dumps(f'/#/experiments/{experiment}/runs?{query}')});"
     )
     return f"<!doctype html><title>MLflow</title><script>{script}</script>".encode()

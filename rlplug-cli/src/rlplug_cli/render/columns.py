@@ -10,12 +10,12 @@ from itertools import zip_longest
 def fit_words(
     lines: list[tuple[str, ...]],
     room: int,
-    spared: Sequence[str],
+    optional: Sequence[str],
     wrapped: Collection[str],
 ) -> str:
-    """Return columns without broken words, leaving out as few of `spared` as possible; or each row as a list."""
+    """Return columns without broken words, leaving out as few of `optional` as possible; or each row as a list."""
     remaining = lines
-    for title in (None, *spared):
+    for title in (None, *optional):
         remaining = remaining if title is None else drop_column(remaining, title)
         least = [_least_width(column, wrapped) for column in zip(*remaining, strict=True)]
         widths = widths_of(remaining)
@@ -24,7 +24,7 @@ def fit_words(
                 widest = max((width, n) for n, width in enumerate(widths) if width > least[n])[1]
                 widths[widest] -= 1
             return "\n".join(text for line in remaining for text in _wrap(line, widths))
-    return "\n\n".join("\n".join(_state_texts(lines[0], row, room)) for row in lines[1:])
+    return "\n\n".join("\n".join(_list_cells(lines[0], row, room)) for row in lines[1:])
 
 
 def _least_width(column: Sequence[str], wrapped: Collection[str]) -> int:
@@ -48,12 +48,12 @@ def _wrap(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
         ).rstrip()
 
 
-def _state_texts(
+def _list_cells(
     header: Sequence[str],
     row: Sequence[str],
     room: int,
 ) -> Iterator[str]:
-    """Return one row as lines, each with a column's title and its cell."""
+    """Return one row as a list: lines with a column's title and its cell."""
     for title, cell in zip(header, row, strict=True):
         yield textwrap.fill(
             f"{title}: {cell}", room, subsequent_indent="  ", break_on_hyphens=False

@@ -7,9 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rlplug_cli.lookup import one_thread, short_path
+from rlplug_cli.notes import short_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import facts, rows, table
+from rlplug_cli.threads import one_thread
 from rlplug_core.config import RunOptions, figures
 from rlplug_core.plugins import (
     AT_ONCE,
@@ -29,9 +30,15 @@ if TYPE_CHECKING:
 
 #: The facts about an environment, as JSON.
 EnvFacts: TypeAlias = dict[str, Any]
+#: Headings of the lists of algorithms, by the preset that applies.
+_PRESETS = {
+    "id": "algorithms with its own preset",
+    "kind": "with the preset for {kind}",
+    "default": "with their defaults",
+}
 
 
-def tell_environment(
+def show_environment(
     env: str,
     arguments: Mapping[str, object],
     as_json: bool,
@@ -54,7 +61,7 @@ def tell_environment(
 
 def describe(env: str, arguments: Mapping[str, object]) -> EnvFacts:
     """Return everything about an environment, as JSON."""
-    from rlplug_core.runs import inspect  # with torch and gymnasium, so only here
+    from rlplug_core.runs import inspect  # imports torch and gymnasium
 
     family = family_of(env)
     inspection = inspect(env, arguments)
@@ -101,7 +108,7 @@ def algorithms(env: str, inspection: Inspection) -> list[dict[str, str]]:
 
 
 def _suits(algorithm: str, inspection: Inspection) -> bool:
-    """Return whether an algorithm suits the agents of a world."""
+    """Return whether an algorithm suits the agents of an environment."""
     ability_names = abilities(find("algorithms", algorithm))
     return (inspection.alike or DIFFERENT_SPACES in ability_names) and not (
         inspection.turns and AT_ONCE in ability_names
@@ -159,10 +166,10 @@ def results_table(results: list[dict[str, Any]]) -> str:
         lines.append((row["algorithm"], steps, result, last))
     if not lines:
         return ""
-    shown = table(("PRESET OF", "ENV STEPS", "FINAL RETURN", "OF LAST WEIGHTS"), lines)
+    results_text = table(("PRESET OF", "ENV STEPS", "FINAL RETURN", "OF LAST WEIGHTS"), lines)
     single = any(row["seeds"] == 1 for row in results)
     note = "\n\none seed: other seeds may reach less or more" if single else ""
-    return f"\n\n{shown}{note}"
+    return f"\n\n{results_text}{note}"
 
 
 def _of_seeds(how: str, seeds: int) -> str:
@@ -183,11 +190,3 @@ def _resumes(env_facts: EnvFacts) -> str:
         if env_facts["exact"]
         else f"exactly, but only with --resume-exact: {env_facts['inexact']}"
     )
-
-
-#: Headings of the lists of algorithms, by the preset that applies.
-_PRESETS = {
-    "id": "algorithms with its own preset",
-    "kind": "with the preset for {kind}",
-    "default": "with their defaults",
-}

@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from rlplug_core.loop import Progress
 
 PHASES = {"training": "training", "evaluating": "evaluating", "final_eval": "final evaluation"}
-
-
-#: The loss that is drawn: the first that there is.
+#: The losses that displays can draw; they draw the first one that the algorithm has.
 LOSSES = ("loss/value", "loss/policy")
 
 
-def draw_loss(progress: Progress) -> float | None:
+def loss_to_draw(progress: Progress) -> float | None:
     """Return the loss that displays draw, or None before the first log record."""
     return next((progress.losses[name] for name in LOSSES if name in progress.losses), None)
 
@@ -85,6 +83,7 @@ def speed(value: float) -> str:
 
 
 def number(value: float | None) -> str:
+    """Return a return as `figures` formats it, or a dash for None."""
     return "-" if value is None else figures(value)
 
 
@@ -120,7 +119,7 @@ class Screen:
     """The live display below the title: the phase, a bar, and numbers."""
 
     def __init__(self) -> None:
-        self.began = time.monotonic()
+        self.started = time.monotonic()
         self.traces = {"return": Trace(), "loss": Trace()}
 
     def draw(self, progress: Progress, width: int = 80) -> Group:
@@ -128,15 +127,15 @@ class Screen:
         from rich.text import Text
 
         self.traces["return"].add(progress.steps, progress.return_mean)
-        self.traces["loss"].add(progress.steps, draw_loss(progress))
+        self.traces["loss"].add(progress.steps, loss_to_draw(progress))
         lines = [
             Text.assemble((f"{name:<7}", "dim"), trace.draw(width - 7))
             for name, trace in self.traces.items()
             if trace.values
         ]
         phase = PHASES.get(progress.phase, progress.phase)
-        passed = duration(time.monotonic() - self.began)
-        now = Text(f"{phase}   {passed}", style="dim")
+        elapsed = duration(time.monotonic() - self.started)
+        now = Text(f"{phase}   {elapsed}", style="dim")
         return Group(now, _bar(progress), _figures(progress), *lines)
 
 

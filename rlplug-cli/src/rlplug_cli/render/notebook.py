@@ -10,7 +10,7 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rlplug_cli.render.live import draw_loss
+from rlplug_cli.render.live import loss_to_draw
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,18 +41,18 @@ class LiveCurve:
         self.evaluations: list[tuple[int, float]] = []
         self.losses: list[tuple[int, float]] = []
         self.epsilons: list[tuple[int, float]] = []
-        self.drawn = -every
+        self.drawn_at = -every
         self.handle: Any = None
 
     def __call__(self, progress: Progress) -> None:
         """Take a run's progress; draws if it is time, and always before the final evaluation."""
-        added = note(self.returns, progress.steps, progress.return_mean)
-        added = note(self.losses, progress.steps, draw_loss(progress)) or added
-        added = note(self.epsilons, progress.steps, progress.schedules.get(EPSILON)) or added
+        added = add_point(self.returns, progress.steps, progress.return_mean)
+        added = add_point(self.losses, progress.steps, loss_to_draw(progress)) or added
+        added = add_point(self.epsilons, progress.steps, progress.schedules.get(EPSILON)) or added
         if progress.evaluation is not None and progress.evaluation != last_value(self.evaluations):
-            added = note(self.evaluations, progress.steps, progress.evaluation) or added
-        if added and (progress.phase == "final_eval" or self.now() - self.drawn >= self.every):
-            self.drawn = self.now()
+            added = add_point(self.evaluations, progress.steps, progress.evaluation) or added
+        if added and (progress.phase == "final_eval" or self.now() - self.drawn_at >= self.every):
+            self.drawn_at = self.now()
             self.show(progress)
 
     def show(self, progress: Progress) -> None:
@@ -103,7 +103,7 @@ class LiveCurve:
         return [line for line in lines if line[0]]
 
 
-def note(
+def add_point(
     points: list[tuple[int, float]],
     steps: int,
     value: float | None,

@@ -108,16 +108,16 @@ def _row(offer: Offer) -> str:
     paper = offer.paper if offer.paper not in offer.summary else ""
     summary_text = " ".join(text for text in (offer.summary, paper) if text)
     if not offer.contract:
-        works = "unknown"
+        supported = "unknown"
     else:
-        works = "yes" if OLDEST_CONTRACT <= offer.contract <= CONTRACT else "no"
+        supported = "yes" if OLDEST_CONTRACT <= offer.contract <= CONTRACT else "no"
     cells = (
         f"`{offer.id}`",
         f"`python -m pip install {offer.distribution}` {_escape(offer.version)}",
         _escape(summary_text),
         _preset_results(offer),
         str(offer.contract or "unknown"),
-        works,
+        supported,
     )
     return f"| {' | '.join(cells)} |\n"
 

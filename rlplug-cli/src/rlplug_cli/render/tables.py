@@ -1,4 +1,4 @@
-"""Collect what `list`, `plugins` and `info` show, as plain data."""
+"""Tables for a terminal, and the facts about plugins that `list`, `plugins` and `info` show."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from rlplug_cli.render.columns import drop_column, fit_words, total_width, widths_of
 from rlplug_core import plugins
 from rlplug_core.errors import plain
-from rlplug_core.plugins import Group, read_index
+from rlplug_core.plugins import Group, read_index, remedy
 
 #: The least width of the last column, and of every other column.
-LEAST = 24
-SHORTEST = 6
-#: Characters of a cell that anyone reads.
-WIDEST = 1000
+LAST_COLUMN_MIN = 24
+COLUMN_MIN = 6
+#: The most characters of a cell.
+CELL_LIMIT = 1000
 
 
 def rows(group: Group) -> list[dict[str, Any]]:
@@ -42,26 +42,31 @@ def row(record: plugins.Record) -> dict[str, Any]:
     }
 
 
+def problem(record: plugins.Record) -> str:
+    """Return why a plugin cannot be used, and what to type."""
+    return f"{record} is {record.status}: {record.reason}; {remedy(record)}"
+
+
 def table(
     header: Sequence[str],
     lines: Iterable[Sequence[str]],
     room: int | None = None,
-    spared: Sequence[str] = (),
+    optional: Sequence[str] = (),
     wrapped: Collection[str] = (),
 ) -> str:
     """Return aligned columns in `room` characters; by default the width of the terminal, unlimited in a pipe.
 
-    If they do not fit, columns in `spared` are left out in their order. Then the last column continues in the next
-    line; if that is not enough, other columns are cut. With columns in `wrapped`, these columns and titles continue in
+    If they do not fit, the columns `optional` are left out in their order. Then the last column continues in the next
+    line; if that is not enough, other columns are cut. With columns `wrapped`, these columns and titles continue in
     the next line before a column is left out, and nothing is cut; if that is not enough, each row becomes lines of its
     own.
     """
-    all_rows = [tuple(header), *(tuple(plain(cell, WIDEST) for cell in line) for line in lines)]
+    all_rows = [tuple(header), *(tuple(plain(cell, CELL_LIMIT) for cell in line) for line in lines)]
     room = terminal_width() if room is None else room
     widths = widths_of(all_rows)
     if room and wrapped and total_width(widths) > room:
-        return fit_words(all_rows, room, spared, wrapped)
-    for title in spared:
+        return fit_words(all_rows, room, optional, wrapped)
+    for title in optional:
         if room and total_width(widths) > room:
             all_rows = drop_column(all_rows, title)
             widths = widths_of(all_rows)
@@ -72,7 +77,9 @@ def table(
 
 def facts(lines: Iterable[tuple[str, str]], width: int) -> str:
     """Return titles in a column of `width` characters with text next to each; on a terminal the text wraps."""
-    room = max(terminal_width() - width, LEAST) if terminal_width() else WIDEST * WIDEST
+    room = (
+        max(terminal_width() - width, LAST_COLUMN_MIN) if terminal_width() else CELL_LIMIT * CELL_LIMIT
+    )
     return "\n".join(
         textwrap.indent("\n".join(textwrap.wrap(text, room)), " " * width).replace(
             " " * width, title.ljust(width), 1
@@ -93,8 +100,8 @@ def terminal_width() -> int:
 def fit(widths: Sequence[int], room: int) -> list[int]:
     """Return widths that add up to `room`: the last column becomes narrower first, then the widest one."""
     fitted = list(widths)
-    fitted[-1] = max(min(fitted[-1], LEAST), fitted[-1] - max(0, sum(fitted) - room))
-    while sum(fitted) > room and max(fitted) > SHORTEST:
+    fitted[-1] = max(min(fitted[-1], LAST_COLUMN_MIN), fitted[-1] - max(0, sum(fitted) - room))
+    while sum(fitted) > room and max(fitted) > COLUMN_MIN:
         fitted[fitted.index(max(fitted))] -= 1
     return fitted
 

@@ -15,11 +15,11 @@ class Trace:
     def __init__(self) -> None:
         self.values: list[float] = []
         self.steps = -1
-        self.apart = 0
+        self.min_gap = 0
 
     def add(self, steps: int, value: float | None) -> None:
         """Add the value at `steps`, unless it is None or too close to the previous point."""
-        if value is None or not math.isfinite(value) or steps - self.steps <= self.apart:
+        if value is None or not math.isfinite(value) or steps - self.steps <= self.min_gap:
             return
         self.values.append(value)
         self.steps = steps
@@ -27,7 +27,7 @@ class Trace:
             self.values = [
                 sum(pair) / 2 for pair in zip(self.values[::2], self.values[1::2], strict=True)
             ]
-            self.apart = max(1, steps // WIDTH)
+            self.min_gap = max(1, steps // WIDTH)
 
     def draw(self, width: int = 2 * WIDTH) -> str:
         """Return the last values as at most `WIDTH` bars with their range, in at most `width` characters."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from rlplug_cli.mlflow.process_guard import kill_tree
-from rlplug_cli.sweep.task import guard_command
-from rlplug_core.config import hold_directory, inheritable_locks, open_regular
+from rlplug_cli.sweep.task import start_guarded
+from rlplug_core.config import inheritable_locks
 
 
 class Job(Protocol):
@@ -46,16 +46,7 @@ class LocalPlace:
         self.lock = lock
 
     def start(self, words: Sequence[str], log: Path, cores: int) -> LocalJob:
-        with hold_directory(log.parent) as logs, open_regular(logs / log.name, "ab") as file:
-            process = subprocess.Popen(
-                guard_command(words),
-                stdin=subprocess.PIPE,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-                pass_fds=inheritable_locks(self.lock.fileno()),
-            )
-        return LocalJob(process)
+        return LocalJob(start_guarded(words, log, inheritable_locks(self.lock.fileno())))
 
 
 class LocalJob:

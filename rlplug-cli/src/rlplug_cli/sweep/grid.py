@@ -64,7 +64,7 @@ def alternatives(text: str, kind: str) -> list[str]:
 
     Commas inside brackets or quotes belong to a value, also those before an option of a plugin, as in
     `gru:units=8,own=1,lstm`, which has two alternatives. If there is a semicolon, or if the option is a list, every
-    comma does.
+    comma belongs to a value.
     """
     parts = _split(text, ";")
     if len(parts) == 1 and kind not in LISTS:

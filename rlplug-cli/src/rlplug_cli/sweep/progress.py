@@ -14,7 +14,7 @@ class RunProgress:
     """The progress of one run.
 
     Attributes:
-        total: env steps that the run will take.
+        total: env steps that the run will take; only `share` and `eta_s` use it.
         steps: env steps so far.
         speed: env steps per second. seconds: the time so far.
         train_return: mean return of the last training episodes.
@@ -23,7 +23,7 @@ class RunProgress:
     """
 
     path: Path
-    total: int
+    total: int = 1
     steps: int = 0
     speed: float = 0.0
     seconds: float = 0.0
@@ -65,14 +65,12 @@ class RunProgress:
         """Return whether an idle run is finished, and its tables and mirrors have everything."""
         return self.status == "finished" and not RunDirectory(self.path).has_pending_hooks()
 
-    def read_new_records(self) -> bool:
-        """Read the journal's new records and return whether there were any."""
+    def read_new_records(self) -> None:
+        """Read the journal's new records."""
         journal = self.path / "journal.jsonl"
-        before = self._position
         if journal.exists():
-            for record, self._position in tail_journal(journal, before):
+            for record, self._position in tail_journal(journal, self._position):
                 self._read_record(record)
-        return self._position != before
 
     def _read_record(self, record: JournalRecord) -> None:
         data = record.data

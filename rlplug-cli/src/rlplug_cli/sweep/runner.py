@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlplug_cli.file_checks import refuse_irregular
-from rlplug_cli.lookup import short_path
+from rlplug_cli.notes import short_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.sweep.display import outcome, run_to_end, status_counts
 from rlplug_cli.sweep.executors import LocalPlace, Place
@@ -62,7 +62,7 @@ def run_sweep(
             for task in sweep.tasks:
                 pool.add(task, options(task), 1 if jobs else costs(task))
             interrupted = run_to_end(
-                Waiting(pool), pool, None if quiet else stream, lambda: status_counts(pool)
+                TaskQueue(pool), pool, None if quiet else stream, lambda: status_counts(pool)
             )
         report = write_comparison(directory, interrupted is None)
         if as_json:
@@ -74,7 +74,7 @@ def run_sweep(
         _raise_failures(pool)
 
 
-class Waiting:
+class TaskQueue:
     """The waiting tasks of a pool; each starts in its turn when there is room for it."""
 
     def __init__(self, pool: TaskPool) -> None:
@@ -87,7 +87,7 @@ class Waiting:
 
     def step(self) -> Sequence[Entry]:
         ended = self.pool.poll()
-        while self.entries and self.pool.room(self.entries[0].cores):
+        while self.entries and self.pool.has_room(self.entries[0].cores):
             self.pool.start(self.entries.pop(0))
         return ended
 

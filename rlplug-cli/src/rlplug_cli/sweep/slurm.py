@@ -9,17 +9,17 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rlplug_cli.file_checks import make_directory, refuse_irregular
+from rlplug_cli.file_checks import refuse_irregular
 from rlplug_cli.sweep.manifest import Task, lock_directory, open_sweep
 from rlplug_cli.sweep.progress import RunProgress
 from rlplug_cli.sweep.task import LOGS
-from rlplug_core.config import read_json, replace_file
+from rlplug_core.config import make_directory, read_json, replace_file
 from rlplug_core.errors import BadFile, MissingPackage, RlplugError, UsageError, plain
 from rlplug_core.runs import shell_word
 
 SCRIPT = "slurm.sh"
 SUBMITTED = "slurm.json"
-#: Seconds before its time limit when a task is told to save a checkpoint.
+#: Seconds between the signal to save a checkpoint and the time limit of a task.
 WARNING = 120
 #: States of a job that has not ended.
 ACTIVE = (
@@ -84,18 +84,18 @@ def submit(
 
     Raises:
         UsageError: an earlier job has not ended, or a log is a link. MissingPackage: Slurm is not installed here.
-        RlplugError: Slurm refuses the job.
+        RlplugError: Slurm refuses the job, or the directory of logs is a link.
     """
     directory = directory.absolute()
     if job := active_job(directory):
         raise UsageError(
             f"job {job} of {directory} has not ended; wait for it, or type 'scancel {job}' first"
         )
-    logs = make_directory(directory / LOGS)
+    make_directory(directory / LOGS)
     for index in indices:
-        refuse_irregular(logs / f"{index}.txt")  # Slurm itself opens these
+        refuse_irregular(directory / LOGS / f"{index}.txt")  # Slurm itself opens these
     replace_file(directory / SCRIPT, script(directory, indices, cores, options).encode())
-    answer = _ask(["sbatch", "--parsable", str(directory / SCRIPT)])
+    answer = _run_slurm(["sbatch", "--parsable", str(directory / SCRIPT)])
     if answer.returncode:
         raise RlplugError(f"sbatch refused {directory / SCRIPT}: {plain(answer.stderr)}")
     job = answer.stdout.strip().partition(";")[0]
@@ -118,7 +118,7 @@ def submit_sweep(
         sweep = open_sweep(directory, "sweep", tasks)
         unfinished = []
         for index, task in enumerate(sweep.tasks):
-            progress = RunProgress(directory / task.name, 1)
+            progress = RunProgress(directory / task.name)
             progress.read_status()
             if not progress.is_over:
                 unfinished.append(index)
@@ -145,13 +145,13 @@ def active_job(directory: Path) -> str:
     job = content.get("job") if isinstance(content, dict) else None
     if not isinstance(job, str) or not job.isalnum():
         raise BadFile(path, "it holds no job number; delete it")
-    answer = _ask(["scontrol", "--oneliner", "show", "job", job])
+    answer = _run_slurm(["scontrol", "--oneliner", "show", "job", job])
     words = answer.stdout.split()
     states = [word.partition("=")[2] for word in words if word.startswith("JobState=")]
     return job if any(state in ACTIVE for state in states) else ""
 
 
-def _ask(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _run_slurm(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:

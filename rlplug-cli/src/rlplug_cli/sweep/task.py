@@ -1,9 +1,9 @@
-"""Runs one task of a sweep on the machine of this process: a Ray node or a Slurm job.
+"""Runs tasks of a sweep as processes: on this machine, on a Ray node or in a Slurm job.
 
-    python -m rlplug_cli.sweep.task DIRECTORY [NAME]
+    python -m rlplug_cli.sweep.task DIRECTORY
 
-Without NAME it runs the task at index SLURM_ARRAY_TASK_ID. A Slurm job that reaches its time limit saves a checkpoint
-and goes back to the queue.
+A Slurm job calls this command, which runs the task at index SLURM_ARRAY_TASK_ID. A job that reaches its time limit
+saves a checkpoint and goes back to the queue.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def command_words(directory: Path, task: Task) -> list[str]:
     """
     path = directory / task.name
     refuse_link(path)
-    if RunProgress(path, 1).read_status() != "waiting":
+    if RunProgress(path).read_status() != "waiting":
         return ["resume", str(path)]
     if any((path / name).exists() for name in ("journal.jsonl", "checkpoints")):
         raise UsageError(
@@ -47,11 +47,30 @@ def command_words(directory: Path, task: Task) -> list[str]:
     return ["run", task.algorithm, task.env, *options]
 
 
-def guard_command(words: Sequence[str]) -> list[str]:
-    """Return the command that runs `rlplug` with `words` and stops it when its standard input is closed."""
+def start_guarded(
+    words: Sequence[str],
+    log: Path,
+    pass_fds: Sequence[int] = (),
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start `rlplug` with `words` under a guard, which stops it when its standard input is closed.
+
+    Its output is appended to the file `log`. The other arguments are those of `Popen`.
+    """
     python = [sys.executable, "-P", "-m"]
     guard = [*python, "rlplug_cli.mlflow.process_guard", str(PATIENCE)]
-    return [*guard, *python, "rlplug_cli", *words]
+    with hold_directory(log.parent) as logs, open_regular(logs / log.name, "ab") as file:
+        return subprocess.Popen(
+            [*guard, *python, "rlplug_cli", *words],
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+            pass_fds=pass_fds,
+            cwd=cwd,
+            env=env,
+        )
 
 
 def log_path(directory: Path, name: str) -> Path:
@@ -63,17 +82,18 @@ def stop_mark(directory: Path, name: str) -> Path:
     return directory / LOGS / f"{name}.stop"
 
 
-def find_task(directory: Path, name: str | int) -> Task:
-    """Return the task with this name or this index.
+def find_task(directory: Path, index: int) -> Task:
+    """Return the task at this index.
 
     Raises:
         RlplugError: the task does not exist.
     """
     sweep = Sweep.read(directory)
-    for index, task in enumerate(sweep.tasks if sweep else ()):
-        if name in (task.name, index):
-            return task
-    raise RlplugError(f"{directory} has no task {name}; is the directory shared with this machine?")
+    if sweep is None or index >= len(sweep.tasks):
+        raise RlplugError(
+            f"{directory} has no task {index}; is the directory shared with this machine?"
+        )
+    return sweep.tasks[index]
 
 
 def run_on_node(
@@ -93,18 +113,13 @@ def run_on_node(
         settings: environment variables to set.
     """
     run = Path(directory) / name
-    started = RunProgress(run, 1).read_status() != "waiting"
-    log = log_path(Path(directory), name)
-    with hold_directory(log.parent) as logs, open_regular(logs / log.name, "ab") as file:
-        process = subprocess.Popen(
-            guard_command(["resume", str(run)] if started else words),
-            stdin=subprocess.PIPE,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-            cwd=place,
-            env={**os.environ, **settings},
-        )
+    started = RunProgress(run).read_status() != "waiting"
+    process = start_guarded(
+        ["resume", str(run)] if started else words,
+        log_path(Path(directory), name),
+        cwd=place,
+        env={**os.environ, **settings},
+    )
     assert process.stdin is not None
     mark = stop_mark(Path(directory), name)
     while process.poll() is None:
@@ -114,9 +129,9 @@ def run_on_node(
     return int(process.returncode)
 
 
-def run_in_slurm(directory: Path, name: str | int) -> int:
+def run_in_slurm(directory: Path, index: int) -> int:
     """Run a task of a Slurm array: forward Slurm's signals, and requeue the job when its time is up."""
-    words = command_words(directory, find_task(directory, name))
+    words = command_words(directory, find_task(directory, index))
     process = subprocess.Popen([sys.executable, "-P", "-m", "rlplug_cli", *words])
     for number in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, lambda number, frame: process.send_signal(number))
@@ -127,11 +142,5 @@ def run_in_slurm(directory: Path, name: str | int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def main(arguments: Sequence[str]) -> int:
-    directory, *names = arguments
-    name = names[0] if names else int(os.environ["SLURM_ARRAY_TASK_ID"])
-    return run_in_slurm(Path(directory), name)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_in_slurm(Path(sys.argv[1]), int(os.environ["SLURM_ARRAY_TASK_ID"])))

@@ -70,7 +70,7 @@ class TaskPool:
         done = sum(entry.progress.share for entry in self.entries.values())
         return done / max(1, len(self.entries))
 
-    def room(self, cores: int) -> bool:
+    def has_room(self, cores: int) -> bool:
         """Return whether a task that needs `cores` may start now; a task that never fits runs with no other."""
         used = sum(entry.cores for entry in self.working)
         return used == 0 or used + cores <= self.size
@@ -153,12 +153,12 @@ class TaskPool:
                 )
             self.signal = number
 
-        before = {number: signal.signal(number, handle) for number in STOPPING}
+        handlers = {number: signal.signal(number, handle) for number in STOPPING}
         try:
             yield wait
         finally:
             self._stop_all(wait)
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
         if self.signal:
             raise Interrupted("stopped; to continue, type the same command again", self.signal)

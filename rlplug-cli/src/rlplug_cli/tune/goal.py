@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rlplug_cli.parameters import parse_option
 from rlplug_cli.sweep.grid import digest
 from rlplug_cli.sweep.progress import RunProgress
 from rlplug_cli.sweep.task_pool import Entry
@@ -72,6 +73,16 @@ class Goal:
         seeds = map(str, self.seeds)
         words = [self.algorithm, self.env, *self.words, *self._space, self.objective, *seeds]
         return digest(words)
+
+    def with_types(self, values: Mapping[str, object]) -> dict[str, object]:
+        """Return option values in their own types; Optuna stores lists as strings, and choices are strings."""
+        options = {option.name: option for option in self.options}
+        return {
+            name: parse_option(options[name], value, self.algorithm)
+            if isinstance(value, str)
+            else value
+            for name, value in values.items()
+        }
 
     @property
     def _space(self) -> list[str]:

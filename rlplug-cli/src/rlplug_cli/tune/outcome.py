@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlplug_cli.lookup import short_path
-from rlplug_cli.parameters import value_text
+from rlplug_cli.notes import short_path
+from rlplug_cli.parameters import rounded_text
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
 from rlplug_cli.sweep.display import run_to_end
@@ -69,22 +69,17 @@ class Outcome:
         """Return the best trials or the Pareto front, the importance of the options, and the paths."""
         names = list(dict.fromkeys(name for trial in self.trials for name in trial["params"]))
         complete = [trial for trial in self.trials if trial["state"] == "complete"]
-        ranked = sorted(complete, key=lambda trial: -trial["value"])[:ROWS]
-        if len(self.objectives) > 1:
-            ranked = sorted(
-                (trial for trial in complete if trial["number"] in self.front),
-                key=lambda trial: -trial["value"],
-            )
+        several = len(self.objectives) > 1
+        if several:
+            complete = [trial for trial in complete if trial["number"] in self.front]
+        ranked = sorted(complete, key=lambda trial: -trial["value"])
         rows = []
-        for trial in ranked:
-            params = []
-            for name in names:
-                value = trial["params"].get(name)
-                params.append(f"{value:.4g}" if isinstance(value, float) else value_text(value))
+        for trial in ranked if several else ranked[:ROWS]:
+            params = [rounded_text(trial["params"].get(name)) for name in names]
             rows.append((str(trial["number"]), *map(number, trial["values"]), *params))
         titles = ("TRIAL", *map(str.upper, self.headings), *names)
         lines = [table(titles, rows) if rows else "no trial is complete", ""]
-        if rows and len(self.objectives) > 1:
+        if rows and several:
             lines.insert(0, "Pareto front")
         lines.append(state_counts(self.trials))
         if self.importances:
@@ -163,7 +158,7 @@ def _outcome(directory: Path, goal: Goal, search: Search) -> Outcome:
         directory,
         trials=trials,
         best=None if best is None else next(row for row in trials if row["number"] == best.number),
-        options={} if best is None else {**goal.fixed, **search.with_types(best.params)},
+        options={} if best is None else {**goal.fixed, **goal.with_types(best.params)},
         importances=importances,
         pictures=tuple(paths),
         failure=search.pool.failure_reason(failed[-1]) if failed else "",

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rlplug_cli.parameters import parse_option, value_text
+from rlplug_cli.parameters import value_text
 from rlplug_cli.sweep.manifest import Task, open_sweep
 from rlplug_cli.sweep.task_pool import Entry, TaskPool
 from rlplug_cli.tune import study as studies
@@ -46,17 +46,6 @@ class Search:
         ]
         return min(1.0, (ended + sum(runs)) / self.goal.trials)
 
-    def with_types(self, params: Mapping[str, object]) -> dict[str, object]:
-        """Return a trial's options in their own types; Optuna stores lists as strings."""
-        options = {option.name: option for option in self.goal.options}
-        values = {}
-        for name, value in params.items():
-            text = isinstance(value, str)
-            values[name] = (
-                parse_option(options[name], str(value), self.goal.algorithm) if text else value
-            )
-        return values
-
     def step(self) -> list[Entry]:
         """Poll the runs, report ended trials, start new runs; return the runs that have ended."""
         ended = self.pool.poll()
@@ -69,7 +58,7 @@ class Search:
 
     def _start_runs(self) -> None:
         """Start runs while there is room; those of running trials come before a new trial."""
-        while self.pool.room(self.goal.cores):
+        while self.pool.has_room(self.goal.cores):
             open_trials = [trial for trial in self.running if not trial.pruned]
             entries = [entry for trial in open_trials for entry in trial.entries]
             waiting = [entry for entry in entries if can_start(entry)]
@@ -85,12 +74,12 @@ class Search:
         words = list(self.goal.words)
         for name, value in suggest(trial, self.goal.space).items():
             words += ["--set", f"{name}={set_text(value)}"]
-        before = {task.name: task for task in self.sweep.tasks}
+        earlier_tasks = {task.name: task for task in self.sweep.tasks}
         tasks = []
         for seed in self.goal.seeds:
             name = f"trial-{trial.number:04d}-s{seed}"
             task = Task(name, self.goal.algorithm, self.goal.env, seed, tuple(words))
-            tasks.append(before.get(name, task))
+            tasks.append(earlier_tasks.get(name, task))
         self.sweep = self.sweep.add(self.pool.directory, tasks)
         entries = [self.pool.add(task, self.goal.values, self.goal.cores) for task in tasks]
         for entry in entries:
@@ -129,14 +118,14 @@ class Search:
         if trial.pruned:
             self.study.tell(trial.trial, state=TrialState.PRUNED)
         elif all(entry.progress.status == "finished" for entry in trial.entries):
-            self._tell_value(trial)
+            self._report_value(trial)
         elif failed:
             self.study.tell(trial.trial, state=TrialState.FAIL)
         else:
             return False
         return True
 
-    def _tell_value(self, trial: RunningTrial) -> None:
+    def _report_value(self, trial: RunningTrial) -> None:
         """Tell the study the mean of each objective over seeds, or that the trial failed if a seed has no value."""
         from optuna.trial import TrialState
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlplug_cli.parameters import parse_option
+from rlplug_cli.parameters import flat_toml, parse_option
 from rlplug_cli.sweep.grid import LISTS, alternatives
-from rlplug_core.config import Option, Range, flat, read_toml
-from rlplug_core.errors import BadConfig, UsageError, did_you_mean
+from rlplug_core.config import Option, Range
+from rlplug_core.errors import BadConfig, did_you_mean
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
@@ -72,16 +72,10 @@ def from_file(
     Raises:
         UsageError: the file cannot be read. BadConfig: it names an option that the algorithm does not have.
     """
-    try:
-        content = flat(read_toml(path))
-    except OSError as error:
-        raise UsageError(f"the ranges {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"the ranges {path} are not TOML: {error}") from error
     by_name = {option.name: option for option in options}
     ranges = {}
     fixed = []
-    for name, value in content.items():
+    for name, value in flat_toml(path, "ranges").items():
         if name not in by_name:
             raise BadConfig(f"{path}: {owner} has no option '{name}'{did_you_mean(name, by_name)}")
         text = _text(value, _separator(by_name[name], value))

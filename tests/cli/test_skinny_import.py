@@ -12,7 +12,7 @@ from rlplug_core.runs.journal import Journal
 IMPORT_MLFLOW = """
 import sys
 import rlplug_cli.mlflow.sender
-from rlplug_cli.mlflow.import_hook import has_plugins, import_mlflow
+from rlplug_cli.mlflow.skinny_import import has_plugins, import_mlflow
 import_mlflow()
 print(has_plugins(), "torch" in sys.modules, "pandas" in sys.modules, "pyarrow" in sys.modules)
 import mlflow, pandas, pyarrow.parquet

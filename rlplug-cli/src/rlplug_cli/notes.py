@@ -1,32 +1,10 @@
-"""Run directories for the command line; `rlplug_core.runs` finds and reads them."""
+"""Notes about runs, and names and paths as a user types them."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from rlplug_core.runs import (
-    final_evaluation,
-    find_run,
-    is_untrained,
-    run_directories,
-    run_records,
-    shell_word,
-    summary,
-)
-
-__all__ = [
-    "end_reason",
-    "file_name",
-    "final_evaluation",
-    "find_run",
-    "no_update_note",
-    "one_thread",
-    "run_directories",
-    "run_records",
-    "short_path",
-    "summary",
-]
+from rlplug_core.runs import is_untrained, run_records, shell_word
 
 
 def end_reason(run: Path) -> str:
@@ -59,9 +37,3 @@ def export_advice(name: str) -> str:
     """Return what to type instead of a command that works on runs only, for an exported policy."""
     readme = f"{name}/README.md"
     return f"{name} is an exported policy, which {readme} describes; type: rlplug play {shell_word(name)}"
-
-
-def one_thread() -> None:
-    """Let NumPy multiply matrices on one thread unless the user set a number; NumPy reads this when it is imported."""
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")
