@@ -77,9 +77,7 @@ def table(
 
 def facts(lines: Iterable[tuple[str, str]], width: int) -> str:
     """Return titles in a column of `width` characters with text next to each; on a terminal the text wraps."""
-    room = (
-        max(terminal_width() - width, LAST_COLUMN_MIN) if terminal_width() else CELL_LIMIT * CELL_LIMIT
-    )
+    room = max(terminal_width() - width, LAST_COLUMN_MIN) if terminal_width() else CELL_LIMIT**2
     return "\n".join(
         textwrap.indent("\n".join(textwrap.wrap(text, room)), " " * width).replace(
             " " * width, title.ljust(width), 1

@@ -68,8 +68,9 @@ class RunProgress:
     def read_new_records(self) -> None:
         """Read the journal's new records."""
         journal = self.path / "journal.jsonl"
+        position = self._position
         if journal.exists():
-            for record, self._position in tail_journal(journal, self._position):
+            for record, self._position in tail_journal(journal, position):
                 self._read_record(record)
 
     def _read_record(self, record: JournalRecord) -> None:
