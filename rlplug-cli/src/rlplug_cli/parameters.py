@@ -175,7 +175,7 @@ def value_text(value: object) -> str:
     return str(value) if value not in (None, [], (), "") else "none"
 
 
-def rounded_text(value: object) -> str:
+def short_value_text(value: object) -> str:
     """Return a value for a table: a float with four digits, others as a user types them."""
     return f"{value:.4g}" if isinstance(value, float) else value_text(value)
 

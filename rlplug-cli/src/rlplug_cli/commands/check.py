@@ -138,7 +138,7 @@ def command(
     """
     one_thread()
     kind, name = _kind_and_name(words, wrap)
-    plugin = _installed_plugin(kind, name) if record else None
+    plugin = _plugin_to_record(kind, name) if record else None
     expectations = _expectations(expected)
     if kind == "algorithm":
         options = from_pairs(pairs, options_of("algorithms", name), name) if pairs else {}
@@ -180,7 +180,7 @@ def _kind_and_name(
     return kind, name
 
 
-def _installed_plugin(kind: str, name: str) -> Record:
+def _plugin_to_record(kind: str, name: str) -> Record:
     """Return the plugin whose package gets the result.
 
     Raises:

@@ -258,7 +258,7 @@ def _option_choices(
 ) -> list[tuple[str, list[Choice]]]:
     """Return the names and the alternatives of the typed options."""
     choices: list[tuple[str, list[Choice]]] = []
-    for flag, parameter, value in typed_options(command, words):
+    for flag, parameter, value in parse_options(command, words):
         option = parameter.option if isinstance(parameter, SchemaOption) else None
         name = flag if option is None else option.name
         if value is None:
@@ -272,7 +272,7 @@ def _option_choices(
     return choices
 
 
-def typed_options(
+def parse_options(
     command: AlgorithmCommand,
     words: Sequence[str],
 ) -> Iterator[tuple[str, click.Option | None, str | None]]:

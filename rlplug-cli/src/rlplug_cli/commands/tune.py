@@ -10,7 +10,7 @@ import click
 
 from rlplug_cli.arguments import argument_words, split_arguments
 from rlplug_cli.commands.run import AlgorithmCommand
-from rlplug_cli.commands.sweep import algorithm_command, typed_options
+from rlplug_cli.commands.sweep import algorithm_command, parse_options
 from rlplug_cli.completion import algorithms, environments
 from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo, echo_json, write_text
@@ -256,7 +256,7 @@ def _split_ranges(
     other_words, arguments = split_arguments(words)
     ranges = {}
     fixed = [*argument_words(arguments)]
-    for flag, parameter, value in typed_options(command, other_words):
+    for flag, parameter, value in parse_options(command, other_words):
         if parameter is None or value is None:
             fixed.append(flag)
             continue

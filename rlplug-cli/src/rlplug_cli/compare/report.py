@@ -141,10 +141,8 @@ def _remarks(
     notes = []
     if pending := [run.path.name for run in runs if not run.is_finished]:
         notes.append(f"without final scores because they are not finished: {_first_names(pending)}")
-    drawn_runs = {
-        run for arm in compared for env in envs([arm]) for run in runs_to_draw(arm.on(env))
-    }
-    undrawn = [run.path.name for run in runs if run not in drawn_runs]
+    shown = {run for arm in compared for env in envs([arm]) for run in runs_to_draw(arm.on(env))}
+    undrawn = [run.path.name for run in runs if run not in shown]
     if undrawn and not running:
         notes.append(
             f"left out of curves because other runs of their lines are finished: {_first_names(undrawn)}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlplug_cli.evolve.evolution import Evolution, Plan
 from rlplug_cli.notes import short_path
-from rlplug_cli.parameters import rounded_text
+from rlplug_cli.parameters import short_value_text
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
 from rlplug_cli.sweep.display import run_to_end
@@ -55,7 +55,7 @@ class Outcome:
         rows = []
         for member in [*self.ranked, *unfinished]:
             final = "-" if member["final"] is None else number(member["final"])
-            rows.append((member["name"], final, *map(rounded_text, member["options"].values())))
+            rows.append((member["name"], final, *map(short_value_text, member["options"].values())))
         exchanges = sum(len(chunk["changes"]) for chunk in self.chunks)
         lines = [table(("MEMBER", "RETURN", *names), rows), ""]
         lines.append(f"{len(self.chunks) + 1} chunks, {exchanges} exchanges")

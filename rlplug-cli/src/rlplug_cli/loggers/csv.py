@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from rlplug_cli.loggers.following import PREFIX, Follower, finite_metrics, metric_names
+from rlplug_cli.loggers.following import PREFIX, Follower, finite_metrics, names_of
 from rlplug_core.config import open_regular, replace_file
 from rlplug_core.errors import NotWritten, RlplugError, warn
 from rlplug_core.plugins import RunView, hookimpl
@@ -51,7 +51,7 @@ class Table:
         try:
             with writing(self.path):
                 records = [] if self.incomplete else list(self.follower.new())
-                if self.incomplete or not metric_names(records).keys() <= self.columns.keys():
+                if self.incomplete or not names_of(records).keys() <= self.columns.keys():
                     self._write_all()
                 elif records:
                     with open_regular(self.path, "ab") as file:
@@ -63,9 +63,7 @@ class Table:
     def _write_all(self) -> None:
         journal = self.follower.journal
         self.follower.position = journal.stat().st_size  # only this process adds to it
-        self.columns = {"step": None, "time": None} | metric_names(
-            read_journal(journal, kinds=PREFIX)
-        )
+        self.columns = {"step": None, "time": None} | names_of(read_journal(journal, kinds=PREFIX))
         rows = self._rows(read_journal(journal, kinds=PREFIX))
         replace_file(self.path, chain([self._line(self.columns)], rows))
         self.incomplete = False

@@ -51,6 +51,6 @@ def finite_metrics(record: JournalRecord) -> dict[str, float]:
     return {name: value for name, value in metrics(record).items() if math.isfinite(value)}
 
 
-def metric_names(records: Iterable[JournalRecord]) -> dict[str, None]:
+def names_of(records: Iterable[JournalRecord]) -> dict[str, None]:
     """Return the names of the metrics in records, in the order of their first values."""
     return dict.fromkeys(name for record in records for name in finite_metrics(record))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from rlplug_cli.mlflow.process_guard import kill_tree
-from rlplug_cli.sweep.task import start_guarded
+from rlplug_cli.sweep.task import start_with_guard
 from rlplug_core.config import inheritable_locks
 
 
@@ -46,7 +46,7 @@ class LocalPlace:
         self.lock = lock
 
     def start(self, words: Sequence[str], log: Path, cores: int) -> LocalJob:
-        return LocalJob(start_guarded(words, log, inheritable_locks(self.lock.fileno())))
+        return LocalJob(start_with_guard(words, log, inheritable_locks(self.lock.fileno())))
 
 
 class LocalJob:

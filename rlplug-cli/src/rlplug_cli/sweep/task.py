@@ -47,7 +47,7 @@ def command_words(directory: Path, task: Task) -> list[str]:
     return ["run", task.algorithm, task.env, *options]
 
 
-def start_guarded(
+def start_with_guard(
     words: Sequence[str],
     log: Path,
     pass_fds: Sequence[int] = (),
@@ -114,7 +114,7 @@ def run_on_node(
     """
     run = Path(directory) / name
     started = RunProgress(run).read_status() != "waiting"
-    process = start_guarded(
+    process = start_with_guard(
         ["resume", str(run)] if started else words,
         log_path(Path(directory), name),
         cwd=place,

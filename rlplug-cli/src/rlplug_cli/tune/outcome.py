@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlplug_cli.notes import short_path
-from rlplug_cli.parameters import rounded_text
+from rlplug_cli.parameters import short_value_text
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
 from rlplug_cli.sweep.display import run_to_end
@@ -75,7 +75,7 @@ class Outcome:
         ranked = sorted(complete, key=lambda trial: -trial["value"])
         rows = []
         for trial in ranked if several else ranked[:ROWS]:
-            params = [rounded_text(trial["params"].get(name)) for name in names]
+            params = [short_value_text(trial["params"].get(name)) for name in names]
             rows.append((str(trial["number"]), *map(number, trial["values"]), *params))
         titles = ("TRIAL", *map(str.upper, self.headings), *names)
         lines = [table(titles, rows) if rows else "no trial is complete", ""]
