@@ -56,6 +56,29 @@ def state(path: Path) -> dict[str, Any]:
     return saved
 
 
+#: An environment that writes the parent of each process that makes it.
+NOTES_PARENT = """
+import os
+from pathlib import Path
+from gymnasium.envs.classic_control import CartPoleEnv
+class NotesParent(CartPoleEnv):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        Path(f"{os.getpid()}.parent").write_text(str(os.getppid()))
+"""
+
+
+def test_workers_are_forks_of_the_run_while_mlflow_is_imported(
+    with_store: str, place: Path, new_process: Callable[..., Any], short: tuple[str, ...]
+) -> None:
+    (place / "world.py").write_text(NOTES_PARENT)
+    result = new_process("run", "a3c", "./world.py:NotesParent", "--workers", "2", *short)
+    assert result.code == 0, result.err
+    parents = {int(path.stem): int(path.read_text()) for path in place.glob("*.parent")}
+    (run,) = [process for process, parent in parents.items() if parent == os.getpid()]
+    assert [parent for process, parent in parents.items() if process != run] == [run, run]
+
+
 def test_run_is_sent_during_training(with_store: str, make_run: Callable[..., Any]) -> None:
     run = make_run()
     hooks: Any = SimpleNamespace(path=run.path)

@@ -88,10 +88,10 @@ class Sender:
             process_group=0,
         )
         self._relay = threading.Thread(target=self._relay_output, name="rlplug-mlflow", daemon=True)
-        self._relay.start()
 
     def follow(self, run: Path) -> None:
-        """Send this run from now on."""
+        """Send this run from now on. The run has started its processes: no fork is safe while the thread reads."""
+        self._relay.start()
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # the process has failed and has said why
             self.process.stdin.write(f"{json.dumps(str(run))}\n")
@@ -128,7 +128,8 @@ class Sender:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        self._relay.join()
+        if self._relay.is_alive():
+            self._relay.join()
         self.process.stdout.close()
 
     def _relay_output(self) -> None:
