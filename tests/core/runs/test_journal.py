@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplug_core.runs.journal import Journal, Record, read
+from rlplug_core.runs.journal import Journal, Record, read, read_backwards
 
 
 @pytest.fixture
@@ -58,6 +58,7 @@ def test_skips_partial_lines(path: Path, torn: bytes) -> None:
 
 
 def test_resumes_empty_or_missing_journal(path: Path) -> None:
+    assert [*read(path), *read_backwards(path)] == []
     Journal(path, 5).close()
     assert list(read(path)) == []
     path.write_text('{"se')

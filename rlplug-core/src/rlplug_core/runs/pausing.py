@@ -67,9 +67,7 @@ class StopSignal:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.number = 0
-        self._notice = Timer(
-            0.0, warn
-        )  # replaced by the notice about a slow stop; this one never starts
+        self._notice = Timer(0.0, warn)  # never starts; `receive` replaces it
         self._ends_immediately = False
 
     def receive(self, number: int) -> None:
