@@ -12,12 +12,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from torch.utils.hooks import RemovableHandle
 
 #: The attributes of a module with its hooks.
-HOOK_DICTIONARIES = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class HookCheck:
@@ -45,7 +40,7 @@ class HookCheck:
 
 def hooks_of_modules(modules: Iterable[nn.Module]) -> HookCheck:
     """Return a check for hooks of modules, and for those of all modules."""
-    hooks = [getattr(module, name) for module in modules for name in HOOK_DICTIONARIES]
+    hooks = [getattr(module, name) for module in modules for name in HOOKS]
     return HookCheck(lambda: any(hooks) or _has_any_global_hook())
 
 

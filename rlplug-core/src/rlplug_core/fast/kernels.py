@@ -170,11 +170,8 @@ def _lerp(
     tau: float,
 ) -> Result:
     """Use a loop, because torch's first call after many of NumPy's takes longer than its others."""
-    loops = (
-        loop_module("learning")
-        if tau < 1 and len(weights) == 1 and on_host(weights[0], tau)
-        else None
-    )
+    fits = tau < 1 and len(weights) == 1 and on_host(weights[0], tau)
+    loops = loop_module("learning") if fits else None
     if loops is None:
         return NotImplemented
     loops.polyak(*arrays_of(target, weights[0], online_weights[0]), tau)

@@ -265,11 +265,9 @@ def _tensors(result: object) -> list[Tensor]:
         return [result]
     if isinstance(result, dict):
         return _tensors(list(result.values()))
-    return (
-        [one for part in result for one in _tensors(part)]
-        if isinstance(result, list | tuple)
-        else []
-    )
+    if isinstance(result, list | tuple):
+        return [tensor for part in result for tensor in _tensors(part)]
+    return []
 
 
 #: The memory of every FastLoss. Nothing reads it, because each operation and attribute goes through

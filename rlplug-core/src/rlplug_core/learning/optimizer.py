@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from math import isfinite, sqrt
 from typing import Protocol
 
@@ -53,12 +54,12 @@ def backward(
     loss.backward(inputs=parameters)
 
 
+@dataclass(eq=False)
 class SharedState:
     """The state that the optimizers of asynchronous learners share: flat parameters and the rule's state."""
 
-    def __init__(self, parameters: Tensor, state: dict[str, Tensor]) -> None:
-        self.parameters = parameters
-        self.state = state
+    parameters: Tensor
+    state: dict[str, Tensor]
 
 
 class Optimizer:

@@ -23,7 +23,7 @@ from rlplug_core.nets.policies import (
     value_layer,
 )
 from rlplug_core.nets.recurrent import Remembered, make_memory, with_units
-from rlplug_core.nets.sequences import Sequences, sequences
+from rlplug_core.nets.sequences import sequences
 from rlplug_core.types import Array, Obs, Spec, tree_map
 
 
@@ -190,21 +190,8 @@ class RecurrentPolicyAndCritic:
         critic_input = memory if isinstance(self.critic, RecurrentCritic) else obs
         return self.policy.from_memory(memory, obs), self.critic.normalized(critic_input)
 
-    def samples(
-        self,
-        rollout: Rollout,
-        advantage: Array,
-        target: Array,
-        device: torch.device,
-    ) -> Sequences:
-        """Return the samples of a rollout for these networks: one sequence of T steps for each environment.
-
-        Args:
-            rollout: T steps of N environments.
-            advantage, target: [T, N], as `Rollout.samples` takes them.
-            device: device of the tensors.
-        """
-        return sequences(rollout, advantage, target, device)
+    #: Makes the samples of a rollout for these networks: one sequence of T steps for each environment.
+    samples = staticmethod(sequences)
 
     def critic_samples(self, samples: Samples) -> Samples:
         """Return samples with the critic's inputs as `obs`: the memory after each step, without a gradient.

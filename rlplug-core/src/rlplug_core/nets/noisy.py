@@ -74,9 +74,9 @@ class NoisyLinear(nn.Module):
     def draw(self, generator: np.random.Generator) -> Array:
         """Draw noise [size] for one use of the layer, with f already applied."""
         normal = generator.standard_normal(self.size, dtype=np.float32)
-        return (
-            normal if self.kind == "independent" else np.copysign(np.sqrt(np.abs(normal)), normal)
-        )
+        if self.kind == "independent":
+            return normal
+        return np.copysign(np.sqrt(np.abs(normal)), normal)
 
     def weights_under(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return weight [outputs, inputs] and bias [outputs] with `noise` [size]."""

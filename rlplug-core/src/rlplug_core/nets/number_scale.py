@@ -23,11 +23,9 @@ def is_image(space: Space) -> TypeGuard[spaces.Box[Any]]:
 
 def has_images(space: Space) -> bool:
     """Return whether a part of the observation is an image."""
-    return (
-        any(map(has_images, space.spaces.values()))
-        if isinstance(space, spaces.Dict)
-        else is_image(space)
-    )
+    if isinstance(space, spaces.Dict):
+        return any(map(has_images, space.spaces.values()))
+    return is_image(space)
 
 
 def number_scale(space: Space) -> float:

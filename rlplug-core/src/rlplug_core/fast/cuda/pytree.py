@@ -58,11 +58,8 @@ def map_tree(tree: Field, function: Callable[[Field], Field]) -> Field:
         return {name: map_tree(leaf, function) for name, leaf in tree.items()}
     if isinstance(tree, list | tuple):
         parts = [map_tree(leaf, function) for leaf in tree]
-        return (
-            type(tree)(*parts)
-            if isinstance(tree, tuple) and type(tree) is not tuple
-            else type(tree)(parts)
-        )
+        is_named = isinstance(tree, tuple) and type(tree) is not tuple
+        return type(tree)(*parts) if is_named else type(tree)(parts)
     return function(tree)
 
 
