@@ -94,7 +94,7 @@ def find_difference(
 
 
 def affordable_steps(seconds: float) -> int:
-    """Return how many steps to compare if each takes so long: half of them are played once, then all three times."""
+    """Return the number of steps to compare if one takes `seconds`: half are played once, then all three times."""
     return max(MIN_STEPS, int(MAX_SECONDS / 3.5 / seconds))
 
 

@@ -25,7 +25,7 @@ JaxStep: TypeAlias = tuple[JaxTree, JaxTree, JaxTree, JaxTree, JaxTree]
 
 
 class JaxWorlds(DeviceProvider):
-    """The base of the providers."""
+    """The base of providers of environments in JAX."""
 
     #: The namespace of the ids, and the name of the extra.
     name: ClassVar[str]

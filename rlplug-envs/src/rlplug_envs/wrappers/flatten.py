@@ -12,7 +12,7 @@ from rlplug_core.config.options import Config
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.transform import Transform, with_obs
 from rlplug_core.protocols import Env
-from rlplug_core.types import MASK, Array, Obs, Space, Timestep
+from rlplug_core.types import MASK, Array, Obs, Space, Timestep, first_leaf
 from rlplug_envs.spaces import masked
 
 
@@ -53,49 +53,42 @@ class Flatten(Transform):
             )
         self._masked = masked(space)
         leaves = list(_leaves(space))
-        ends = np.cumsum([_width(leaf) for _, leaf in leaves])
-        columns = [
-            slice(int(end) - _width(leaf), int(end))
-            for end, (_, leaf) in zip(ends, leaves, strict=True)
-        ]
-        self._parts = [
-            _Part(keys, span, _starts(leaf))
-            for span, (keys, leaf) in zip(columns, leaves, strict=True)
-        ]
+        self._parts: list[_Part] = []
+        self._width = 0
+        for keys, leaf in leaves:
+            end = self._width + _width(leaf)
+            self._parts.append(_Part(keys, slice(self._width, end), _starts(leaf)))
+            self._width = end
         bounds = zip(*(_bounds(leaf) for _, leaf in leaves), strict=True)
         low, high = (np.concatenate(side) for side in bounds)
         flat: Space = spaces.Box(low, high, dtype=np.float32)
         if isinstance(space, spaces.Dict) and self._masked:
             flat = spaces.Dict({"obs": flat, MASK: space[MASK]})
         self.spec = replace(env.spec, obs=flat)
-        self._width = len(low)
         self._now, self._next = np.zeros((2, env.spec.num_envs, self._width), np.float32)
 
     def reset(self, seed: int) -> Timestep:
         timestep = self.env.reset(seed)
-        obs = self._flat(timestep.obs, self._next_array())
+        obs = self._flatten(timestep.obs, self._next_array())
         return with_obs(timestep, obs, obs)
 
     def step(self, action: Array) -> Timestep:
         timestep = self.env.step(action)
-        obs = final = self._flat(timestep.obs, self._next_array())
+        obs = final = self._flatten(timestep.obs, self._next_array())
         if timestep.final_obs is not timestep.obs:
-            final = self._flat(timestep.final_obs, np.empty_like(self._now))
+            final = self._flatten(timestep.final_obs, np.empty_like(self._now))
         return with_obs(timestep, obs, final)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
         obs = super().observe(obs, is_first)
-        leaf = obs
-        for key in self._parts[0].keys:
-            leaf = leaf[key]
-        return self._flat(obs, np.empty((len(leaf), self._width), np.float32))
+        return self._flatten(obs, np.empty((len(first_leaf(obs)), self._width), np.float32))
 
     def _next_array(self) -> Array:
         """Return the array for the next observations."""
         self._now, self._next = self._next, self._now
         return self._now
 
-    def _flat(self, obs: Obs, out: Array) -> Obs:
+    def _flatten(self, obs: Obs, out: Array) -> Obs:
         for part in self._parts:
             part.write(obs, out)
         return {"obs": out, MASK: obs[MASK]} if self._masked else out
