@@ -25,7 +25,7 @@ from chapter_01_dqn import DQNConfig
 from chapter_02_double import DoubleDQN
 
 import rlplug_core as rl
-from rlplug_core.buffers.segments import SumTree
+from rlplug_core.buffers.sum_tree import SumTree
 
 # %% [markdown]
 # Compared with chapter 2, only the buffer changes. Chapter 1 already has the rest: `learn` returns the errors, the

@@ -12,7 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlplug_algos.many_agents.group_buffer import GroupsBuffer, part_of
+from rlplug_algos.many_agents.group_buffer import GroupsBuffer, step_of_group
 from rlplug_algos.many_agents.groups import groups
 from rlplug_algos.many_agents.independent import GroupsAgent, Independent, IndependentConfig
 from rlplug_algos.many_agents.league import FIRST_RATING, League
@@ -150,7 +150,7 @@ def test_each_group_sees_only_the_rows_of_its_agents() -> None:
         extras=act.extras,
         recurrent_state=act.recurrent_state,
     )
-    wolves, sheep = (part_of(step, one) for one in learner)
+    wolves, sheep = (step_of_group(step, one) for one in learner)
     for at, row in enumerate((0, 1, 3, 4)):
         assert wolves.obs[at].tolist() == obs["wolf_0"][row].tolist()
         assert wolves.action[at].tolist() == [at, -at]
@@ -229,7 +229,7 @@ def test_random_steps_count_per_agent(algorithm: str, options: dict[str, Any]) -
     plan = Plan.make(algorithm, WORLD, {"num_envs": 3, "total_timesteps": 60, **options})
     runner: Any = build(plan, Clock(60))
     agent = runner.actor.agent
-    own = agent.own if algorithm == "self-play" else next(iter(agent.agents.values()))
+    own = agent.player if algorithm == "self-play" else next(iter(agent.agents.values()))
     seen: list[int] = []
     chance = own.chance
 
@@ -397,10 +397,10 @@ def test_opponent_has_past_weights_of_the_player() -> None:
     options = {"player": WORDS, "past": 1.0, "snapshot_every": 10**8, "num_envs": 2, "total_timesteps": 200}
     runner: Any = build(Plan.make("self-play", WORLD, options), Clock(200))
     agent = runner.actor.agent
-    before = {name: one.clone() for name, one in agent.own.weights().items()}
+    before = {name: one.clone() for name, one in agent.player.weights().items()}
     runner.run(lambda: None)
     assert [name for name, one in agent.opponent.weights().items() if not torch.equal(one, before[name])] == []
-    assert not all(torch.equal(one, before[name]) for name, one in agent.own.weights().items())
+    assert not all(torch.equal(one, before[name]) for name, one in agent.player.weights().items())
 
 
 def test_past_versions_play_only_in_training(tmp_path: Path) -> None:

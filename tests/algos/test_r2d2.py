@@ -241,7 +241,7 @@ def test_values_of_absent_rows_change_no_update(make_learner: Callable[..., Any]
 
 def test_conflicting_options_raise(make_learner: Callable[..., Any]) -> None:
     with pytest.raises(BadConfig, match=r"leave priority\.eviction at oldest"):
-        make_learner("r2d2", "Chain", **{"priority.eviction": "sampled"})
+        make_learner("r2d2", "Chain", **{"priority.eviction": "sampled"}).buffer()
     with pytest.raises(UsageError, match=r"NumPy cannot compute a memory; leave --inference-backend at auto"):
         make_learner("r2d2", "Chain", inference_backend="numpy").agent()
 

@@ -448,7 +448,7 @@ INLINE = {"inline": True, "actors": 2, "max_lag": 1, "n_steps": 16}
 def test_inline_actors_give_the_same_weights_from_tensors(algorithm: str, options: dict[str, Any]) -> None:
     host, device = (act_inline(runner(algorithm, rows, **options), 10) for rows in (host_rows, tensor_rows))
     if algorithm == "dqn":  # its random numbers differ, so only the stored steps are the same
-        ours, theirs = (trainer.buffer.parts[0].data for trainer in (device, host))
+        ours, theirs = (trainer.buffer.buffers[0].data for trainer in (device, host))
         assert ours.count == theirs.count > 0
         return
     pairs = list(zip(host.learner.parameters(), device.learner.parameters(), strict=True))

@@ -126,7 +126,7 @@ class Parts:
 def test_feedback_goes_to_the_buffer_that_gave_the_batch() -> None:
     names = iter("ab")
     buffer: Any = BySource(lambda: Parts(next(names)))  # type: ignore[arg-type,return-value]
-    parts = [buffer.of(source) for source in (3, 7)]
+    parts = [buffer.buffer_of(source) for source in (3, 7)]
     for number, batch in enumerate(buffer.batches(Clock(1))):
         buffer.feedback(batch, number)
     assert [part.received for part in parts] == [[("a", 0)], [("b", 1)]]

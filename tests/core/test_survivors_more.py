@@ -24,7 +24,7 @@ from rlplug_core.loop.offline import Offline
 from rlplug_core.loop.population import Exchange, decide
 from rlplug_core.nets.encoders import usual_convolutions
 from rlplug_core.nets.heads.bernoulli import Bernoulli
-from rlplug_core.nets.recurrent import memory_words
+from rlplug_core.nets.recurrent import memory_option
 from rlplug_core.nets.renorm import BatchRenorm
 from rlplug_core.runs.api import train
 from rlplug_core.runs.directory import RunDirectory
@@ -76,14 +76,14 @@ class Recording:
 
 
 def test_old_memory_options_are_translated() -> None:
-    assert memory_words(None, None, None) == ""
-    assert memory_words("lstm", None, None) == "lstm"
-    assert memory_words(None, "gru", 32) == "gru:units=32"
-    assert memory_words("gru", None, 8) == "gru:units=8"
+    assert memory_option(None, None, None) == ""
+    assert memory_option("lstm", None, None) == "lstm"
+    assert memory_option(None, "gru", 32) == "gru:units=32"
+    assert memory_option("gru", None, 8) == "gru:units=8"
     with pytest.raises(UsageError, match="recurrent_cell is a former option"):
-        memory_words("./mine.py:Mine", "gru", None)
+        memory_option("./mine.py:Mine", "gru", None)
     with pytest.raises(UsageError, match="write --memory gru:units=16"):
-        memory_words(None, None, 16)
+        memory_option(None, None, 16)
 
 
 def test_batch_renorm_without_rows_is_finite() -> None:
@@ -213,8 +213,8 @@ def test_restart_restarts_all_sources() -> None:
 
     numbers = iter((7, 8))
     buffer: BySource[Any] = BySource(lambda: Part(next(numbers)))  # type: ignore[arg-type, return-value]
-    buffer.of(0)
-    buffer.of(3)
+    buffer.buffer_of(0)
+    buffer.buffer_of(3)
     buffer.restart()
     assert restarted == [7, 8]
 

@@ -80,7 +80,7 @@ def test_replay_learns_from_several_actors_and_resumes_without_ray() -> None:
     states: list[Any] = []
 
     def poll() -> None:
-        if runner.clock.updates > 20 and all(ring.added > 20 for ring in runner.buffer.rings):
+        if runner.clock.updates > 20 and all(ring.added > 20 for ring in runner.buffer.replays):
             states.append(save_and_load(runner.state_dict()))
             runner.clock.stop = len(states) == 2  # the first state must not disturb the run
 

@@ -51,6 +51,7 @@ from rlplug_core.buffers.make import RolloutReplay as RolloutReplay
 from rlplug_core.buffers.make import check_no_sequences as check_no_sequences
 from rlplug_core.buffers.make import replay_buffer as replay_buffer
 from rlplug_core.buffers.make import replay_from_options as replay_from_options
+from rlplug_core.buffers.make import sequences_from_options as sequences_from_options
 from rlplug_core.buffers.pairs import PairBuffer as PairBuffer
 from rlplug_core.buffers.prioritized import PrioritizedReplay as PrioritizedReplay
 from rlplug_core.buffers.prioritized import Priority as Priority
@@ -170,7 +171,7 @@ from rlplug_core.nets.q_networks import gather_actions as gather_actions
 from rlplug_core.nets.q_networks import next_distribution as next_distribution
 from rlplug_core.nets.recurrent import CellName as CellName
 from rlplug_core.nets.recurrent import Memory as Memory
-from rlplug_core.nets.recurrent import memory_words as memory_words
+from rlplug_core.nets.recurrent import memory_option as memory_option
 from rlplug_core.nets.recurrent_q import RecurrentQ as RecurrentQ
 from rlplug_core.nets.recurrent_q import q_network as q_network
 from rlplug_core.nets.renorm import Moments as Moments
@@ -216,6 +217,7 @@ check_standardize = check_normalize_advantage
 chosen = gather_actions
 gaussian_kl_slope = gaussian_kl_gradient
 host = to_float
+memory_words = memory_option
 within = inside_trust_region
 
 __version__: str

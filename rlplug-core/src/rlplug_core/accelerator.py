@@ -32,7 +32,7 @@ NETWORKS: set[Function] = set()
 
 
 class Forward(Protocol):
-    """A forward pass on the host: observations [B, ...] in, an array of outputs out; no gradient."""
+    """A forward pass on the host, without a gradient: maps observations [B, ...] to an array of outputs."""
 
     backend: str
 
@@ -58,7 +58,6 @@ class Losses(Protocol):
         **named: object,
     ) -> T:
         """Return the result of `loss` for the learner and these arguments."""
-        ...
 
     def without_gradient(
         self,
@@ -68,7 +67,6 @@ class Losses(Protocol):
         **named: object,
     ) -> T:
         """Return the result of a function without a gradient, such as metrics, for the learner and these arguments."""
-        ...
 
     def compiled(
         self,
@@ -78,7 +76,6 @@ class Losses(Protocol):
         **named: object,
     ) -> T:
         """Return the result of a compiled loss for the learner and these arguments."""
-        ...
 
 
 class Room(Protocol):
@@ -87,19 +84,15 @@ class Room(Protocol):
     @property
     def kernels(self) -> Mapping[Function, Function]:
         """Return, for functions that are marked `kernel`, versions that may return NotImplemented."""
-        ...
 
     def losses(self) -> Losses:
         """Return the object that runs the losses of a new learner."""
-        ...
 
     def graphs(self, device: torch.device) -> Any:
         """Return the object that records gradient steps as CUDA graphs."""
-        ...
 
     def record(self, optimizer: Any, graphs: Any) -> None:
         """Prepare an optimizer so that its steps can be recorded, if that is possible."""
-        ...
 
     def forward(
         self,
@@ -107,15 +100,12 @@ class Room(Protocol):
         inference_backend: str,
     ) -> Forward | None:
         """Return a fast forward pass of a module, or None if torch has to compute it."""
-        ...
 
     def loop_library(self) -> str:
         """Return the libraries that compute loops; runs record it, because results differ in the last bits."""
-        ...
 
     def warm_up(self) -> None:
         """Load compiled loops, so that child processes share their memory."""
-        ...
 
 
 def overridable(function: Callable[P, R]) -> Callable[P, R]:

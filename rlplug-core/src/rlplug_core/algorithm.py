@@ -93,8 +93,8 @@ class Algorithm(nn.Module, Generic[B]):
         self._recorded_steps = room().graphs(context.device) if context.cudagraphs else None
         #: How losses that are marked `pure` run.
         self._losses: Losses = room().losses()
-        #: Whether losses that are not compiled may run on arrays.
-        self._takes_arrays = self.device.type == "cpu" and self._recorded_steps is None
+        #: Whether losses may run on arrays.
+        self._takes_arrays = not self._why_tensors()
         self._check_spaces()
         self._build_from_seed(context.seeds.child("networks").integer())
         self.running = [module for module in self.modules() if isinstance(module, Running)]
@@ -377,7 +377,7 @@ class pure(Generic[A, P, R]):  # a decorator
     def __get__(self, learner: A, owner: type[A]) -> Callable[P, R]:
         if learner is None:
             return self.function
-        if learner._takes_arrays and self.fast and not learner.context.compile:
+        if learner._takes_arrays and self.fast:
             losses = learner._losses
             call = losses.call if self.minimized else losses.without_gradient
             return partial(call, self.function, learner)

@@ -154,12 +154,12 @@ class DeviceGenerator:
 
 
 class DeviceDraws:
-    """`seeds.Draws` on a device: every call draws for itself, because many rows need no blocks.
+    """`seeds.Draws` on a device: each call draws its numbers, because with many rows blocks would save no time.
 
     Args:
         seeds: seeds of the generator.
         device: the device of the numbers.
-        rows: how many rows a draw has if the caller does not say it.
+        rows: the number of rows of a draw if `next` gets none.
         draw: returns a block [1, rows, …] of random numbers.
     """
 

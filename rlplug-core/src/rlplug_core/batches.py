@@ -194,7 +194,7 @@ class Rollout:
         extras: the agent's other outputs, such as log-probabilities, [T, N, ...] each.
         recurrent_state: the agent's memory at the first row, [N, ...] or None.
         whole: whether every row has a transition.
-        views: the same memory, flattened at the first use.
+        views: flat views of these fields, made at their first use.
     """
 
     obs: Obs
@@ -253,16 +253,23 @@ class Rollout:
         if self.views is None:
             self.views = Views(self)
         views = self.views
-        share = views.equal if self.whole else None
+        share = views.equal_shares if self.whole else None
         estimates = advantage.reshape(-1), target.reshape(-1)
         parts = (views.weight, share, views.obs, views.action, *estimates, views.extras)
         return from_arrays(Samples, parts).to(device)
 
 
 class Views:
-    """A rollout's storage flattened, made once, because its memory stays the same."""
+    """Flat views [T * N, ...] of a rollout's fields; all rollouts of a buffer use the same memory, so they stay valid.
 
-    __slots__ = ("action", "all_obs", "equal", "extras", "obs", "weight")
+    Attributes:
+        obs: observations of the actions.
+        all_obs: these and the observations after the last actions, [(T + 1) * N, ...].
+        weight, action, extras: as in the rollout.
+        equal_shares: the factor of each row in a mean if every row has a transition.
+    """
+
+    __slots__ = ("action", "all_obs", "equal_shares", "extras", "obs", "weight")
 
     def __init__(self, rollout: Rollout) -> None:
         steps, num_envs = rollout.reward.shape
@@ -275,7 +282,7 @@ class Views:
         )
         stored = (rollout.weight, rollout.obs, rollout.action, rollout.extras)
         self.weight, self.obs, self.action, self.extras = (tree_map(flat, tree) for tree in stored)
-        self.equal = namespace(self.weight).full_like(self.weight, 1 / (steps * num_envs))
+        self.equal_shares = namespace(self.weight).full_like(self.weight, 1 / (steps * num_envs))
 
 
 def split_shuffled(
@@ -303,27 +310,23 @@ def from_arrays(kind: type[T], parts: Sequence[object]) -> T:
     return kind(*(tree_map(torch.as_tensor, part) for part in parts))
 
 
-def along_rows(name: str, parts: list[Tensor]) -> Tensor:
-    """Concatenate the tensors [b, ...] of a field."""
-    return torch.cat(parts)
-
-
 def concatenate(
-    parts: Sequence[T],
-    put: Callable[[str, list[Tensor]], Tensor] = along_rows,
+    batches: Sequence[T],
+    join: Callable[[str, list[Tensor]], Tensor] = lambda name, tensors: torch.cat(tensors),
 ) -> T:
     """Concatenate batches of one kind.
 
     Args:
-        parts: the batches.
-        put: concatenates the tensors of one field; its first argument is the field's name.
+        batches: the batches.
+        join: concatenates the tensors of one field; its first argument is the field's name.
     """
-    first = parts[0]
-    if len(parts) == 1:
+    first = batches[0]
+    if len(batches) == 1:
         return first
     columns: dict[str, Any] = {
         name: tree_map(
-            lambda *each, name=name: put(name, list(each)), *(getattr(part, name) for part in parts)
+            lambda *tensors, name=name: join(name, list(tensors)),
+            *(getattr(batch, name) for batch in batches),
         )
         for name in NAMES.get(type(first)) or field_names(first)
     }

@@ -71,8 +71,8 @@ def _sentence(
     version: str,
 ) -> str:
     """Return the required version, the installed one, the other package that asks for it, and the remedy."""
-    pinning = [package for package in _packages_that_pin(name, version) if package != dependent]
-    cause = f", which {' and '.join(pinning)} asked for" if pinning else ""
+    others = [package for package in _packages_that_pin(name, version) if package != dependent]
+    cause = f", which {' and '.join(others)} asked for" if others else ""
     return (
         f"{dependent} needs {name}{requirement}, and {version} is installed{cause}: "
         f"python -m pip install '{name}{requirement}'"
@@ -83,14 +83,8 @@ def _packages_that_pin(name: str, version: str) -> Iterator[str]:
     """Yield installed distributions that accept this version of a package and refuse newer ones."""
     from importlib.metadata import distributions
 
-    from packaging.requirements import InvalidRequirement, Requirement
-
     for package in distributions():
-        for line in package.requires or ():
-            try:
-                requirement = Requirement(line)
-            except InvalidRequirement:
-                continue
+        for requirement in _requirements(package):
             is_bounded = any(
                 specifier.operator in ("==", "<", "<=", "~=", "===")
                 for specifier in requirement.specifier
@@ -104,6 +98,7 @@ def _packages_that_pin(name: str, version: str) -> Iterator[str]:
 
 
 def _distribution(name: str) -> Distribution | None:
+    """Return an installed distribution, or None."""
     # Imported here: it takes 20 ms and 46 modules, and a command that only prints does not need it.
     from importlib.metadata import PackageNotFoundError, distribution
 

@@ -1,6 +1,6 @@
-"""The door from networks to plugins: parts of networks by name, `module:Name` or `./file.py:Name`.
+"""Find memories and networks by name: those of plugins, `module:Name` or `./file.py:Name`.
 
-Plugins are above networks, so they are imported when a name is first looked up.
+Networks import nothing of plugins, so `PartSpec` is imported when a name is first looked up.
 """
 
 from __future__ import annotations

@@ -261,7 +261,6 @@ class SupportsFinish(Protocol):
 
     def finish(self, clock: Clock) -> None:
         """Take the last step, with the clock at the end of training."""
-        ...
 
 
 @runtime_checkable
@@ -297,7 +296,7 @@ class SupportsPart(Protocol):
     """Environments that can be a part of a larger vector, with their seeds in it."""
 
     def part(self, first: int) -> None:
-        """Make its first environment number `first` of the whole; called before the first reset."""
+        """Make its first environment number `first` of the larger vector; called before the first reset."""
 
 
 @runtime_checkable
@@ -349,7 +348,6 @@ class SupportsEvaluationRank(Protocol):
         evaluation: Evaluated,
     ) -> float | tuple[float, ...]:
         """Return a number, or several: the first that differs decides; larger is better."""
-        ...
 
 
 @runtime_checkable

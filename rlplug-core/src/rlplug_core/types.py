@@ -99,12 +99,13 @@ class Spec:
 
     def without_goals(self, wrapper: str) -> Spec:
         """Return the same spec without goals, for a wrapper that may change rewards: `goals` knows no wrapper."""
-        reason = f"{wrapper} around {self.id} may change rewards or goals, which compute_reward does not know"
-        return (
-            self
-            if self.goals is None
-            else replace(self, goals=None, no_goals=f"{reason}; leave that wrapper out")
+        if self.goals is None:
+            return self
+        reason = (
+            f"{wrapper} around {self.id} may change rewards or goals, which compute_reward does not know; leave that "
+            "wrapper out"
         )
+        return replace(self, goals=None, no_goals=reason)
 
 
 @dataclass(slots=True)
@@ -255,7 +256,8 @@ class Result:
 class Chunk:
     """The message of a decoupled actor: plain arrays, their sender, and the version of the weights that acted.
 
-    `begins` says that its first step does not follow the last one of the same source: another actor took its place.
+    `begins` says that its first step does not follow the last step of the same source, because another actor replaced
+    the one before.
     """
 
     source: int
@@ -288,19 +290,19 @@ def first_nonfinite_row(array: Array) -> int:
     return int(np.flatnonzero(~finite.all(axis=1))[0])
 
 
-def tree_where(rows: Array, one: object, other: object) -> object:
-    """Return the rows of the mask `rows` [N] from `one`, the others from `other`.
+def tree_where(mask: Array, x: object, y: object) -> object:
+    """Return the rows in `mask` from `x` and the others from `y`, as `numpy.where`.
 
     Args:
-        rows: a mask.
-        one, other: nested dictionaries of arrays or of tensors [N, ...].
+        mask: [N] bool.
+        x, y: nested dictionaries of arrays or of tensors [N, ...].
     """
 
     def choose(a: Any, b: Any) -> Any:
-        mask: Any = align_mask(rows, a)
-        return a.where(mask, b) if isinstance(a, Tensor) else np.asarray(np.where(mask, a, b))
+        rows: Any = align_mask(mask, a)
+        return a.where(rows, b) if isinstance(a, Tensor) else np.asarray(np.where(rows, a, b))
 
-    return tree_map(choose, one, other)
+    return tree_map(choose, x, y)
 
 
 def first_leaf(tree: object) -> Any:

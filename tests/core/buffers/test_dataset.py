@@ -146,7 +146,7 @@ def test_recorded_replay_ignores_learning_starts() -> None:
         device=torch.device("cpu"),
         priority=PriorityOptions(),
     )
-    assert RecordedReplay(replay, Dataset("x", arrays()).fit(SPEC, OWN)).mass == 7
+    assert RecordedReplay(replay, Dataset("x", arrays()).fit(SPEC, OWN)).replay.mass == 7
 
 
 def test_hash_depends_on_content_only(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_read_refuses_missing_files(tmp_path: Path) -> None:
         ({"terminations": np.zeros(6, bool)}, "'terminations' and 'rewards' differ in length"),
         (
             {"observations": {"x": np.zeros((7, 2))}},
-            "it has observations/x, and Test shows observations",
+            "it has observations/x, and Test has observations",
         ),
     ],
 )
@@ -433,4 +433,4 @@ def test_warm_replay_draws_a_fixed_share_from_the_data_set(alpha: float, share: 
         assert batch.weight.max() == 1
         warm.feedback(batch, Result({}, 100.0 * (~theirs).float()))
     if alpha and 0 < wanted < 4:
-        assert warm.own.mass / 12 > 5 * warm.recorded.mass / 30
+        assert warm.own.mass / 12 > 5 * warm.recorded.replay.mass / 30

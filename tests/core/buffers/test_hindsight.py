@@ -152,14 +152,14 @@ def test_episodes_survive_resume_and_restart() -> None:
         buffer.add(play.step())
     resumed = buffer_of(20)
     resumed.load_state_dict(buffer.state_dict())
-    assert (resumed.begins == buffer.begins).all()
+    assert (resumed.starts == buffer.starts).all()
     assert (resumed.ends == buffer.ends).all()
     expected, found = (replay.draw(64, Clock(1)) for replay in (buffer, resumed))
     assert (expected.obs["desired_goal"] == found.obs["desired_goal"]).all()
     buffer.restart()
     newest = (buffer.count - 1) * ROWS + np.arange(ROWS)
     assert (buffer.ends[newest % buffer.data.total] == newest).all()  # type: ignore[union-attr]
-    assert (buffer.begins == newest + ROWS).all()
+    assert (buffer.starts == newest + ROWS).all()
 
 
 def test_resume_in_the_first_episode_keeps_its_start() -> None:
@@ -168,7 +168,7 @@ def test_resume_in_the_first_episode_keeps_its_start() -> None:
     assert not buffer.data.ended[0].any()  # type: ignore[union-attr]
     resumed = buffer_of(20)
     resumed.load_state_dict(buffer.state_dict())
-    assert (resumed.begins == buffer.begins).all()
+    assert (resumed.starts == buffer.starts).all()
     for _ in range(12):
         step = play.step()
         buffer.add(step)
@@ -219,7 +219,7 @@ def test_inconsistent_hindsight_options_raise() -> None:
     assert isinstance(make(), HindsightReplay)
     with pytest.raises(UsageError, match="leave n_step at 1"):
         make(n_step=2)
-    with pytest.raises(UsageError, match="priorities and joint transitions out"):
+    with pytest.raises(UsageError, match="do not use priorities or joint transitions"):
         make(priority=PriorityOptions(alpha=0.5))
     plain_spec = Spec(spaces.Box(0, 1, (2,)), spaces.Discrete(2), 1, "Plain-v0")
     with pytest.raises(UsageError, match=r"Plain-v0 has none.*compute_reward"):

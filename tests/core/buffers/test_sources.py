@@ -14,7 +14,7 @@ from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.buffers.sampled import SampledReplay
 from rlplug_core.buffers.sequences import SequenceReplay, SequenceShape
-from rlplug_core.buffers.sources import BySource, SourcesReplay, of_sources
+from rlplug_core.buffers.sources import BySource, SourcesReplay, separate_sources
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
@@ -121,7 +121,7 @@ def test_importance_weights_correct_priorities_between_sources() -> None:
     for source, error in ((0, 100.0), (1, 1.0)):
         for time in range(50):
             buffer.add(step(source, time), source)
-        ring = buffer.rings[source]
+        ring = buffer.replays[source]
         ring.feedback(ring.gather(np.arange(50 * ROWS)), Result({}, torch.full((50 * ROWS,), error)))
     found = np.zeros(2)
     for _ in range(200):
@@ -139,7 +139,7 @@ def test_new_steps_get_the_largest_priority_of_all_sources() -> None:
     buffer.due_batches = 1
     (batch,) = buffer.batches(Clock(1000))
     buffer.feedback(batch, Result({}, 1 + 99 * (batch.obs[:, 0] == 0).float()))
-    assert buffer.rings[0].largest == buffer.rings[1].largest == pytest.approx(100**0.6, rel=1e-5)
+    assert buffer.replays[0].largest == buffer.replays[1].largest == pytest.approx(100**0.6, rel=1e-5)
 
 
 def test_batches_join_sequences_of_several_sources() -> None:
@@ -157,7 +157,7 @@ def test_batches_join_sequences_of_several_sources() -> None:
     assert (obs[1:] - obs[:-1] == torch.tensor([0.0, 0.0, 1.0])).all()
     assert (batch.recurrent_state["h"][:, 0] == 100 * obs[0, :, 0] + obs[0, :, 2]).all()
     buffer.feedback(batch, Result({}, 1 + obs[0, :, 2]))
-    for ring, part in buffer.joint.given:
+    for ring, part in buffer.mixture.last_parts:
         mass = (1 + part.obs.unflatten(0, (-1, len(part.index)))[0, :, 2].double() + 1e-6) ** 0.9
         np.testing.assert_allclose(ring.tree.mass[part.index.numpy() % ring.places], mass, rtol=1e-6)
 
@@ -165,8 +165,8 @@ def test_batches_join_sequences_of_several_sources() -> None:
 def test_sources_share_the_capacity_and_have_own_generators() -> None:
     buffer = two_sources(ReplayBuffer, capacity=80)
     fill(buffer, {0: 100, 1: 100})
-    assert [ring.data.total for ring in buffer.rings if ring.data] == [40, 40]
-    first, second = (ring.generator.random() for ring in buffer.rings)
+    assert [ring.data.total for ring in buffer.replays if ring.data] == [40, 40]
+    first, second = (ring.generator.random() for ring in buffer.replays)
     assert first != second
 
 
@@ -212,13 +212,13 @@ def test_restart_source_drops_only_its_unfinished_rollout() -> None:
     assert buffer.state_dict()["1"]["position"] == 1
 
 
-def test_of_sources_chooses_the_buffer_for_the_number_of_sources() -> None:
+def test_separate_sources_chooses_the_buffer_for_the_number_of_sources() -> None:
     def make() -> ReplayBuffer:
         return ReplayBuffer(100, ReplaySchedule(4, 1, 1, 10), 1, 0.9, Seeds(0))
 
-    single = of_sources(make, 1)
+    single = separate_sources(make, 1)
     assert isinstance(single, BySource)
-    assert type(single.of(0)) is ReplayBuffer
-    assert isinstance(of_sources(make, 2), SourcesReplay)
+    assert type(single.buffer_of(0)) is ReplayBuffer
+    assert isinstance(separate_sources(make, 2), SourcesReplay)
     several = SourcesReplay(make(), 2)
-    assert of_sources(lambda: several, 2) is several
+    assert separate_sources(lambda: several, 2) is several

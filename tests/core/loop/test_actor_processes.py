@@ -125,7 +125,7 @@ def test_replay_learns_from_several_actors() -> None:
 
     def poll() -> None:
         learned = runner.clock.updates > 100
-        runner.clock.stop = learned and all(ring.added > 50 for ring in runner.buffer.rings)
+        runner.clock.stop = learned and all(ring.added > 50 for ring in runner.buffer.replays)
 
     try:
         runner.run(poll)

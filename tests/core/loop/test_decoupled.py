@@ -86,7 +86,7 @@ def test_actors_differ_and_all_act() -> None:
     obs = [actor.state_dict()["env"]["state"]["length"].tolist() for actor in runner.fleet.actors]
     assert len({tuple(lengths) for lengths in obs}) > 1
     assert {rank for _, rank, _ in runner.episodes()} == {0, 1, 2}
-    assert sorted(runner.buffer.parts) == [0, 1, 2]
+    assert sorted(runner.buffer.buffers) == [0, 1, 2]
 
 
 CASES: dict[str, dict[str, Any]] = {

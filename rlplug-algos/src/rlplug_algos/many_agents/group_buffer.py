@@ -29,7 +29,7 @@ class GroupsBuffer:
 
     def add(self, step: rl.Step, source: int = 0) -> None:
         for group in self.groups:
-            group_step = part_of(step, group)
+            group_step = step_of_group(step, group)
             for name, default in self.signals[group.name].items():
                 group_step.extras[name] = signal_of(step, group, name, default)
             self.buffers[group.name].add(group_step, source)
@@ -56,7 +56,7 @@ class GroupsBuffer:
             buffer.load_state_dict(state[name])
 
 
-def part_of(step: rl.Step, group: Group) -> rl.Step:
+def step_of_group(step: rl.Step, group: Group) -> rl.Step:
     """Return a step of a group's agents only, in their spaces."""
     rows = take_step_rows(step, group.rows(len(step.valid)))
     prefix = f"{group.name}/"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
-from itertools import takewhile
+from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -116,17 +116,17 @@ def _group(
     kind: str,
     agents: list[str],
 ) -> Group:
-    inner = replace(spec, obs=spec.obs[kind], action=spec.action[kind], kinds=()) if kind else spec  # type: ignore[index]
     worlds = spec.num_envs // len(names)
-    inner = replace(
-        inner, num_envs=worlds * len(agents), agents=tuple(agents) * worlds if spec.agents else ()
+    group_spec = replace(
+        spec, num_envs=worlds * len(agents), agents=tuple(agents) * worlds if spec.agents else ()
     )
-    places = tuple(names.index(name) for name in agents)
+    if kind:
+        group_spec = replace(group_spec, obs=spec.obs[kind], action=spec.action[kind], kinds=())  # type: ignore[index]
     return Group(
         name=_group_name(agents, names),
         algorithm=algorithm,
-        spec=inner,
-        places=places,
+        spec=group_spec,
+        places=tuple(names.index(name) for name in agents),
         agents=len(names),
         kind=kind,
         action=spec.action,
@@ -135,10 +135,11 @@ def _group(
 
 def _group_name(agents: list[str], names: tuple[str, ...]) -> str:
     """Return the name of the only agent, `all` for all agents, the common prefix of their names, or all their names."""
-    if len(agents) == 1 or len(agents) == len(names):
-        return agents[0] if len(agents) == 1 else "all"
-    common = takewhile(lambda letters: len(set(letters)) == 1, zip(*agents, strict=False))
-    prefix = "".join(letters[0] for letters in common).rstrip("_")
+    if len(agents) == 1:
+        return agents[0]
+    if len(agents) == len(names):
+        return "all"
+    prefix = commonprefix(agents).rstrip("_")  # noqa: RUF071  # names, not paths
     with_prefix = [name for name in names if name.startswith(prefix)]
     return prefix if prefix and with_prefix == agents else "-".join(agents)
 

@@ -44,27 +44,27 @@ class League:
         self.open = False
         self.next_snapshot = self.next_choice = 0
 
-    def keep(self, weights: rl.State, steps: int, every: int) -> None:
-        """Keep a copy of the weights every `every` steps; drop the oldest of more than `window`."""
+    def keep(self, weights: rl.State, steps: int, interval: int) -> None:
+        """Keep a copy of the weights every `interval` steps; if there are more than `window`, drop the oldest."""
         if steps < self.next_snapshot:
             return
-        self.next_snapshot = steps + every
+        self.next_snapshot = steps + interval
         copied = rl.tree_map(lambda tensor: tensor.detach().cpu().clone(), dict(weights))
         self.snapshots.append({"weights": copied, "rating": self.rating})
         if len(self.snapshots) > self.window:
             del self.snapshots[0]
             self.opponent = None if not self.opponent else self.opponent - 1
 
-    def choose(self, weights: rl.State, steps: int, every: int) -> None:
-        """Choose an opponent every `every` steps, and copy its weights into `weights`, those of its network."""
+    def choose(self, weights: rl.State, steps: int, interval: int) -> None:
+        """Choose an opponent every `interval` steps, and copy its weights into `weights`, those of its network."""
         if steps < self.next_choice:
             return
-        self.next_choice = steps + every
-        past = self.generator.random() < self.past
-        self.opponent = int(self.generator.integers(len(self.snapshots))) if past else None
-        self.seat(weights)
+        self.next_choice = steps + interval
+        is_past = self.generator.random() < self.past
+        self.opponent = int(self.generator.integers(len(self.snapshots))) if is_past else None
+        self.copy_opponent(weights)
 
-    def seat(self, weights: rl.State) -> None:
+    def copy_opponent(self, weights: rl.State) -> None:
         """Copy the weights of the current opponent into `weights`, those of the opponent's network."""
         if self.opponent is not None:
             with torch.no_grad():
@@ -79,15 +79,15 @@ class League:
         """Return the rating of the current opponent, NaN if it is the player itself."""
         return math.nan if self.opponent is None else float(self.snapshots[self.opponent]["rating"])
 
-    def record_result(self, score: float, theirs: float) -> None:
+    def record_result(self, score: float, opponent_rating: float) -> None:
         """Update the rating with the result of one game (Elo, 1978).
 
         Args:
             score: 1 for a win, 0.5 for a draw, 0 for a loss.
-            theirs: the opponent's rating; NaN changes nothing.
+            opponent_rating: the opponent's rating; if it is NaN, nothing changes.
         """
-        if not math.isnan(theirs):
-            difference = theirs - self.rating
+        if not math.isnan(opponent_rating):
+            difference = opponent_rating - self.rating
             self.rating += LARGEST_CHANGE * (float(score) - 1 / (1 + 10 ** (difference / 400)))
 
     def state_dict(self) -> rl.State:

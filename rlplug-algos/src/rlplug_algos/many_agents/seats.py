@@ -43,33 +43,34 @@ class SeatBuffer:
         self.seats = seats
         self.buffer = buffer
         self.league = league
-        #: The sum of each row's rewards in the current game.
+        #: [num_envs] the sum of each row's rewards in the current game.
         self.totals = np.zeros(len(seats.mask))
-        #: Whether each world has an unfinished game.
+        #: [worlds] whether each world has an unfinished game.
         self.playing = np.zeros(seats.worlds, np.bool_)
-        #: The opponent's rating at the start of each world's game.
-        self.theirs = np.full(seats.worlds, np.nan)
+        #: [worlds] the opponent's rating at the start of each world's game.
+        self.opponent_ratings = np.full(seats.worlds, np.nan)
         league.open = seats.agents > 1
 
     def add(self, step: rl.Step, source: int = 0) -> None:
         if self.league.open:
-            self._score(step)
+            self._report_results(step)
         self.buffer.add(take_step_rows(step, self.seats.rows), source)
 
-    def _score(self, step: rl.Step) -> None:
+    def _report_results(self, step: rl.Step) -> None:
         """Report the game of each world that restarts; the end of one agent's episode does not end a game."""
         shape = self.seats.worlds, self.seats.agents
         totals = self.totals.reshape(shape)
-        opens = step.is_first.reshape(shape).all(1)
-        for world in np.flatnonzero(opens & self.playing):
+        starts = step.is_first.reshape(shape).all(1)
+        for world in np.flatnonzero(starts & self.playing):
             total = totals[world, self.seats.rows[world] % self.seats.agents]
             others = (totals[world].sum() - total) / (self.seats.agents - 1)
             # 1 for more than the average of the others, 0 for less, else 0.5.
             score = float(np.sign(total - others) + 1) / 2
-            self.league.record_result(score, float(self.theirs[world]))
-        totals[opens], self.theirs[opens] = 0.0, self.league.opponent_rating
+            self.league.record_result(score, float(self.opponent_ratings[world]))
+        totals[starts] = 0.0
+        self.opponent_ratings[starts] = self.league.opponent_rating
         totals += step.reward.reshape(shape)
-        self.playing = (self.playing & ~opens) | step.valid.reshape(shape).any(1)
+        self.playing = (self.playing & ~starts) | step.valid.reshape(shape).any(1)
 
     def restart(self) -> None:
         """Drop unfinished games."""
@@ -88,10 +89,12 @@ class SeatBuffer:
             "buffer": self.buffer.state_dict(),
             "totals": self.totals.copy(),
             "playing": self.playing.copy(),
-            "theirs": self.theirs.copy(),
+            "theirs": self.opponent_ratings.copy(),
         }
 
     def load_state_dict(self, state: rl.State) -> None:
         self.buffer.load_state_dict(state["buffer"])
-        self.totals[:], self.playing[:] = state["totals"], state.get("playing", True)
-        self.theirs[:] = state.get("theirs", self.league.opponent_rating)
+        self.totals[:] = state["totals"]
+        # Older checkpoints do not have these.
+        self.playing[:] = state.get("playing", True)
+        self.opponent_ratings[:] = state.get("theirs", self.league.opponent_rating)

@@ -89,25 +89,25 @@ class SelfPlayAgent:
     def __init__(
         self,
         learner: SelfPlay,
-        own: rl.Agent,
+        player: rl.Agent,
         opponent: rl.Agent,
     ) -> None:
         self.league = learner.league
         self.config = learner.config
         self.seats = learner.seats
         #: The learner's agent.
-        self.own = own
+        self.player = player
         self.opponent = opponent
         #: Both agents, wrapped if necessary so that their recurrent states are dictionaries of arrays.
-        self.own_acting = own
+        self.player_acting = player
         self.opponent_acting = opponent
         self.share = learner.share
 
     def weights(self) -> rl.State:
-        return self.own.weights()
+        return self.player.weights()
 
     def initial(self, num_envs: int) -> rl.RecurrentState:
-        self.own_acting, memory = begin_acting(self.own, num_envs)
+        self.player_acting, memory = begin_acting(self.player, num_envs)
         self.opponent_acting, _ = begin_acting(self.opponent, num_envs)
         return memory
 
@@ -120,24 +120,24 @@ class SelfPlayAgent:
         explore: bool = True,
     ) -> rl.Act:
         if not (explore and self.league.open):
-            return self.own_acting.act(obs, is_first, recurrent_state, clock, explore)
-        self.league.keep(self.own.weights(), clock.steps, self.config.snapshot_every)
+            return self.player_acting.act(obs, is_first, recurrent_state, clock, explore)
+        self.league.keep(self.player.weights(), clock.steps, self.config.snapshot_every)
         self.league.choose(self.opponent.weights(), clock.steps, self.config.swap_every)
         clock = clock.of_part(self.share)
-        own_act = self.own_acting.act(obs, is_first, recurrent_state, clock)
+        player_act = self.player_acting.act(obs, is_first, recurrent_state, clock)
         if self.league.opponent is None:
-            return own_act
+            return player_act
         opponent_act = self.opponent_acting.act(obs, is_first, recurrent_state, clock)
-        rows: Any = tree_where(self.seats.mask, _tree(own_act), _tree(opponent_act))
-        return rl.Act(rows["action"], rows["memory"], own_act.extras)
+        rows: Any = tree_where(self.seats.mask, _tree(player_act), _tree(opponent_act))
+        return rl.Act(rows["action"], rows["memory"], player_act.extras)
 
     def state_dict(self) -> rl.State:
-        return {"own": self.own.state_dict(), "opponent": self.opponent.state_dict()}
+        return {"own": self.player.state_dict(), "opponent": self.opponent.state_dict()}
 
     def load_state_dict(self, state: rl.State) -> None:
-        self.own.load_state_dict(state["own"])
+        self.player.load_state_dict(state["own"])
         self.opponent.load_state_dict(state["opponent"])
-        self.league.seat(self.opponent.weights())
+        self.league.copy_opponent(self.opponent.weights())
 
 
 def _tree(act: rl.Act) -> dict[str, Any]:

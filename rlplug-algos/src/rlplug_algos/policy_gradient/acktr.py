@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import rlplug_core as rl
 
-#: The number of times that a step of the policy is shortened before it is undone, and a safety factor of each length.
+#: How often a step of the policy is shortened before it is undone, and a safety factor for each new length.
 TRIES = 5
 MARGIN = 0.98
 

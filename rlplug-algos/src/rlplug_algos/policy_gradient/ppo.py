@@ -76,7 +76,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
             c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs)
         )
         self._check_kl_steps()
-        memory = rl.memory_words(c.memory, c.recurrent_cell, c.recurrent_hidden_size)
+        memory = rl.memory_option(c.memory, c.recurrent_cell, c.recurrent_hidden_size)
         if memory:  # its name and options, such as "gru:units=64"
             rl.check_whole_sequences(c.n_steps, c.batch_size)
         self.augment = rl.symmetry(c.symmetry, memory)

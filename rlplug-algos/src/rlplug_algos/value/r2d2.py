@@ -69,10 +69,6 @@ class R2D2Config(rl.Config):
 
     def __post_init__(self) -> None:
         rl.check_exploration(self.exploration_fraction, self.exploration_points, None, None)
-        if self.priority.eviction != "oldest":
-            raise ValueError(
-                "sequences overlap, so only the oldest step can be evicted; leave priority.eviction at oldest"
-            )
 
 
 class R2D2(rl.Algorithm[rl.Transitions]):
@@ -85,7 +81,7 @@ class R2D2(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        memory = rl.memory_words(c.memory or "lstm", c.recurrent_cell, c.recurrent_hidden_size)
+        memory = rl.memory_option(c.memory or "lstm", c.recurrent_cell, c.recurrent_hidden_size)
         self.q_network = rl.RecurrentQ(self.spec, c.net, memory, dueling=c.dueling)
         self.q_optimizer = self.optimizer("q_network", [self.q_network])
         self.target_network = rl.target_network(self.q_network)
@@ -109,22 +105,7 @@ class R2D2(rl.Algorithm[rl.Transitions]):
         )
 
     def buffer(self) -> rl.SequenceReplay:
-        c = self.config
-        shape = rl.SequenceShape(
-            c.sequence_length, c.burn_in, c.sequence_period or (c.sequence_length + 1) // 2
-        )
-        beta = c.schedules.get("priority.beta") or rl.linear(c.priority.beta, 1.0)
-        return rl.SequenceReplay(
-            shape,
-            c.buffer_size,
-            rl.ReplaySchedule(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts),
-            n_step=c.n_step,
-            gamma=self.schedule("gamma"),
-            seeds=self.seeds.child("buffer"),
-            device=self.device,
-            priority=rl.Priority(c.priority.alpha, beta, c.priority.eps),
-            store=c.buffer_storage,
-        )
+        return rl.sequences_from_options(self, self.config.batch_size)
 
     def learn(
         self,

@@ -20,7 +20,7 @@ OBS = "observations"
 NEXT_OBS = "next_observations"
 FIELDS = (OBS, "actions", "rewards", NEXT_OBS, "terminations", "truncations")
 MINARI = "minari:"
-#: Rounding may leave actions outside the bounds by this share of the range; they are clipped.
+#: Rounding may move actions out of the bounds by this share of the range; they are clipped.
 OUTSIDE = 1e-3
 
 
@@ -45,7 +45,7 @@ class Dataset:
     def sha256(self) -> str:
         """Return the hash of names, types, shapes and content of all arrays; compression does not change it."""
         digest = hashlib.sha256()
-        for name, array in sorted(flat(self.arrays).items()):
+        for name, array in sorted(flatten(self.arrays).items()):
             digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -68,9 +68,9 @@ class Dataset:
         rewards = _numbers(self.arrays["rewards"], "rewards", (), self.place)
         count = len(self)
         for name in FIELDS:
-            if {len(leaf) for leaf in flat({name: self.arrays[name]}).values()} != {count}:
+            if {len(leaf) for leaf in flatten({name: self.arrays[name]}).values()} != {count}:
                 raise self._mismatch_error(f"'{name}' and 'rewards' differ in length")
-        obs, after = (self._obs(name, spec) for name in (OBS, NEXT_OBS))
+        obs, next_obs = (self._obs(name, spec) for name in (OBS, NEXT_OBS))
         actions = _canonical(
             _numbers(self.arrays["actions"], "actions", action_space.shape, self.place),
             action_space,
@@ -85,43 +85,44 @@ class Dataset:
             obs=obs,
             action=actions.astype(dtype_of(spec.action)),
             reward=rewards.astype(np.float32),
-            next_obs=after,
+            next_obs=next_obs,
             terminated=terminated,
             truncated=truncated & ~terminated,
         )
 
     def _obs(self, name: str, spec: Spec) -> Obs:
-        arrays = flat({name: self.arrays[name]})
-        wanted = _leaves(spec.obs, name)
-        if arrays.keys() != wanted.keys():
+        """Return observations in the form of the environment's space; `name` is that of their arrays."""
+        arrays = flatten({name: self.arrays[name]})
+        needed = _leaves(spec.obs, name)
+        if arrays.keys() != needed.keys():
             raise self._mismatch_error(
-                f"it has {', '.join(sorted(arrays))}, and {spec.id} shows {', '.join(sorted(wanted))}"
+                f"it has {', '.join(sorted(arrays))}, and {spec.id} has {', '.join(sorted(needed))}"
             )
         return self._nest_obs(spec.obs, arrays, name)
 
     def _nest_obs(
         self,
         space: Space,
-        there: Mapping[str, Array],
+        arrays: Mapping[str, Array],
         name: str,
     ) -> object:
-        """Return observations nested like their space; a name may contain the slash that also joins names."""
+        """Return observations nested like their space; a key may contain the slash that also joins names."""
         if isinstance(space, spaces.Dict):
             return {
-                key: self._nest_obs(part, there, f"{name}/{key}")
+                key: self._nest_obs(part, arrays, f"{name}/{key}")
                 for key, part in space.spaces.items()
             }
-        array = _numbers(there[name], name, space.shape, self.place)
+        array = _numbers(arrays[name], name, space.shape, self.place)
         cast = array.astype(space.dtype, copy=False)
-        if isinstance(space, Counted) and (array != cast).any():
-            raise self._mismatch_error(
-                f"'{name}' holds numbers that are not whole, and it is {space}"
-            )
-        if (
-            outside := outlier(space, cast)
-            if isinstance(space, Counted)
-            else first_altered(space, array)
-        ):
+        if isinstance(space, Counted):
+            if (array != cast).any():
+                raise self._mismatch_error(
+                    f"'{name}' holds numbers that are not whole, and it is {space}"
+                )
+            outside = outlier(space, cast)
+        else:
+            outside = first_altered(space, array)
+        if outside:
             raise self._mismatch_error(f"'{name}' of transition {outside[0]:,} {outside[1]}")
         return cast
 
@@ -133,7 +134,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A data set in canonical actions and the types of an environment's spaces, [M, ...] each."""
+    """The transitions [M, ...] of a data set, with canonical actions and the types of an environment's spaces."""
 
     sha256: str
     obs: Obs
@@ -148,27 +149,25 @@ class Fitted:
 
     def steps(self) -> Iterator[Step]:
         """Return the transitions as steps of one row; an episode ends if the next transition does not follow."""
-        jumps = ~self._is_continued()
-        truncated = (self.truncated | jumps) & ~self.terminated
+        truncated = (self.truncated | ~self._is_continued()) & ~self.terminated
         first = np.concatenate([[True], (self.terminated | truncated)[:-1]])
         valid = np.ones(1, bool)
         for row in range(len(self)):
-            one = slice(row, row + 1)
-            obs, after = (
-                tree_map(lambda array, one=one: array[one], tree)
+            rows = slice(row, row + 1)
+            obs, next_obs = (
+                tree_map(lambda array, rows=rows: array[rows], tree)
                 for tree in (self.obs, self.next_obs)
             )
-            ends = bool(self.terminated[row] or truncated[row])
             yield Step(
                 obs=obs,
-                action=self.action[one],
-                reward=self.reward[one],
-                next_obs=after,
-                terminated=self.terminated[one],
-                truncated=truncated[one],
-                is_first=first[one],
+                action=self.action[rows],
+                reward=self.reward[rows],
+                next_obs=next_obs,
+                terminated=self.terminated[rows],
+                truncated=truncated[rows],
+                is_first=first[rows],
                 valid=valid,
-                ended=ends,
+                ended=bool(self.terminated[row] or truncated[row]),
                 extras={},
                 recurrent_state=None,
             )
@@ -177,25 +176,24 @@ class Fitted:
         """Return for each transition [M] whether the next one starts from its successor."""
         continued = np.ones(len(self), bool)
         continued[-1] = False
-        before = flat({"": self.obs})
-        after = flat({"": self.next_obs})
-        for name, obs in before.items():
-            same = obs[1:] == after[name][:-1]
+        next_obs = flatten({"": self.next_obs})
+        for name, obs in flatten({"": self.obs}).items():
+            same = obs[1:] == next_obs[name][:-1]
             continued[:-1] &= same.all(axis=tuple(range(1, same.ndim)))
         return continued
 
 
-def flat(tree: Mapping[str, object], above: str = "") -> dict[str, Array]:
+def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, Array]:
     """Return nested dictionaries of arrays as one dictionary with keys `outer/inner`."""
     arrays: dict[str, Array] = {}
     for name, value in tree.items():
-        key = f"{above}/{name}" if above else name
-        arrays |= flat(value, key) if isinstance(value, Mapping) else {key: np.asarray(value)}
+        key = f"{prefix}/{name}" if prefix else name
+        arrays |= flatten(value, key) if isinstance(value, Mapping) else {key: np.asarray(value)}
     return arrays
 
 
 def nest(arrays: Mapping[str, Array]) -> dict[str, object]:
-    """Return nested dictionaries for keys `outer/inner`; the inverse of `flat`.
+    """Return nested dictionaries for keys `outer/inner`; the inverse of `flatten`.
 
     Raises:
         ValueError: a name is that of an array and of a dictionary.
@@ -213,6 +211,7 @@ def nest(arrays: Mapping[str, Array]) -> dict[str, object]:
 
 
 def _leaves(space: Space, name: str) -> dict[str, Space]:
+    """Return the spaces in a Dict that are not Dicts, with keys `name/outer/inner`."""
     if not isinstance(space, spaces.Dict):
         return {name: space}
     return {
@@ -223,7 +222,7 @@ def _leaves(space: Space, name: str) -> dict[str, Space]:
 
 
 def _numbers(
-    given: Any,
+    value: Any,
     name: str,
     shape: tuple[int, ...] | None,
     place: str,
@@ -233,11 +232,11 @@ def _numbers(
     Raises:
         UsageError: it does not contain plain numbers of this shape that are finite in float32.
     """
-    if isinstance(given, Mapping) or given.dtype.kind not in "biuf":
+    if isinstance(value, Mapping) or value.dtype.kind not in "biuf":
         raise UsageError(
             f"the data set {place} does not fit: '{name}' is not an array of plain numbers"
         )
-    array: Array = given
+    array: Array = value
     if array.shape[1:] != (shape or ()):
         raise UsageError(
             f"the data set {place} does not fit: '{name}' has shape {list(array.shape[1:])} in each step, not "
@@ -273,10 +272,10 @@ def canonical_actions(actions: Array, space: Space) -> Array:
 
 
 def _canonical(actions: Array, space: Space) -> Array | None:
-    """Return the environment's own actions in the form of an agent; None if some are not legal actions.
+    """Return an environment's actions as an agent chooses them; None if some are outside the space.
 
     Raises:
-        UsageError: actions of this kind cannot be read back.
+        UsageError: the space has several parts, or is of another kind.
     """
     if isinstance(space, Counted) and (actions != actions.astype(np.int64)).any():
         return None

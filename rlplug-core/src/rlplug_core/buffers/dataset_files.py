@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.buffers.dataset import FIELDS, MINARI, Dataset, flat, nest
+from rlplug_core.buffers.dataset import FIELDS, MINARI, Dataset, flatten, nest
 from rlplug_core.buffers.minari_data import from_minari
 from rlplug_core.config.files import open_regular
 from rlplug_core.errors import BadFile, UsageError, plain
 
-#: The errors of numpy and zipfile about files that are damaged, encrypted, or nested too deep.
+#: The errors of numpy, zipfile and `nest` for files that are damaged, encrypted, or nested too deeply.
 _UNREADABLE = (
     OSError,
     ValueError,
@@ -57,6 +57,7 @@ def read(place: str) -> Dataset:
 
 
 def _unpack(path: Path, file: Any) -> tuple[dict[str, object], str]:
+    """Return the arrays of `FIELDS` in a file, and its description as JSON; raise BadFile if there is none."""
     archive = np.load(file, allow_pickle=False)
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise BadFile(
@@ -68,7 +69,7 @@ def _unpack(path: Path, file: Any) -> tuple[dict[str, object], str]:
     if missing := [name for name in FIELDS if name not in tree]:
         raise BadFile(path, f"it lacks '{missing[0]}'; a data set has {', '.join(FIELDS)}")
     arrays = {name: tree[name] for name in FIELDS}
-    leaves = flat(arrays)
+    leaves = flatten(arrays)
     if any(array.ndim == 0 for array in leaves.values()) or not len(leaves.get("rewards", ())):
         raise BadFile(path, "it has no transitions")
     return arrays, str(tree.get(ABOUT, "{}"))

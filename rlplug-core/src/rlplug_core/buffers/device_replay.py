@@ -21,8 +21,8 @@ from rlplug_core.types import Array, Obs, State, Step, tree_map
 class DeviceRing:
     """The last `slots` steps of every row as tensors [slots, N, ...] on one device.
 
-    Both observations of a step are stored: only the device knows which steps ended an episode, so storing
-    only the successors of these would wait for the device. Each field is kept flat, [slots * N, ...].
+    Both observations of a step are stored. Only the device knows which steps ended an episode, so the host would have
+    to wait for it to store only their successors. Each field is flat, [slots * N, ...].
     """
 
     FIELDS = ("obs", "next_obs", "action", "reward", "terminated", "ended", "valid", "extras")
@@ -38,7 +38,7 @@ class DeviceRing:
 
     @classmethod
     def like(cls, step: Step, slots: int) -> DeviceRing:
-        """Make an empty ring for steps such as this one.
+        """Return an empty ring for steps like this one.
 
         Raises:
             UsageError: it does not fit into the free memory of the device.
@@ -57,23 +57,23 @@ class DeviceRing:
         return max(0, self.count - self.slots)
 
     def write(self, step: Step) -> None:
-        """Store a step in place of the oldest."""
-        first = self.count % self.slots * self.num_envs
+        """Store a step in place of the oldest one."""
+        start = self.count % self.slots * self.num_envs
         for name, rows in _fields_of(step).items():
             tree_map(
-                lambda flat, new: flat[first : first + self.num_envs].copy_(new),
+                lambda flat, new: flat[start : start + self.num_envs].copy_(new),
                 self.flat[name],
                 rows,
             )
         self.count += 1
 
     def end(self) -> None:
-        """Mark the newest step of every row as the last of its episode, by truncation."""
+        """Mark the last step of every row as truncated, unless its episode ended."""
         if self.count:
-            first = (self.count - 1) % self.slots * self.num_envs
-            self.flat["ended"][first : first + self.num_envs] = True
+            start = (self.count - 1) % self.slots * self.num_envs
+            self.flat["ended"][start : start + self.num_envs] = True
 
-    def holds(self, n: int) -> bool:
+    def has_window(self, n: int) -> bool:
         """Return whether there is a complete window of n steps."""
         return self.count >= n
 
@@ -102,7 +102,7 @@ class DeviceRing:
         return reward, last, discount
 
     def state_dict(self) -> State:
-        """Return the written part, not copied."""
+        """Return the slots in use, as views."""
         used = min(self.count, self.slots) * self.num_envs
         return {
             "slots": self.slots,
@@ -219,7 +219,7 @@ class DeviceReplay(ReplayBuffer):
 
 
 def _fields_of(step: Step) -> State:
-    """Return the parts of a step that a ring stores, as tensors [N, ...]; absent rows have neither reward nor end."""
+    """Return the parts of a step that a ring stores, as tensors [N, ...]; absent rows never end an episode."""
     valid = step.valid
     ended = step.terminated | step.truncated
     return {

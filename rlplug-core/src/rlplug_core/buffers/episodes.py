@@ -16,17 +16,18 @@ from rlplug_core.types import Array, Result, State, Step, tree_map
 class EpisodeBuffer:
     """Returns the finished episodes as one `Rollout` [T, 1] as soon as they have `steps` steps, each episode once.
 
-    With one environment the newest weights played all of them. With several, unfinished episodes continue.
+    With one environment, all of them were played with the newest weights. With several, the first steps of some were
+    played before the last update.
     """
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
-        self.open: State | None = (
-            None  # fields [slots, N, ...] of the steps since the start of the oldest unfinished episode
-        )
+        # Fields [slots, N, ...] of the steps since the start of the oldest unfinished episode.
+        self.unfinished: State | None = None
+        # The number of slots in use.
         self.length = 0
-        # The position in `open` of the start of each row's unfinished episode.
-        self.begin: Array = np.zeros(0, dtype=np.int64)
+        # [N] the slot in which each row's unfinished episode starts.
+        self.starts: Array = np.zeros(0, dtype=np.int64)
         self.finished: list[State] = []
 
     def add(self, step: Step, source: int = 0) -> None:
@@ -40,16 +41,16 @@ class EpisodeBuffer:
             "weight": step.valid,
             "extras": step.extras,
         }
-        if self.open is None:
-            self.begin = np.zeros(len(step.valid), dtype=np.int64)
-            self.open = tree_map(lambda array: array[None][:0], fields)
-        if self.length == len(self.open["weight"]):
-            self._make_room(self.open)
-        put(self.open, self.length, fields)
+        if self.unfinished is None:
+            self.starts = np.zeros(len(step.valid), dtype=np.int64)
+            self.unfinished = tree_map(lambda array: array[None][:0], fields)
+        if self.length == len(self.unfinished["weight"]):
+            self._make_room(self.unfinished)
+        put(self.unfinished, self.length, fields)
         self.length += 1
         if step.ended:
             for row in np.flatnonzero((step.terminated | step.truncated) & step.valid).tolist():
-                self._finish(self.open, row, step.next_obs)
+                self._finish(self.unfinished, row, step.next_obs)
 
     def batches(self, clock: Clock) -> Iterable[Rollout]:
         if sum(int(episode["weight"].sum()) for episode in self.finished) < self.steps:
@@ -63,40 +64,41 @@ class EpisodeBuffer:
 
     def restart(self) -> None:
         """Drop the steps of unfinished episodes."""
-        self.begin[:] = self.length
+        self.starts[:] = self.length
 
     def state_dict(self) -> State:
-        low = int(self.begin.min(initial=self.length))
+        low = int(self.starts.min(initial=self.length))
         return {
-            "open": tree_map(lambda array: array[low : self.length].copy(), self.open),
-            "begin": self.begin - low,
+            "open": tree_map(lambda array: array[low : self.length].copy(), self.unfinished),
+            "begin": self.starts - low,
             "finished": list(self.finished),
         }
 
     def load_state_dict(self, state: State) -> None:
-        self.open = tree_map(np.array, state["open"])
-        self.begin = np.array(state["begin"], dtype=np.int64)
-        self.length = 0 if self.open is None else len(self.open["weight"])
+        self.unfinished = tree_map(np.array, state["open"])
+        self.starts = np.array(state["begin"], dtype=np.int64)
+        self.length = 0 if self.unfinished is None else len(self.unfinished["weight"])
         self.finished = list(state["finished"])
 
     def _finish(self, fields: State, row: int, next_obs: object) -> None:
-        episode = tree_map(lambda array: array[self.begin[row] : self.length, row].copy(), fields)
+        """Copy the episode of a row, which has ended, to `finished`."""
+        episode = tree_map(lambda array: array[self.starts[row] : self.length, row].copy(), fields)
         self.finished.append(
             {**episode, "successor": tree_map(lambda array: np.array(array[row]), next_obs)}
         )
-        self.begin[row] = self.length
+        self.starts[row] = self.length
 
     def _make_room(self, fields: State) -> None:
         """Drop the steps of finished episodes, and allocate as much additional memory as the other steps take."""
-        low = int(self.begin.min())
+        low = int(self.starts.min())
         slots = max(64, self.length - low)
 
         def extend(array: Array) -> Array:
             added = np.zeros((slots, *array.shape[1:]), array.dtype)
             return np.concatenate([array[low:], added])
 
-        self.open = tree_map(extend, fields)
-        self.begin -= low
+        self.unfinished = tree_map(extend, fields)
+        self.starts -= low
         self.length -= low
 
 

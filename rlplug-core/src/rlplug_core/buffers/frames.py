@@ -11,17 +11,16 @@ import math
 import numpy as np
 from torch import Tensor
 
-from rlplug_core.arrays import Either
+from rlplug_core.arrays import Either, to_host
 from rlplug_core.buffers.storage import (
     Store,
     Whole,
     allocate,
-    host,
     pack,
-    put,
-    refill,
-    take,
+    read_rows,
+    storage_from,
     unpack,
+    write_rows,
 )
 from rlplug_core.types import Array, State, channels_last
 
@@ -39,30 +38,41 @@ def frame_channels(now: Array, after: Array) -> tuple[int, bool]:
     # If nothing moves, every axis could hold the frames.
     likely = now.ndim == 4 and channels_last(now.shape[1:])
     for last in (likely, not likely) if now.ndim == 4 else (False,):
-        channels = _frame_channels(_first(now, last), _first(after, last))
+        channels = _frame_channels(_channels_first(now, last), _channels_first(after, last))
         if channels:
             return channels, last
     return 0, False
 
 
 def _frame_channels(now: Array, after: Array) -> int:
+    """Return the channels of one frame of stacks [N, k * C, ...] if `after` is `now` plus one frame, else 0."""
     channels = now.shape[1]
     sizes = [size for size in range(1, channels // 2 + 1) if channels % size == 0]
     return next((size for size in sizes if np.array_equal(now[:, size:], after[:, :-size])), 0)
 
 
-def _first(rows: Array, last: bool) -> Array:
-    """Return observations [N, ...] with their channels first."""
+def _channels_first(rows: Array, last: bool) -> Array:
+    """Return observations [N, ...] with their channels first, if they are `last`."""
     return np.moveaxis(rows, -1, 1) if last else rows
 
 
 class Stacked:
-    """Like `Whole`, for stacks [k * C, ...] of k frames with C channels; the newest is the last.
+    """Like `Whole`, for stacks [k * C, ...] of k frames with C channels; the newest frame is the last.
 
-    With `last`, observations are [..., k * C]. `age` is the number of observations, at most k - 1, since the start
-    of the stack that an observation continues, as far as frames suffice. Older frames repeat the first one, or are in
-    `starts` under the number of that start.
+    Args:
+        frames: [length, N, C, ...] memory for the newest frame of each observation.
+        stack: k, the number of frames in an observation.
+        last: whether channels come last, so that observations are [..., k * C].
+
+    Attributes:
+        age: [length, N] how many observations ago the stack that an observation continues started, at most k - 1.
+            Frames from before this start repeat its newest frame, or are in `starts`.
+        starts: the older frames of observations that start a stack, by their numbers.
+        finals: the newest frames of successors that continue the stack, by the numbers of their steps.
+        apart: the other successors, as whole stacks.
     """
+
+    kind = "stacked"
 
     def __init__(self, frames: Either, stack: int, last: bool) -> None:
         self.frames = frames
@@ -73,10 +83,11 @@ class Stacked:
         self.age = np.zeros((self.length, self.num_envs), np.uint8)
         self.lags = np.arange(stack - 1, -1, -1)
         self.starts: dict[int, Array] = {}
-        self.finals: dict[int, Array] = {}  # newest frames of successors that continue the stack
-        self.apart: dict[int, Array] = {}  # whole stacks of other successors
+        self.finals: dict[int, Array] = {}
+        self.apart: dict[int, Array] = {}
+        self.frame_size = math.prod(frames.shape[2:])
+        # The newest time, and the observations of this time and of the one before it.
         self.time = -1
-        self.size = math.prod(frames.shape[2:])
         shape = (self.num_envs, stack * self.channels, *frames.shape[3:])
         self.now = np.zeros(shape, np.uint8)
         self.before = np.zeros(shape, np.uint8)
@@ -91,18 +102,18 @@ class Stacked:
         store: Store,
     ) -> Stacked:
         """Allocate memory for `slots` steps, the newest successor, and the older frames that the oldest step needs."""
-        value = _first(value, last)
+        value = _channels_first(value, last)
         stack = value.shape[1] // channels
         shape = (slots + stack, len(value), channels, *value.shape[2:])
         return cls(allocate(shape, value.dtype, store), stack, last)
 
     def put(self, time: int, value: Array) -> None:
-        value = np.ascontiguousarray(_first(value, self.last))
+        value = np.ascontiguousarray(_channels_first(value, self.last))
         if time != self.time:
             self.now, self.before, self.time = self.before, self.now, time
         slot = time % self.length
-        size = self.size
-        put(self.frames, slot, value[:, -self.channels :])
+        size = self.frame_size
+        write_rows(self.frames, slot, value[:, -self.channels :])
         follows = (
             self.before.reshape(self.num_envs, -1)[:, size:]
             == value.reshape(self.num_envs, -1)[:, :-size]
@@ -118,9 +129,9 @@ class Stacked:
                 self.starts.pop(number - self.length * self.num_envs, None)
         if not follows.all():
             for row in np.flatnonzero(~follows).tolist():
-                self._begin(time * self.num_envs + row, value[row])
+                self._start_stack(time * self.num_envs + row, value[row])
 
-    def _begin(self, number: int, value: Array) -> None:
+    def _start_stack(self, number: int, value: Array) -> None:
         """Store the older frames of a stack that does not continue another one, unless they repeat its newest frame."""
         older = value[: -self.channels]
         newest = value[-self.channels :]
@@ -128,37 +139,39 @@ class Stacked:
             self.starts[number] = older.copy()
 
     def take(self, index: Array) -> Either:
-        return self._out(self._take(index))
+        return self._as_observed(self._take(index))
 
-    def _out(self, stacks: Either) -> Either:
+    def _as_observed(self, stacks: Either) -> Either:
+        """Return stacks [B, k * C, ...] with their channels last, if observations have them there."""
         if not self.last:
             return stacks
         return stacks.movedim(1, -1) if isinstance(stacks, Tensor) else np.moveaxis(stacks, 1, -1)
 
     def _take(self, index: Array) -> Either:
+        """Return the observations of `take` as stacks [B, k * C, ...]."""
         position = index % len(self.flat)
         age = self.age.reshape(-1)[position].astype(np.int64)
         back = np.minimum(self.lags, age[:, None]) * self.num_envs
-        stacks = take(self.flat, (position[:, None] - back) % len(self.flat))
+        stacks = read_rows(self.flat, (position[:, None] - back) % len(self.flat))
         stacks = stacks.reshape(len(index), *self.now.shape[1:])
         if self.starts:
             for place in np.flatnonzero(age < self.stack - 1).tolist():
                 older = self.starts.get(int(index[place] - age[place] * self.num_envs))
                 if older is not None:
-                    kept = older[age[place] * self.channels :]
-                    put(stacks, (place, slice(0, len(kept))), kept)
+                    visible = older[age[place] * self.channels :]
+                    write_rows(stacks, (place, slice(0, len(visible))), visible)
         return stacks
 
     def after(self, index: Array, ended: Array) -> Either:
         stacks = self._take(index + self.num_envs)
         positions = np.flatnonzero(ended)
         if len(positions):
-            put(stacks, positions, self._finals(index[positions]))
-        return self._out(stacks)
+            write_rows(stacks, positions, self._finals(index[positions]))
+        return self._as_observed(stacks)
 
     def _finals(self, index: Array) -> Array:
         """Return the true successors [B, k * C, H, W] of steps that ended an episode."""
-        stacks = host(self._take(index))
+        stacks = to_host(self._take(index))
         stacks[:, : -self.channels] = stacks[:, self.channels :].copy()
         for place, number in enumerate(index.tolist()):
             if number in self.apart:
@@ -168,7 +181,7 @@ class Stacked:
         return stacks
 
     def finish(self, number: int, successor: Array) -> None:
-        stack = host(self._take(np.array([number])))[0]
+        stack = to_host(self._take(np.array([number])))[0]
         successor = np.moveaxis(successor, -1, 0) if self.last else successor
         if np.array_equal(stack[self.channels :], successor[: -self.channels]):
             self.finals[number] = successor[-self.channels :].copy()
@@ -184,13 +197,12 @@ class Stacked:
         times = range(max(0, count + 1 - (self.length - self.stack + 1)), count + 1)
         if 2 * len(self.starts) <= len(times) * self.num_envs:
             return self
-        whole = Whole(
-            allocate((self.length - self.stack + 1, *self._out(self.now).shape), np.uint8, store)
-        )
+        shape = self._as_observed(self.now).shape
+        whole = Whole(allocate((self.length - self.stack + 1, *shape), np.uint8, store))
         for time in times:
             whole.put(time, self.take(np.arange(time * self.num_envs, (time + 1) * self.num_envs)))
         numbers = [*self.finals, *self.apart]
-        finals = self._out(self._finals(np.array(numbers, np.int64)))
+        finals = self._as_observed(self._finals(np.array(numbers, np.int64)))
         whole.finals = dict(zip(numbers, finals, strict=True))
         return whole
 
@@ -209,18 +221,17 @@ class Stacked:
 
     @classmethod
     def load(cls, state: State, count: int, store: Store) -> Stacked:
-        made = cls(
-            refill(state["frames"], state["length"], store),
+        storage = cls(
+            storage_from(state["frames"], state["length"], store),
             state["stack"],
             state.get("last", False),
         )
-        made.age[: len(state["age"])] = state["age"]
-        made.starts, made.finals = unpack(state["starts"]), unpack(state["finals"])
-        made.apart = unpack(state["apart"])
-        made.time = count
-        numbers = np.arange(count * made.num_envs, (count + 1) * made.num_envs)
-        made.now[...], made.before[...] = (
-            host(made._take(numbers)),
-            host(made._take(numbers - made.num_envs)),
-        )
-        return made
+        storage.age[: len(state["age"])] = state["age"]
+        storage.starts = unpack(state["starts"])
+        storage.finals = unpack(state["finals"])
+        storage.apart = unpack(state["apart"])
+        storage.time = count
+        numbers = np.arange(count * storage.num_envs, (count + 1) * storage.num_envs)
+        storage.now[...] = to_host(storage._take(numbers))
+        storage.before[...] = to_host(storage._take(numbers - storage.num_envs))
+        return storage

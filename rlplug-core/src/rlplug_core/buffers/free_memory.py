@@ -9,7 +9,7 @@ import torch
 
 from rlplug_core.errors import UsageError
 
-#: The memory that programs can get without swapping, on Linux.
+#: The file with the memory that programs can get without swapping, on Linux.
 MEMINFO = Path("/proc/meminfo")
 
 
@@ -44,7 +44,7 @@ def check_free(
         size: bytes.
         device: their device.
         option: the option that reduces them.
-        what: the words for the object, such as `a replay buffer of 50,000 steps`.
+        what: the object in words, such as `a replay buffer of 50,000 steps`.
 
     Raises:
         UsageError: they do not fit; the message names the option, the size, and the free memory.
@@ -52,7 +52,7 @@ def check_free(
     free = free_bytes(device)
     if size > free:
         raise UsageError(
-            f"option '{option}': {what} would take {size_text(size)} on {device}, where {size_text(free)} are free; "
+            f"option '{option}': {what} would take {size_text(size)} on {device}, and {size_text(free)} are free; "
             "choose a smaller one"
         )
 

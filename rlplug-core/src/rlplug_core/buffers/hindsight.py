@@ -9,14 +9,16 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from rlplug_core.arrays import to_host
 from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
-from rlplug_core.buffers.storage import Store, host, put
+from rlplug_core.buffers.storage import Store, write_rows
 from rlplug_core.config.schedules import Schedule
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Goals, Obs, Spec, State, Step
 
-RUNNING = -1  # the end of an episode that is still running
+#: The end of an episode that has not ended yet.
+RUNNING = -1
 
 
 class HindsightReplay(ReplayBuffer):
@@ -49,7 +51,7 @@ class HindsightReplay(ReplayBuffer):
         self.goals = goals
         self.share = k / (k + 1)
         # [N] the number of the first step of each row's running episode.
-        self.begins = np.zeros(0, np.int64)
+        self.starts = np.zeros(0, np.int64)
         # [slots * N] the number of the step that ended each step's episode.
         self.ends = np.zeros(0, np.int64)
 
@@ -58,34 +60,34 @@ class HindsightReplay(ReplayBuffer):
         data = self.data
         assert data is not None
         if not len(self.ends):
-            self.begins = np.arange(data.num_envs)
+            self.starts = np.arange(data.num_envs)
             self.ends = np.full(data.total, RUNNING)
         number = (data.count - 1) * data.num_envs
         self.ends[number % data.total : number % data.total + data.num_envs] = RUNNING
         if step.ended:
             for row in np.flatnonzero(data.ended[(data.count - 1) % data.slots]).tolist():
-                self._close(row, number + row)
+                self._end_episode(row, number + row)
 
-    def _close(self, row: int, last: int) -> None:
+    def _end_episode(self, row: int, last: int) -> None:
         """Record that the running episode of `row` ended with the step numbered `last`."""
         assert self.data is not None
         num_envs = self.data.num_envs
         total = self.data.total
-        begin = max(int(self.begins[row]), self.data.oldest * num_envs + row)
-        self.ends[np.arange(begin, last + 1, num_envs) % total] = last
-        self.begins[row] = last + num_envs
+        start = max(int(self.starts[row]), self.data.oldest * num_envs + row)
+        self.ends[np.arange(start, last + 1, num_envs) % total] = last
+        self.starts[row] = last + num_envs
 
     def look_up(self, index: Array) -> State:
         columns = super().look_up(index)
         rows = np.flatnonzero(self.generator.random(len(index)) < self.share)
         goal = self._draw_achieved_goals(index[rows])
-        achieved = host(columns["next_obs"]["achieved_goal"])[rows]
+        achieved = to_host(columns["next_obs"]["achieved_goal"])[rows]
         for obs in (columns["obs"], columns["next_obs"]):
-            put(obs["desired_goal"], rows, goal)
+            write_rows(obs["desired_goal"], rows, goal)
         columns["rest"]["reward"][rows] = self.goals.reward(achieved, goal)
         if self.goals.terminated is not None:
-            # Other terminations, such as a fall, remain: the last step of an episode can only get its own achieved
-            # goal. Stable-Baselines3 keeps terminations, too, and does not add one if a goal is reached.
+            # Other terminations, such as a fall, remain, as in Stable-Baselines3, which adds none for reached goals:
+            # the last step of an episode can only get the goal that it achieved itself.
             columns["rest"]["discount"][rows[self.goals.terminated(achieved, goal)]] = 0
         return columns
 
@@ -99,7 +101,9 @@ class HindsightReplay(ReplayBuffer):
         later = index + data.num_envs * self.generator.integers(0, steps_left + 1)
         _, last, _ = data.window(later, 1, self.gamma)  # skips steps of absent rows
         stored: Obs = data.obs
-        return host(stored["achieved_goal"].after(last, data.flat["ended"].take(last % data.total)))
+        return to_host(
+            stored["achieved_goal"].after(last, data.flat["ended"].take(last % data.total))
+        )
 
     def restart(self) -> None:
         super().restart()
@@ -122,7 +126,7 @@ class HindsightReplay(ReplayBuffer):
         self.ends = np.full(data.total, RUNNING)
         self.ends[numbers % data.total] = np.where(ends == never, RUNNING, ends)
         latest = np.where(ended, numbers, numbers[0] - data.num_envs).max(0)
-        self.begins = latest + data.num_envs
+        self.starts = latest + data.num_envs
 
 
 def goals_of(spec: Spec) -> Goals:

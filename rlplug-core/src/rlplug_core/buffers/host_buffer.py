@@ -15,7 +15,7 @@ from rlplug_core.types import Result, Spec, State, Step, tree_map
 
 
 class HostBuffer:
-    """Passes every step to another buffer as arrays; each step waits for the device.
+    """Passes every step to another buffer as arrays; the host waits for the device at each step.
 
     Args:
         buffer: a buffer that stores arrays.
@@ -60,13 +60,8 @@ def on_host(step: Step) -> Step:
             lambda leaf: to_host(leaf).copy() if isinstance(leaf, Tensor) else leaf, tree
         )
 
-    arrays = {
-        each.name: copy_leaves(getattr(step, each.name))
-        for each in fields(step)
-        if each.name != "ended"
-    }
-    same = step.next_obs is step.obs
-    made = Step(**arrays, ended=bool((arrays["terminated"] | arrays["truncated"]).any()))
-    if same:
-        made.next_obs = made.obs
-    return made
+    names = (field.name for field in fields(step))
+    arrays = {name: copy_leaves(getattr(step, name)) for name in names if name != "ended"}
+    if step.next_obs is step.obs:
+        arrays["next_obs"] = arrays["obs"]
+    return Step(**arrays, ended=bool((arrays["terminated"] | arrays["truncated"]).any()))

@@ -29,9 +29,9 @@ class LearnerExtras:
     """
 
     def __init__(self, values: Mapping[str, ArrayLike]) -> None:
-        if taken := sorted(set(RESERVED) & values.keys()):
+        if reserved := sorted(set(RESERVED) & values.keys()):
             raise PluginError(
-                f"with_extras: '{taken[0]}' is set by the buffer; choose another name"
+                f"with_extras: '{reserved[0]}' is set by the buffer; choose another name"
             )
         arrays = {name: np.asarray(value) for name, value in values.items()}
         self.values = {
@@ -55,17 +55,17 @@ class LearnerExtras:
         return replace(step, extras={**step.extras, **new})
 
     def check(self, extras: Mapping[str, Either], rows: int) -> None:
-        """Raise PluginError unless `extras` are some of these, with `rows` rows."""
+        """Raise PluginError unless each of `extras` is one of these extras and has `rows` rows."""
         for name, value in extras.items():
             if name not in self.values:
                 raise PluginError(
                     f"`update` returned extras['{name}'], which its buffer does not have"
                     f"{did_you_mean(name, self.values)}; add it where the buffer is made: .with_extras({name}=0.0)"
                 )
-            wanted = (rows, *self.values[name].shape)
-            if tuple(value.shape) != wanted:
+            shape = (rows, *self.values[name].shape)
+            if tuple(value.shape) != shape:
                 raise PluginError(
-                    f"`update` returned extras['{name}'] of shape {tuple(value.shape)}, and the batch needs {wanted}"
+                    f"`update` returned extras['{name}'] of shape {tuple(value.shape)}, and the batch needs {shape}"
                 )
 
 

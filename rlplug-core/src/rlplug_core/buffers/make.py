@@ -23,7 +23,7 @@ from rlplug_core.nets.memory_trunk import BURN_IN
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Goals, Spec, State
 
-#: How many batches of uniform replay are sampled together, because one large sample needs fewer calls.
+#: The most batches of uniform replay that are sampled together, because one large sample needs fewer calls.
 TOGETHER = 32
 #: The default number of steps of a sequence that train the networks.
 SEQUENCE_LENGTH = 20
@@ -115,11 +115,11 @@ def _goals(
     priority: PriorityOptions,
     agents: int,
 ) -> Goals:
-    """Return the goals for hindsight replay; raise UsageError for options that it cannot have."""
+    """Return the goals for hindsight replay; raise UsageError for options that cannot be combined with it."""
     if spec is None or n_step > 1 or priority.alpha > 0 or agents:
         raise UsageError(
-            "her changes rewards one by one at each draw; leave n_step at 1, and priorities and joint "
-            "transitions out"
+            "her changes the reward of each transition when it is sampled; leave n_step at 1, and do not use "
+            "priorities or joint transitions"
         )
     return goals_of(spec)
 
@@ -205,30 +205,35 @@ def _stays_on_device(learner: ReplayLearner) -> bool:
     return learner.spec.device is not None and plain and priority.alpha == 0
 
 
-def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:
-    """Make the replay of sequences for a learner with a memory: about `batch_size` steps per batch.
+def sequences_from_options(
+    learner: ReplayLearner,
+    batch_size: int | None = None,
+) -> SequenceReplay:
+    """Make the replay of sequences for a learner with a memory.
 
-    The config may have `sequence_length`, `burn_in`, `sequence_period` and `n_step`; None means the default.
+    The config has the options of `replay_from_options`. It may have `sequence_length`, `burn_in`, `sequence_period`,
+    `n_step` and `priority`; None means the default.
 
     Args:
         learner: an `Algorithm`.
+        batch_size: sequences per batch; None: as many as have `batch_size` steps of the config together.
 
     Raises:
-        UsageError: hindsight replay is on, or eviction depends on priorities.
-        BadConfig: a batch is smaller than a sequence.
+        UsageError: hindsight replay is on.
+        BadConfig: a batch is smaller than a sequence, or eviction depends on priorities.
     """
     options = learner.config
     length = getattr(options, "sequence_length", None) or SEQUENCE_LENGTH
-    _check_sequences(options, length)
+    sequences = options.batch_size // length if batch_size is None else batch_size
+    _check_sequences(options, sequences, length)
     burn_in = getattr(options, "burn_in", None)
     period = getattr(options, "sequence_period", None) or (length + 1) // 2
     priority: PriorityOptions = getattr(options, "priority", PriorityOptions())
     beta = options.schedules.get("priority.beta") or linear(priority.beta, 1.0)
-    pace = _pace(options, options.batch_size // length)
     return SequenceReplay(
         SequenceShape(length, BURN_IN if burn_in is None else burn_in, period),
         options.buffer_size,
-        pace,
+        _pace(options, sequences),
         n_step=getattr(options, "n_step", 1),
         gamma=learner.schedule("gamma"),
         seeds=learner.seeds.child("buffer"),
@@ -238,17 +243,17 @@ def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:
     )
 
 
-def _check_sequences(options: Any, length: int) -> None:
-    """Raise UsageError or BadConfig if options do not go together with sequences of `length` steps."""
+def _check_sequences(options: Any, sequences: int, length: int) -> None:
+    """Raise UsageError or BadConfig if options do not allow batches of `sequences` sequences of `length` steps."""
     if getattr(options, "her", 0):
         raise UsageError(
             "her replays single transitions, and a memory needs sequences; leave one out"
         )
     if getattr(options, "priority", PriorityOptions()).eviction != "oldest":
-        raise UsageError(
+        raise BadConfig(
             "sequences overlap, so only the oldest step can be evicted; leave priority.eviction at oldest"
         )
-    if options.batch_size < length:
+    if not sequences:
         raise BadConfig(
             f"with a memory a batch is made of sequences of {length} steps; give --batch-size {length} or more"
         )

@@ -36,7 +36,9 @@ def from_minari(place: str) -> Dataset:
         raise UsageError(f"the data set {place} has no transitions")
     env = dataset.env_spec.id if dataset.env_spec is not None else ""
     arrays = {
-        name: tree_map(lambda *parts: np.concatenate(parts), *(one[name] for one in episodes))
+        name: tree_map(
+            lambda *parts: np.concatenate(parts), *(episode[name] for episode in episodes)
+        )
         for name in FIELDS
     }
     return Dataset(place, arrays, env)
@@ -57,7 +59,7 @@ def _transitions(episode: Any) -> dict[str, object]:
 
 
 def _plain(tree: object) -> object:
-    """Return tuples as dictionaries, recursively; arrays unchanged."""
+    """Return a tree with dictionaries in place of tuples, and arrays as leaves."""
     if isinstance(tree, dict):
         return {name: _plain(part) for name, part in tree.items()}
     if isinstance(tree, tuple):

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from rlplug_core.arrays import to_host
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
-from rlplug_core.buffers.segments import SumTree
-from rlplug_core.buffers.storage import Store, host
+from rlplug_core.buffers.storage import Store
+from rlplug_core.buffers.sum_tree import SumTree
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, linear
 from rlplug_core.errors import RlplugError
@@ -93,20 +94,21 @@ class PrioritizedReplay(ReplayBuffer):
     def _set_new_masses(self) -> None:
         """Give the newest steps their masses, which stay 0 until their n-step windows are complete."""
         assert self.data is not None
-        data, num_envs = self.data, self.data.num_envs
+        data = self.data
+        num_envs = data.num_envs
         if data.count == 1:
             self.tree = SumTree(data.total)
-        begins = self._begins(data.count - self.span)
-        if self.span > 1 or not begins:  # the evicted step may have had a mass
+        starts = self._starts_window(data.count - self.span)
+        if self.span > 1 or not starts:  # the evicted step may have had a mass
             newest = (data.count - 1) % data.slots * num_envs
             self.tree.fill(newest, newest + num_envs, 0.0)
-        if begins:
+        if starts:
             slot = (data.count - self.span) % data.slots
             mass = self.largest if data.all_valid else self.largest * data.valid[slot]
             self.tree.fill(slot * num_envs, (slot + 1) * num_envs, mass)
 
-    def _begins(self, time: int) -> bool:
-        """Return whether the steps of this time can be sampled."""
+    def _starts_window(self, time: int) -> bool:
+        """Return whether windows that can be sampled start at this time."""
         return time >= 0
 
     def draw(self, size: int, clock: Clock) -> Transitions:
@@ -143,13 +145,13 @@ class PrioritizedReplay(ReplayBuffer):
             raise RlplugError(
                 "prioritized replay needs `Result.priority` from `update`, such as the absolute errors [B]"
             )
-        priority = host(result.priority).astype(np.float64)
+        priority = to_host(result.priority).astype(np.float64)
         if not (priority >= 0).all() or not np.isfinite(priority).all():
             raise RlplugError(
                 "the learner reports priorities that are negative or not finite: has its loss diverged?"
             )
         mass = (priority + self.priority.epsilon) ** self.priority.alpha
-        index = batch.index.cpu().numpy()
+        index = to_host(batch.index)
         stored = self._is_stored(index)
         if not stored.all():
             mass = mass[stored]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.dataset import Fitted
-from rlplug_core.buffers.joint import Joint
+from rlplug_core.buffers.mixture import ReplayMixture
 from rlplug_core.buffers.replay import ReplayBuffer
 from rlplug_core.buffers.sampled import SampledReplay
 from rlplug_core.clock import Clock
@@ -17,7 +17,7 @@ from rlplug_core.types import Array, Result, State, Step
 
 
 class RecordedReplay:
-    """A replay buffer with only a data set; a batch is always due.
+    """A replay buffer with only a data set; it always has a batch.
 
     Args:
         replay: an empty replay that samples the batches; its capacity becomes that of the data set.
@@ -32,21 +32,16 @@ class RecordedReplay:
             raise UsageError("a data set evicts nothing; leave priority.eviction at oldest")
         self.replay = replay
         self.sha256 = data.sha256
-        behind = replay.span - 1
-        replay.capacity = len(data) + behind
+        padding = replay.span - 1
+        replay.capacity = len(data) + padding
         # The data set is complete, so learning starts at once.
         replay.pace = replace(replay.pace, learning_starts=replay.capacity)
         for step in data.steps():
             replay.add(step)
-        # The last step ends its episode, so windows that start at it stop there.
-        for _ in range(behind):
+        # Copies of the last step complete the windows of the last transitions; its episode ends, so none counts them.
+        for _ in range(padding):
             replay.add(step)
         replay.due_batches = 0
-
-    @property
-    def mass(self) -> float:
-        """Return the total mass of its transitions."""
-        return self.replay.mass
 
     def add(self, step: Step, source: int = 0) -> None:
         """Raise UsageError: a data set does not change."""
@@ -61,7 +56,7 @@ class RecordedReplay:
         self.replay.feedback(batch, result)
 
     def state_dict(self) -> State:
-        """Return the hash of the data set and the state without transitions; extras of the learner are included."""
+        """Return the state without transitions, but with the hash of the data set and the learner's extras."""
         extras = self._learner_extras()
         state = {**self.replay.state_dict(), "data": self.sha256}
         return {**state, "extras": extras} if extras else state
@@ -85,13 +80,13 @@ class RecordedReplay:
 
 
 class WarmReplay:
-    """A run's own replay together with a data set that is never evicted.
+    """A replay of a run's steps together with a data set that is never evicted.
 
-    The data set does not change the number of due batches. Rows come from both, in proportion to their sizes or
+    The data set does not change the number of batches. Rows come from both, in proportion to their sizes or
     priorities: a transition of the data set is as likely as one of the run, and has the same weight.
 
     Args:
-        replay: the replay of the run's own steps.
+        replay: the replay of the run's steps.
         data: the data set.
         share: a fixed share of each batch that comes from the data set, rounded to whole rows (symmetric sampling with
             0.5: Ball et al., 2023, arXiv:2302.02948, section 4.1). Importance weights are then those within each part.
@@ -104,11 +99,11 @@ class WarmReplay:
         share: float | None = None,
     ) -> None:
         self.own = replay
-        held = copy.deepcopy(replay)
-        held.generator, self.generator = replay.generator.spawn(2)
-        self.recorded = RecordedReplay(held, data)
+        data_replay = copy.deepcopy(replay)
+        data_replay.generator, self.generator = replay.generator.spawn(2)
+        self.recorded = RecordedReplay(data_replay, data)
         shares = None if share is None else (1 - share, share)
-        self.joint = Joint([replay, held], self.generator, shares)
+        self.mixture = ReplayMixture([replay, data_replay], self.generator, shares)
 
     def add(self, step: Step, source: int = 0) -> None:
         self.own.add(step, source)
@@ -116,10 +111,10 @@ class WarmReplay:
     def batches(self, clock: Clock) -> Iterator[Transitions]:
         while self.own.due_batches:
             self.own.due_batches -= 1
-            yield self.joint.draw(self.own.pace.batch_size, clock)
+            yield self.mixture.draw(self.own.pace.batch_size, clock)
 
     def feedback(self, batch: Transitions, result: Result) -> None:
-        self.joint.feedback(result)
+        self.mixture.feedback(result)
 
     def restart(self) -> None:
         """Mark the newest step of every row as truncated."""

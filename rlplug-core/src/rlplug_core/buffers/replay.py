@@ -14,11 +14,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from rlplug_core.arrays import to_host
 from rlplug_core.batches import Transitions, concatenate, from_arrays
 from rlplug_core.buffers.joint_steps import joint_step
 from rlplug_core.buffers.learner_extras import LearnerExtras
 from rlplug_core.buffers.ring import Ring
-from rlplug_core.buffers.storage import Store, host, send
+from rlplug_core.buffers.storage import Store, send
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.errors import UsageError
@@ -47,6 +48,12 @@ class ReplaySchedule:
     gradient_steps: int
     learning_starts: int
 
+    def count_batches(self, before: int, after: int) -> int:
+        """Return the number of batches to draw when the count of env steps changes from `before` to `after`."""
+        if after < self.learning_starts:
+            return 0
+        return self.gradient_steps * (after // self.train_freq - before // self.train_freq)
+
 
 class ReplayBuffer:
     """A ring of steps. Batches are sampled uniformly from the steps with a complete n-step window.
@@ -59,8 +66,8 @@ class ReplayBuffer:
         seeds: seeds of the draws.
         device: device of the batches.
         store: storage of the observations: `memory`, `disk`, or a torch device such as `cuda`.
-        together: number of batches of one update that are sampled together and then split; 1 if rows of a batch
-            depend on each other or on feedback.
+        together: the most batches of one update that are sampled together and then split; 1 if a batch may depend on
+            the feedback for the one before.
         agents: number of agents of a world if their rows form one joint transition, as `joint_step` says; 0 if each row
             is a separate transition. `capacity` and batches count joint transitions, the other numbers env steps.
     """
@@ -82,7 +89,7 @@ class ReplayBuffer:
         self.n_step = n_step
         #: The schedule of `gamma`, which is the discount of the current batch.
         self.discount = throughout(gamma)
-        self.gamma = throughout(gamma)(0.0)
+        self.gamma = self.discount(0.0)
         self.generator = seeds.generator()
         self.device = device or torch.device("cpu")
         self.store = store
@@ -97,7 +104,7 @@ class ReplayBuffer:
         self.sources = 1
         #: The largest mass (priority ** alpha) so far, which new transitions get; only a prioritized buffer changes it.
         self.largest = 1.0
-        #: While batches of one sample are used: the generator's state before it, and the number of batches used so far.
+        #: While batches are split from one sample: the generator's state before it, and the number of batches so far.
         self.split_sample: tuple[Any, int] | None = None
         self.data: Ring | None = None
         self.learner_extras: LearnerExtras | None = None
@@ -145,14 +152,10 @@ class ReplayBuffer:
         self._advance(int(np.count_nonzero(step.valid)))
 
     def _advance(self, steps: int) -> None:
-        """Count new env steps, and the batches that they make due."""
+        """Count new env steps, and the batches to draw after them."""
         before = self.added
-        pace = self.pace
-        self.added += steps
-        if self.added >= pace.learning_starts:
-            self.due_batches += pace.gradient_steps * (
-                self.added // pace.train_freq - before // pace.train_freq
-            )
+        self.added = before + steps
+        self.due_batches += self.pace.count_batches(before, self.added)
 
     def batches(self, clock: Clock) -> Iterable[Transitions]:
         return self._yield_due(clock) if self.due_batches else ()
@@ -169,16 +172,15 @@ class ReplayBuffer:
     ) -> None:
         """Store the learner's extras of a batch; skip steps that were evicted since."""
         numbers = self._step_numbers(batch)
-        learner_extras = self.learner_extras or LearnerExtras({})
-        learner_extras.check(extras, len(numbers))
+        (self.learner_extras or LearnerExtras({})).check(extras, len(numbers))
         stored = self._is_stored(numbers)
         stores, position = self._extras_at(numbers[stored])
         for name, value in extras.items():
-            stores[name][position] = host(value)[stored]
+            stores[name][position] = to_host(value)[stored]
 
     def _step_numbers(self, batch: Transitions) -> Array:
         """Return the numbers of a batch's steps, one for each row."""
-        return host(batch.index)
+        return to_host(batch.index)
 
     def _is_stored(self, index: Array) -> Array:
         """Return a mask [B] of the transitions with these numbers that are still stored."""
@@ -195,7 +197,7 @@ class ReplayBuffer:
             self.gamma = self.discount(clock.progress)
             count = min(self.due_batches, self.together)
             if count > 1:
-                count = min(count, self._most_together())
+                count = min(count, self._batches_per_sample())
             if count > 1:
                 yield from self._draw_together(count, clock)
             else:
@@ -207,7 +209,7 @@ class ReplayBuffer:
         count: int,
         clock: Clock,
     ) -> Iterator[Transitions]:
-        """Yield batches from one large sample, the same as from separate samples; unused ones will be sampled again."""
+        """Yield batches from one large sample, the same as from separate samples; draw unused batches again later."""
         size = self.pace.batch_size
         before = self.generator.bit_generator.state
         share = torch.from_numpy(np.ones(size, np.float32) / np.float32(size))
@@ -222,7 +224,7 @@ class ReplayBuffer:
             self.split_sample = None
 
     def _generator_state(self) -> Mapping[str, Any]:
-        """Return the state of the generator after the batches that were used so far."""
+        """Return the state of the generator after the batches that were yielded so far."""
         current = self.generator.bit_generator.state
         if self.split_sample is None:
             return current
@@ -232,7 +234,7 @@ class ReplayBuffer:
         self.generator.bit_generator.state = current
         return after_taken
 
-    def _most_together(self) -> int:
+    def _batches_per_sample(self) -> int:
         """Return the most batches to sample together: as many as fit into a cache; 1 if some rows are invalid."""
         assert self.data is not None
         if not self.data.all_valid:
@@ -245,7 +247,7 @@ class ReplayBuffer:
 
     def ready(self) -> bool:
         """Return whether the buffer has a complete transition."""
-        return self.data is not None and self.data.holds(self.span)
+        return self.data is not None and self.data.has_window(self.span)
 
     @property
     def span(self) -> int:
@@ -302,18 +304,15 @@ class ReplayBuffer:
         fields = self.look_up(index)
         if weight is None:
             weight = np.ones(len(index), dtype=np.float32)
-        share = weight / np.float32(len(index))
-        obs = fields["obs"]
-        next_obs = fields["next_obs"]
         rest = fields["rest"]
         parts = (
             weight,
-            share,
-            obs,
+            weight / np.float32(len(index)),
+            fields["obs"],
             rest["action"],
             rest["reward"],
             rest["discount"],
-            next_obs,
+            fields["next_obs"],
             index,
             rest["extras"],
         )
@@ -337,7 +336,7 @@ class ReplayBuffer:
         }
 
     def outcomes(self, index: Array) -> tuple[State, Array]:
-        """Copy the fields of `look_up` except `obs`.
+        """Copy the entries of `look_up` except `obs`.
 
         Args:
             index: [B] numbers of steps.
@@ -359,23 +358,24 @@ class ReplayBuffer:
         return {"next_obs": next_obs, "rest": rest}, last
 
     def _slots(self, num_envs: int) -> int:
+        """Return the number of vector steps to store; raise UsageError if no transition or batch would fit."""
         slots = self.capacity // num_envs
-        if slots < self.span + 1:  # at least one of two consecutive steps is a transition
-            each = f" for each of {self.sources} actors" if self.sources > 1 else ""
+        needed = (self.span + 1) * num_envs  # at least one of two consecutive steps is a transition
+        if slots < self.span + 1:
+            of_actor = f" for each of {self.sources} actors" if self.sources > 1 else ""
             raise UsageError(
-                f"a replay of {self.capacity * self.sources} steps is too small for {num_envs} environments{each} and "
-                f"{self._window_text()}; set buffer_size to {(self.span + 1) * num_envs * self.sources} or more"
+                f"a replay of {self.capacity * self.sources} steps is too small for {num_envs} environments{of_actor} "
+                f"and {self._window_text()}; set buffer_size to {needed * self.sources} or more"
             )
-        if self.pace.learning_starts < (self.span + 1) * num_envs:
+        if self.pace.learning_starts < needed:
             raise UsageError(
                 f"learning_starts is {self.pace.learning_starts}, and {self._window_text()} of {num_envs} "
-                f"environments need {(self.span + 1) * num_envs} steps or more; set it to at least that, "
-                "or reduce num_envs"
+                f"environments need {needed} steps or more; set it to at least that, or reduce num_envs"
             )
         return slots
 
     def _window_text(self) -> str:
-        """Return the words for `span` steps in messages."""
+        """Return the name of a window of `span` steps in messages."""
         return f"{self.n_step}-step returns"
 
     def restart(self) -> None:

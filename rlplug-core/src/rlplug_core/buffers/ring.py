@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from rlplug_core.arrays import to_host
 from rlplug_core.buffers.frames import TRIAL, Stacked, frame_channels
-from rlplug_core.buffers.storage import Store, Whole, allocate, check_extras, host
+from rlplug_core.buffers.storage import Store, Whole, allocate, check_extras, storage_from
 from rlplug_core.types import Array, Obs, State, Step, tree_map
 
 #: The storage classes of observations, by their names in a state.
-STORAGES: dict[str, type[Whole] | type[Stacked]] = {"whole": Whole, "stacked": Stacked}
+STORAGES: dict[str, type[Whole] | type[Stacked]] = {Whole.kind: Whole, Stacked.kind: Stacked}
 
 
 class Ring:
@@ -42,7 +43,7 @@ class Ring:
         self.num_envs = self.reward.shape[1]
         self.total = slots * self.num_envs
         self.all_valid = bool(self.valid.all())
-        # `total` instead of -1, which is ambiguous for an array without elements.
+        # `total` instead of -1, which reshape refuses for an array without elements.
         self.flat: dict[str, Any] = {
             name: tree_map(lambda a: a.reshape(self.total, *a.shape[2:]), fields[name])
             for name in self.FIELDS
@@ -63,14 +64,13 @@ class Ring:
             "reward": zero_slots(step.reward),
             "terminated": zero_slots(step.terminated),
             "ended": zero_slots(step.terminated),
+            "valid": np.ones((slots, *step.valid.shape), dtype=bool),
             "extras": zero_slots(step.extras),
         }
         obs = tree_map(
             lambda obs, next_obs: _storage_for(obs, next_obs, slots, store), step.obs, step.next_obs
         )
-        return cls(
-            slots, {**fields, "valid": np.ones((slots, *step.valid.shape), dtype=bool)}, obs, store
-        )
+        return cls(slots, fields, obs, store)
 
     @property
     def oldest(self) -> int:
@@ -105,17 +105,16 @@ class Ring:
         """Mark the last step of every row as truncated, unless its episode ended."""
         if self.count:
             time = self.count - 1
-            running = ~self.ended[time % self.slots]
+            slot = time % self.slots
+            running = np.flatnonzero(~self.ended[slot])
             numbers = np.arange(self.count * self.num_envs, (self.count + 1) * self.num_envs)
-            self._finish(
-                time,
-                np.flatnonzero(running),
-                tree_map(lambda store: host(store.take(numbers)), self.obs),
-            )
-            self.ended[time % self.slots] = True
+            next_obs = tree_map(lambda store: to_host(store.take(numbers)), self.obs)
+            self._finish(time, running, next_obs)
+            self.ended[slot] = True
             self._last_next_obs = None
 
     def _finish(self, time: int, rows: Array, next_obs: object) -> None:
+        """Store the successors of the steps in these rows, which ended an episode."""
         for row in rows.tolist():
             successor = tree_map(operator.itemgetter(row), next_obs)
             number = time * self.num_envs + row
@@ -123,9 +122,9 @@ class Ring:
 
     def _forget(self, slot: int) -> None:
         """Drop the separate observations of episode ends at the steps that the next write replaces."""
-        for row in (
-            np.flatnonzero(self.ended[slot]).tolist() if np.count_nonzero(self.ended[slot]) else ()
-        ):
+        if not np.count_nonzero(self.ended[slot]):
+            return
+        for row in np.flatnonzero(self.ended[slot]).tolist():
             number = (self.count - self.slots) * self.num_envs + row
             tree_map(lambda store, n=number: store.forget(n), self.obs)
 
@@ -187,7 +186,7 @@ class Ring:
             last += self.num_envs * running
             running &= ~ended.take(last % self.total)
 
-    def holds(self, n: int) -> bool:
+    def has_window(self, n: int) -> bool:
         """Return whether there is a complete window of n steps with a valid first step."""
         if self.all_valid:
             return self.count >= n
@@ -204,23 +203,15 @@ class Ring:
                 name: tree_map(lambda array: array[:used], getattr(self, name))
                 for name in self.FIELDS
             },
-            "obs": tree_map(self._store_state, self.obs),
+            "obs": tree_map(lambda store: (store.kind, store.state_dict(self.count)), self.obs),
         }
-
-    def _store_state(self, store: Whole | Stacked) -> tuple[str, State]:
-        name = next(name for name, storage in STORAGES.items() if type(store) is storage)
-        return name, store.state_dict(self.count)
 
     @classmethod
     def load(cls, state: State, store: Store) -> Ring:
         slots = state["slots"]
-
-        def resize(array: Array) -> Array:
-            resized = np.zeros((slots, *array.shape[1:]), array.dtype)
-            resized[: len(array)] = array
-            return resized
-
-        fields = {name: tree_map(resize, tree) for name, tree in state["fields"].items()}
+        fields: dict[str, Any] = tree_map(
+            lambda array: storage_from(array, slots, "memory"), state["fields"]
+        )
         fields["valid"][len(state["fields"]["valid"]) :] = True
         obs = tree_map(
             lambda saved: STORAGES[saved[0]].load(saved[1], state["count"], store), state["obs"]

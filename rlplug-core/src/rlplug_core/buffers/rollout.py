@@ -18,16 +18,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.types import Array, Obs, Result, State, Step, first_leaf, tree_map
 
 #: The fields of a rollout that hold rows [T, N, ...].
-FIELDS = (
-    "obs",
-    "action",
-    "reward",
-    "terminated",
-    "truncated",
-    "is_first",
-    "weight",
-    "extras",
-)
+FIELDS = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras")
 
 
 class RolloutBuffer:
@@ -36,8 +27,8 @@ class RolloutBuffer:
     The true successor of a step is the observation of the next step, except if the episode was truncated: then it is
     stored separately. With `agents` above 1 this happens for all rows of that world, because a critic may need them.
 
-    Steps with tensors are stored on their device. Reading which episodes were truncated would wait for the device,
-    so `finals` [T, N, ...] stores the successors of all steps, and `batches` selects those of truncated ones.
+    Steps with tensors are stored on their device. To read which episodes were truncated, the host would have to wait
+    for the device at each step, so `finals` [T, N, ...] stores all successors, and `batches` selects those needed.
     """
 
     #: Steps may have tensors.
@@ -100,8 +91,11 @@ class RolloutBuffer:
         data = self.rollout
         t = self.position
         used = data.truncations.count
-        # A full rollout has one more observation than steps.
-        head = lambda array: copy_of(array[: t + (t == self.steps)])  # noqa: E731
+
+        def head(array: Array) -> Array:
+            # A full rollout has one more observation than steps.
+            return copy_of(array[: t + (t == self.steps)])
+
         return {
             "position": t,
             "data": {name: tree_map(head, getattr(data, name)) for name in FIELDS},
@@ -114,6 +108,7 @@ class RolloutBuffer:
         }
 
     def _state_on_device(self, head: Callable[[Array], Array]) -> State:
+        """Return the entries of the state that only steps with tensors have."""
         if self.finals is None:
             return {}
         return {
@@ -148,6 +143,7 @@ class RolloutBuffer:
             self._grow(truncations, size, tree_map(lambda a: a[0], data.obs))
 
     def _allocate(self, step: Step) -> Rollout:
+        """Return an empty rollout for steps like this one."""
         num_envs = rows_of(step.obs)
         on_device = isinstance(step.reward, Tensor)
 
@@ -207,10 +203,8 @@ class RolloutBuffer:
             added = np.resize(fill, (size - len(array), *array.shape[1:]))
             return np.concatenate([array, added])
 
-        truncations.obs, truncations.index = (
-            tree_map(extend, truncations.obs, obs),
-            extend(truncations.index, np.zeros(1, np.int64)),
-        )
+        truncations.obs = tree_map(extend, truncations.obs, obs)
+        truncations.index = extend(truncations.index, np.zeros(1, np.int64))
 
     def _resize(self, array: Array, obs: bool) -> Array:
         """Return saved rows in memory for all steps of a rollout; observations (`obs`) have one row more."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from rlplug_core.buffers.prioritized import PrioritizedReplay
-from rlplug_core.buffers.segments import SumTree
-from rlplug_core.buffers.storage import put, refill, take
+from rlplug_core.buffers.storage import read_rows, storage_from, write_rows
+from rlplug_core.buffers.sum_tree import SumTree
 from rlplug_core.types import Array, State, tree_map
 
-#: Smallest mass used in an inverse.
+#: The smallest mass whose inverse is computed; smaller masses count as this one.
 LEAST = 1e-30
 
 
@@ -25,9 +25,9 @@ class SampledReplay(PrioritizedReplay):
     stored whole, two for each transition.
     """
 
-    numbers: Array  # [capacity]
+    numbers: Array  # [capacity] the number of the transition at each place
     inverse: SumTree  # of p^-alpha
-    # the stores of obs and next_obs by name, and under "rest" the other fields, in memory
+    # the finished transitions: the stores of `obs` and `next_obs`, and under `rest` the other fields, in memory
     kept: State
     finished = 0  # number of transitions ever stored
 
@@ -44,7 +44,7 @@ class SampledReplay(PrioritizedReplay):
 
     def look_up(self, index: Array) -> State:
         place = index % self.capacity
-        return tree_map(lambda stored: take(stored, place), self.kept)
+        return tree_map(lambda stored: read_rows(stored, place), self.kept)
 
     def _slots(self, num_envs: int) -> int:
         super()._slots(num_envs)
@@ -56,37 +56,34 @@ class SampledReplay(PrioritizedReplay):
         assert data is not None
         if data.count < self.n_step:
             return
-        begin = data.count - self.n_step
-        index = begin * data.num_envs + np.flatnonzero(data.valid[begin % data.slots])
+        start = data.count - self.n_step
+        index = start * data.num_envs + np.flatnonzero(data.valid[start % data.slots])
         if len(index):
             self._store_rows(super().look_up(index), len(index))
 
     def _store_rows(self, rows: State, count: int) -> None:
         if not self.finished:
-            self._allocate_like(rows)
+            self._allocate(rows)
         free = np.arange(self.fill_level, min(self.fill_level + count, self.capacity))
         place = np.concatenate([free, self._evict(count - len(free))])
-        tree_map(lambda stored, value: put(stored, place, value), self.kept, rows)
+        tree_map(lambda stored, value: write_rows(stored, place, value), self.kept, rows)
         self.numbers[place] = (self.finished + np.arange(count)) * self.capacity + place
         self._set(place, np.full(count, self.largest))
         self.finished += count
 
-    def _allocate_like(self, like: State) -> None:
-        self.kept = self._allocate(like)
+    def _allocate(self, rows: State) -> None:
+        """Allocate storage that starts with these rows; only observations may be outside of host memory."""
+
+        def allocate_tree(tree: object, store: str) -> object:
+            return tree_map(lambda array: storage_from(array, self.capacity, store), tree)
+
+        self.kept = {
+            name: allocate_tree(tree, "memory" if name == "rest" else self.store)
+            for name, tree in rows.items()
+        }
         self.numbers = np.zeros(self.capacity, np.int64)
         self.tree = SumTree(self.capacity)
         self.inverse = SumTree(self.capacity)
-
-    def _allocate(self, rows: State) -> State:
-        """Allocate storage that starts with these rows; only observations may be outside of memory."""
-
-        def make_store(tree: object, store: str) -> object:
-            return tree_map(lambda array: refill(array, self.capacity, store), tree)
-
-        return {
-            name: make_store(tree, "memory" if name == "rest" else self.store)
-            for name, tree in rows.items()
-        }
 
     def _evict(self, count: int) -> Array:
         """Return the places [count] of transitions to evict, sampled without replacement."""
@@ -123,6 +120,6 @@ class SampledReplay(PrioritizedReplay):
         super().load_state_dict(state)
         self.finished = state["finished"]
         if self.finished:
-            self._allocate_like(state["kept"]["rows"])
+            self._allocate(state["kept"]["rows"])
             self.numbers[: self.fill_level] = state["kept"]["numbers"]
             self._set(np.arange(self.fill_level), np.array(state["mass"]))

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlplug_core.arrays import to_host
 from rlplug_core.batches import Transitions, concatenate, rows_of
 from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
 from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.buffers.rollout import put
-from rlplug_core.buffers.storage import Store, host, send
+from rlplug_core.buffers.storage import Store, send
 from rlplug_core.config.schedules import Schedule, linear
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Obs, RecurrentState, Result, State, Step, tree_map
@@ -26,7 +27,7 @@ from rlplug_core.types import Array, Obs, RecurrentState, Result, State, Step, t
 #: A time, or an array of times.
 T = TypeVar("T", int, Array)
 #: The exponents of the paper (table 2), except that `beta` rises to 1 here.
-USUAL = Priority(alpha=0.9, beta=linear(0.6, 1.0))
+PAPER_PRIORITY = Priority(alpha=0.9, beta=linear(0.6, 1.0))
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class SequenceShape:
 
 
 class SequenceReplay(PrioritizedReplay):
-    """A ring of steps; sequences are sampled by their priorities, the learner's `Result.priority` [B].
+    """A ring of steps. Sequences of them are sampled by their priorities, the learner's `Result.priority` [B].
 
     A batch has B sequences as transitions [T * B]: first step 1 of every sequence, then step 2, and so on. T is
     `burn_in + length + n_step - 1`: the last steps are only the ends of n-step windows. `weight` is 0 except for the
@@ -70,7 +71,7 @@ class SequenceReplay(PrioritizedReplay):
         gamma: Schedule | float,
         seeds: Seeds,
         device: torch.device | None = None,
-        priority: Priority = USUAL,
+        priority: Priority = PAPER_PRIORITY,
         store: Store = "memory",
     ) -> None:
         super().__init__(
@@ -106,11 +107,12 @@ class SequenceReplay(PrioritizedReplay):
 
     def add(self, step: Step, source: int = 0) -> None:
         if step.recurrent_state is not None and self.count % self.shape.period == 0:
-            self._remember(step)
+            self._store_memory(step)
         extras = {**step.extras, "is_first": step.is_first}
         super().add(replace(step, extras=extras), source)
 
-    def _remember(self, step: Step) -> None:
+    def _store_memory(self, step: Step) -> None:
+        """Store the recurrent states before a step that starts sequences."""
         if self.memories is None:
             slots = self._slots(rows_of(step.obs)) // self.shape.period + 1
             self.memories = tree_map(
@@ -122,7 +124,7 @@ class SequenceReplay(PrioritizedReplay):
         """Return the slot in `memories` of the sequence that starts at a time."""
         return time // self.shape.period % rows_of(self.memories)
 
-    def _begins(self, time: int) -> bool:
+    def _starts_window(self, time: int) -> bool:
         return time >= 0 and time % self.shape.period == 0
 
     def feedback(self, batch: Transitions, result: Result) -> None:
@@ -135,7 +137,7 @@ class SequenceReplay(PrioritizedReplay):
     def _step_numbers(self, batch: Transitions) -> Array:
         assert self.data is not None
         later = self.data.num_envs * np.arange(self.span)[:, None]
-        return (host(batch.index) + later).reshape(-1)
+        return (to_host(batch.index) + later).reshape(-1)
 
     def ready(self) -> bool:
         """Return whether a whole sequence is stored."""

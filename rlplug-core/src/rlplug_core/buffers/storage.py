@@ -16,16 +16,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rlplug_core.arrays import Either
+from rlplug_core.arrays import Either, to_host
 from rlplug_core.errors import PluginError
 from rlplug_core.types import Array, State, tree_map
 
 #: `memory`, `disk` (a temporary file, in TMPDIR), or the name of a torch device such as `cuda`.
 Store: TypeAlias = str
-#: torch cannot read or write single rows of these unsigned types, but of the signed type of the same size.
+#: torch cannot read or write single rows of these unsigned types, but it can for the signed type of the same size.
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
-#: Alignment in bytes of the arrays in one copy: kernels read this many at once.
+#: Arrays in one copy start at multiples of this many bytes, because kernels read so many at once.
 ALIGNED = 16
 
 
@@ -42,7 +42,7 @@ def allocate(
         # The file has no name, so the system deletes it with the process.
         with tempfile.TemporaryFile(prefix="rlplug-replay-") as file:
             return np.asarray(np.memmap(file, dtype, "w+", shape=shape))
-    return torch.empty(shape, dtype=of_torch(np.dtype(dtype)), device=store)
+    return torch.empty(shape, dtype=torch_dtype(np.dtype(dtype)), device=store)
 
 
 def check_extras(extras: Mapping[str, Either], rows: int) -> None:
@@ -59,28 +59,28 @@ def check_extras(extras: Mapping[str, Either], rows: int) -> None:
             )
 
 
-def refill(saved: Either, length: int, store: Store) -> object:
-    """Allocate storage of this length that starts with the `saved` rows, from any kind of store."""
-    storage = allocate((length, *saved.shape[1:]), host(saved[:0]).dtype, store)
-    put(storage, slice(0, len(saved)), saved)
+def storage_from(saved: Either, length: int, store: Store) -> object:
+    """Allocate storage of this length that starts with the rows `saved`, which may come from any kind of store."""
+    storage = allocate((length, *saved.shape[1:]), to_host(saved[:0]).dtype, store)
+    write_rows(storage, slice(0, len(saved)), saved)
     return storage
 
 
-def put(
+def write_rows(
     store: Either,
-    where: int | slice | Array | tuple[int, slice],
+    index: int | slice | Array | tuple[int, slice],
     value: Either,
 ) -> None:
-    """Set `store[where] = value` for any combination of array and tensor."""
+    """Set `store[index] = value`; each may be an array or a tensor."""
     if isinstance(store, Tensor):
-        _as_signed(store)[where] = _as_signed(
+        _as_signed(store)[index] = _as_signed(
             torch.as_tensor(value, dtype=store.dtype, device=store.device)
         )
     else:
-        store[where] = host(value)
+        store[index] = to_host(value)
 
 
-def take(store: Either, positions: Array) -> Either:
+def read_rows(store: Either, positions: Array) -> Either:
     """Return a copy of the rows at `positions`, on the device of the store."""
     if isinstance(store, Tensor):
         rows = _as_signed(store).index_select(
@@ -95,13 +95,8 @@ def _as_signed(rows: Tensor) -> Tensor:
     return rows.view(SIGNED.get(rows.dtype, rows.dtype))
 
 
-def host(rows: Either) -> Array:
-    """Return rows as an array in host memory."""
-    return rows.detach().cpu().numpy() if isinstance(rows, Tensor) else rows
-
-
-def to_device(rows: object, device: torch.device) -> Tensor:
-    """Return rows as a tensor on the device; on the CPU it shares their memory.
+def _to_tensor(rows: object, device: torch.device) -> Tensor:
+    """Return rows as a tensor on a device; on the CPU it shares their memory.
 
     A copy to a GPU may still run; later work on the GPU waits for it. A copy to the host has finished.
     """
@@ -114,14 +109,14 @@ def to_device(rows: object, device: torch.device) -> Tensor:
 def send(trees: Sequence[object], device: torch.device) -> list[Any]:
     """Return nested dictionaries of arrays and tensors as tensors on a device; one copy moves all arrays to a GPU."""
     if device.type == "cpu":
-        return [tree_map(lambda rows: to_device(rows, device), tree) for tree in trees]
+        return [tree_map(lambda rows: _to_tensor(rows, device), tree) for tree in trees]
     arrays: list[Array] = []
     for tree in trees:
         tree_map(lambda rows: arrays.append(rows) if isinstance(rows, np.ndarray) else None, tree)
     copies = iter(copy_together(arrays, device))
     return [
         tree_map(
-            lambda rows: next(copies) if isinstance(rows, np.ndarray) else to_device(rows, device),
+            lambda rows: next(copies) if isinstance(rows, np.ndarray) else _to_tensor(rows, device),
             tree,
         )
         for tree in trees
@@ -136,20 +131,20 @@ def copy_together(
 
     The source is pinned memory, so the CPU does not wait. Arrays of one type are adjacent, so one call splits them.
     """
-    kinds = dict.fromkeys(array.dtype for array in arrays)
-    groups = {kind: [array for array in arrays if array.dtype == kind] for kind in kinds}
-    sizes = {kind: sum(array.nbytes for array in group) for kind, group in groups.items()}
+    dtypes = dict.fromkeys(array.dtype for array in arrays)
+    groups = {dtype: [array for array in arrays if array.dtype == dtype] for dtype in dtypes}
+    sizes = {dtype: sum(array.nbytes for array in group) for dtype, group in groups.items()}
     starts = [0, *accumulate(size + -size % ALIGNED for size in sizes.values())]
-    staged = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
-    whole = staged.numpy()
-    for (kind, group), start in zip(groups.items(), starts, strict=False):
+    source = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
+    source_bytes = source.numpy()
+    for (dtype, group), start in zip(groups.items(), starts, strict=False):
         flat = [array.reshape(-1) for array in group]
-        np.concatenate(flat, out=whole[start : start + sizes[kind]].view(kind))
-    copied = staged.to(device, non_blocking=True)
+        np.concatenate(flat, out=source_bytes[start : start + sizes[dtype]].view(dtype))
+    target = source.to(device, non_blocking=True)
     copies = {}
-    for (kind, group), start in zip(groups.items(), starts, strict=False):
-        part = copied[start : start + sizes[kind]].view(of_torch(kind))
-        copies[kind] = iter(part.split([array.size for array in group]))
+    for (dtype, group), start in zip(groups.items(), starts, strict=False):
+        part = target[start : start + sizes[dtype]].view(torch_dtype(dtype))
+        copies[dtype] = iter(part.split([array.size for array in group]))
     return [
         next(copies[a.dtype]) if a.ndim == 1 else next(copies[a.dtype]).view(a.shape)
         for a in arrays
@@ -157,8 +152,8 @@ def copy_together(
 
 
 @cache
-def of_torch(dtype: np.dtype[np.generic]) -> torch.dtype:
-    """Return the torch type of a numpy type."""
+def torch_dtype(dtype: np.dtype[np.generic]) -> torch.dtype:
+    """Return torch's dtype for a dtype of numpy."""
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
@@ -171,6 +166,7 @@ def pack(parts: Mapping[int, Array]) -> State:
 
 
 def unpack(state: State) -> dict[int, Array]:
+    """Return the dictionary of a state; the inverse of `pack`."""
     return {int(key): state["rows"][position].copy() for position, key in enumerate(state["keys"])}
 
 
@@ -180,6 +176,8 @@ class Whole:
     The last `length` times can be read. The true successors of steps that ended an episode are stored separately.
     """
 
+    kind = "whole"
+
     def __init__(self, array: Either) -> None:
         self.array = array
         self.length, self.num_envs = array.shape[:2]
@@ -188,18 +186,18 @@ class Whole:
 
     def put(self, time: int, value: Array) -> None:
         """Store the observations [N, ...] of one time; replace earlier ones."""
-        put(self.array, time % self.length, value)
+        write_rows(self.array, time % self.length, value)
 
     def take(self, index: Array) -> Either:
         """Return the observations [B, ...] of the steps numbered `index`."""
-        return take(self.flat, index % len(self.flat))
+        return read_rows(self.flat, index % len(self.flat))
 
     def after(self, index: Array, ended: Array) -> Either:
         """Return the successors of the steps numbered `index`; `ended` [B] says which of them ended an episode."""
         successors = self.take(index + self.num_envs)
         positions = np.flatnonzero(ended)
         if len(positions):
-            put(
+            write_rows(
                 successors,
                 positions,
                 np.stack([self.finals[number] for number in index[positions].tolist()]),
@@ -225,6 +223,6 @@ class Whole:
 
     @classmethod
     def load(cls, state: State, count: int, store: Store) -> Whole:
-        made = cls(refill(state["array"], state["length"], store))
-        made.finals = unpack(state["finals"])
-        return made
+        storage = cls(storage_from(state["array"], state["length"], store))
+        storage.finals = unpack(state["finals"])
+        return storage

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from rlplug_core.batches import Rollout, Truncations, rows_of
-from rlplug_core.buffers.rollout import RolloutBuffer, put
+from rlplug_core.buffers.rollout import FIELDS, RolloutBuffer, put
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, State, Step, tree_map
 
-#: The metric that is the priority of rollouts, and its smallest value, so that every rollout can be sampled.
+#: The metric that is the priority of a rollout, and the smallest priority, so that every rollout can be sampled.
 NORM = "loss/gradient_norm"
 LEAST = 1e-6
 
@@ -38,8 +38,6 @@ class TrajectoryReplay:
         alpha: preference for large gradients; 0 makes every stored rollout equally likely.
     """
 
-    FIELDS = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras")
-
     def __init__(
         self,
         steps: int,
@@ -60,12 +58,12 @@ class TrajectoryReplay:
         self.generator = seeds.generator()
         self.fields: State = {}  # every field [slots, T, N, ...]; slots double up to the capacity
         # For each slot the parts without a fixed shape: truncations, and the recurrent state before the first step.
-        self.apart: list[State] = []
+        self.other_parts: list[State] = []
         self.priorities = np.zeros(capacity if alpha else 0)  # gradient norms
         self.last_slot = 0  # slot of the last returned rollout
         self.count = 0  # number of rollouts ever stored
-        self.due_replays = 0
-        self.new = False  # whether the last stored rollout is still to be returned
+        self.due_replays = 0  # number of stored rollouts to return before the next new one
+        self.new = False  # whether to return the newest rollout
 
     def add(self, step: Step, source: int = 0) -> None:
         self._buffer_of(source).add(step)
@@ -100,7 +98,7 @@ class TrajectoryReplay:
 
     def _draw(self) -> int:
         """Sample a rollout and return its slot."""
-        used = len(self.apart)
+        used = len(self.other_parts)
         if not self.alpha:
             return int(self.generator.integers(used))
         weights = self.priorities[:used] ** self.alpha
@@ -121,7 +119,7 @@ class TrajectoryReplay:
         self._buffer_of(source).restart()
 
     def state_dict(self) -> State:
-        used = len(self.apart)
+        used = len(self.other_parts)
         return {
             "made": {"n_steps": self.steps, "buffer_size in rollouts": self.capacity},
             "incoming": {
@@ -131,7 +129,7 @@ class TrajectoryReplay:
             "owed": self.due_replays,
             "new": self.new,
             "generator": self.generator.bit_generator.state,
-            "apart": list(self.apart),
+            "apart": list(self.other_parts),
             "fields": tree_map(lambda array: array[:used], self.fields),
             "priorities": self.priorities,
         }
@@ -143,7 +141,7 @@ class TrajectoryReplay:
         self.due_replays = state["owed"]
         self.new = state["new"]
         self.generator.bit_generator.state = state["generator"]
-        self.apart = list(state["apart"])
+        self.other_parts = list(state["apart"])
         self.fields = tree_map(np.array, state["fields"])
         self.priorities = np.array(state.get("priorities", self.priorities))
 
@@ -151,8 +149,8 @@ class TrajectoryReplay:
         slot = self.count % self.capacity
         if self.alpha:
             self.priorities[slot] = self.priorities.max() or 1.0
-        fields = {name: getattr(rollout, name) for name in self.FIELDS}
-        if not self.apart:
+        fields = {name: getattr(rollout, name) for name in FIELDS}
+        if not self.other_parts:
             self.fields = tree_map(lambda array: array[None].copy(), fields)
         elif slot == len(self.fields["weight"]):  # all slots are in use, and more are allowed
             added = min(slot, self.capacity - slot)
@@ -163,13 +161,13 @@ class TrajectoryReplay:
         stored = {"obs": rollout.truncations.obs, "index": rollout.truncations.index}
         truncations = tree_map(lambda array: array[: rollout.truncations.count], stored)
         parts = {"cuts": truncations, "recurrent_state": rollout.recurrent_state}
-        self.apart[slot : slot + 1] = [tree_map(np.array, parts)]
+        self.other_parts[slot : slot + 1] = [tree_map(np.array, parts)]
         self.count += 1
 
     def _rollout(self, slot: int) -> Rollout:
         fields: dict[str, Any] = tree_map(lambda array: array[slot], self.fields)
-        truncations = self.apart[slot]["cuts"]
-        recurrent_state = self.apart[slot]["recurrent_state"]
+        truncations = self.other_parts[slot]["cuts"]
+        recurrent_state = self.other_parts[slot]["recurrent_state"]
         return Rollout(
             **fields,
             truncations=Truncations(

@@ -1,4 +1,4 @@
-"""The agent that runs an exported program, and a substitute for its environment."""
+"""The agent that runs an exported program, and a substitute for the environment with its spaces."""
 
 from __future__ import annotations
 

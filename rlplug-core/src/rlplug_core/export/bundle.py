@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 import gymnasium.spaces as spaces
 import msgspec
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -34,7 +33,7 @@ from rlplug_core.config.files import (
 )
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain
 from rlplug_core.export.agent import DetachedEnv, ProgramAgent
-from rlplug_core.export.flat import Flat, leaves, shape_of, valid_rows
+from rlplug_core.export.flat import Flat, example_inputs, leaves, valid_rows
 from rlplug_core.export.greedy import Greedy, GreedyRecurrent, greedy
 from rlplug_core.export.program import Graph, Program, trace
 from rlplug_core.export.spaces import space_from_json, space_to_json
@@ -56,6 +55,7 @@ def new_directory(directory: Path, follow: bool = True) -> Iterator[Path]:
     """Yield a temporary directory; its files move to a new or empty `directory` if the block ends without an error.
 
     Args:
+        directory: the directory to make or to fill.
         follow: whether `directory` may be a link.
 
     Raises:
@@ -77,7 +77,7 @@ def new_directory(directory: Path, follow: bool = True) -> Iterator[Path]:
         yield folder
         for part in folder.rglob("*"):
             sync_directory(part) if part.is_dir() else sync_file(part)
-        parent = temporary / ".."  # the name of the parent may lead to another directory by now
+        parent = temporary / ".."  # the name of `base` may lead to another directory by now
         if exists:
             for part in folder.iterdir():
                 part.rename(parent / part.name)
@@ -110,25 +110,31 @@ def write(
     """
     with new_directory(directory) as folder:
         folder.mkdir()
-        _write_into(folder, agent, env, description, onnx=onnx, torchscript=torchscript)
+        flat = _write_policy(folder, agent, env, description)
+        if onnx:
+            from rlplug_core.export.formats import write_onnx
+
+            write_onnx(folder / "policy.onnx", flat)
+        if torchscript:
+            from rlplug_core.export.formats import write_torchscript
+
+            write_torchscript(folder / "policy.pt", flat)
         if card:
             (folder / "README.md").write_bytes(card.encode(errors="surrogateescape"))
     return directory
 
 
-def _write_into(
+def _write_policy(
     directory: Path,
     agent: Agent | SupportsExport,
     env: Env,
     description: Mapping[str, object],
-    onnx: bool,
-    torchscript: bool,
-) -> None:
-    module = greedy(agent)
+) -> Flat:
+    """Write `policy.json` and `policy.safetensors`; return the policy as a module with flat inputs."""
     spec = env.spec
     env_action = complete(env).action_space
     source = complete(env).source
-    flat, graph, tensors = trace_policy(module, spec.obs)
+    flat, graph, tensors = trace_policy(greedy(agent), spec.obs)
     data = save(tensors)
     record = {
         "format": FORMAT,
@@ -145,26 +151,9 @@ def _write_into(
         "program": graph,
         "sha256": {TENSORS: hashlib.sha256(data).hexdigest()},
     }
-    _write_programs(directory, flat, onnx, torchscript)
     (directory / TENSORS).write_bytes(data)
     (directory / JSON).write_text(json.dumps(record, indent=1), encoding="utf-8")
-
-
-def _write_programs(
-    directory: Path,
-    flat: Flat,
-    onnx: bool,
-    torchscript: bool,
-) -> None:
-    """Write the policy as `policy.onnx` if `onnx`, and as `policy.pt` if `torchscript`."""
-    if onnx:
-        from rlplug_core.export.formats import write_onnx
-
-        write_onnx(directory / "policy.onnx", flat)
-    if torchscript:
-        from rlplug_core.export.formats import write_torchscript
-
-        write_torchscript(directory / "policy.pt", flat)
+    return flat
 
 
 def trace_policy(
@@ -236,6 +225,11 @@ class ExportedPolicy:
     def agent(self) -> Agent:
         return ProgramAgent(self.program, self.about["memory"], self.about.get("agents", 1))
 
+    def example_inputs(self) -> dict[str, Tensor]:
+        """Return example rows of each input, as `flat.example_inputs`."""
+        space = space_from_json(self.about["observation_space"])
+        return example_inputs(space, self.about["memory"], self.about.get("agents", 1))
+
     @property
     def env(self) -> Env:
         """Return a substitute for the environment with its spaces."""
@@ -247,7 +241,7 @@ class ExportedPolicy:
         )
 
 
-#: The exceptions that reading a damaged or malicious file, or one of another kind, can raise.
+#: The exceptions that can occur if a file is damaged, malicious or of another kind.
 UNREADABLE = (
     ArithmeticError,
     AssertionError,
@@ -283,8 +277,9 @@ def read(directory: Path) -> ExportedPolicy:
             )
         as_type(description, About, directory / JSON)
         policy = ExportedPolicy(description, Program(description["program"], load(data)))
-        policy.env.close()  # builds the spaces, and the next line the inputs, so that wrong spaces are found here
-        example_inputs(policy)
+        # Wrong spaces raise errors here, and not at the first use.
+        policy.env.close()
+        policy.example_inputs()
         if len(policy.program.outputs) != 1 + len(description["memory"]):
             raise ValueError("its program must give the action and the memory")
         return policy
@@ -292,16 +287,3 @@ def read(directory: Path) -> ExportedPolicy:
         raise RlplugError(
             f"{directory} does not contain a readable policy: {type(error).__name__}: {plain(str(error))}"
         ) from error
-
-
-def example_inputs(policy: ExportedPolicy) -> dict[str, Tensor]:
-    """Return two example rows of each input of an exported policy; for several agents, two rows of each agent."""
-    description = policy.about
-    observations = leaves(valid_rows(space_from_json(description["observation_space"])))
-    memory = {
-        f"memory.{part}": torch.zeros(2, *shape_of(width))
-        for part, width in description["memory"].items()
-    }
-    first = {"first": torch.zeros(2, dtype=torch.bool)} if memory else {}
-    rows = {name: torch.from_numpy(leaf) for name, leaf in observations.items()} | first | memory
-    return {name: torch.cat([each] * description.get("agents", 1)) for name, each in rows.items()}

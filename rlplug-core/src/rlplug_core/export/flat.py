@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import gymnasium.spaces as spaces
 import numpy as np
@@ -17,34 +17,54 @@ from rlplug_core.types import Space, tree_map
 
 
 class Flat(nn.Module):
-    """A module with lists of tensors as input and output instead of a tree of observations."""
+    """A module with lists of tensors as input and output instead of a tree of observations.
+
+    Attributes:
+        names: the names of the inputs.
+    """
 
     def __init__(self, module: Greedy | GreedyRecurrent, space: Space) -> None:
         super().__init__()
         self.module = module
         self.space = space
-        self.shape = valid_rows(space)
+        self.example_obs = valid_rows(space)
         self.agents = agents_in(module)
         self.memory = dict(module.parts) if isinstance(module, GreedyRecurrent) else {}
-        self.names = list(leaves(self.shape))
-        if self.memory:
-            self.names += ["first", *(f"memory.{part}" for part in self.memory)]
+        self.names = list(example_inputs(space, self.memory, self.agents))
 
     def example(self) -> list[Tensor]:
-        """Return two example rows of each input, or with a network for each agent the rows of two worlds."""
-        state = [torch.zeros(2, *shape_of(width)) for width in self.memory.values()]
-        first = [torch.zeros(2, dtype=torch.bool)] if self.memory else []
-        rows = [torch.from_numpy(leaf) for leaf in leaves(self.shape).values()] + first + state
-        return [torch.cat([each] * self.agents) for each in rows]
+        """Return the tensors of `example_inputs`."""
+        return list(example_inputs(self.space, self.memory, self.agents).values())
 
     def forward(self, inputs: list[Tensor]) -> list[Tensor]:
         remaining = iter(inputs)
-        obs = tree_map(lambda _: next(remaining), self.shape)
+        obs = tree_map(lambda _: next(remaining), self.example_obs)
         if not self.memory:
             return [self.module(obs)]
         first = next(remaining)
         action, after = self.module(obs, first, {part: next(remaining) for part in self.memory})
         return [action, *(after[part] for part in self.memory)]
+
+
+def example_inputs(
+    space: Space,
+    memory: Mapping[str, int | Sequence[int]],
+    agents: int,
+) -> dict[str, Tensor]:
+    """Return two example rows of each input by name; with a network for each agent, the rows of two worlds.
+
+    Args:
+        space: of observations.
+        memory: width or shape of each part of the recurrent state, by name.
+        agents: number of networks for agents, 1 if all agents share one.
+    """
+    rows = {name: torch.from_numpy(leaf) for name, leaf in leaves(valid_rows(space)).items()}
+    if memory:
+        rows["first"] = torch.zeros(2, dtype=torch.bool)
+        rows |= {
+            f"memory.{part}": torch.zeros(2, *shape_of(width)) for part, width in memory.items()
+        }
+    return {name: torch.cat([each] * agents) for name, each in rows.items()}
 
 
 def shape_of(width: int | Sequence[int]) -> Sequence[int]:

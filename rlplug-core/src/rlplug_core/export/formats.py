@@ -19,7 +19,7 @@ NEEDED = ("onnx", "onnxscript")
 def write_onnx(path: Path, flat: Flat) -> Path:
     """Write the program of a policy as ONNX, for any number of rows.
 
-    Inputs are named observations, outputs the action and the recurrent state.
+    Its inputs have the names `Flat.names`, its outputs `action` and, with a memory, `memory.PART.next`.
 
     Raises:
         MissingPackage: a package for ONNX is not installed.
@@ -32,7 +32,7 @@ def write_onnx(path: Path, flat: Flat) -> Path:
         )
     exported = export_program(flat, flat.example())
     outputs = ["action", *(f"memory.{part}.next" for part in flat.memory)]
-    # It would report optional packages.
+    # Without this it reports that optional packages are missing.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with ignore_torch_warnings():
         program = torch.onnx.export(
@@ -51,7 +51,7 @@ def write_onnx(path: Path, flat: Flat) -> Path:
 def write_torchscript(path: Path, flat: Flat) -> Path:
     """Write the program of a policy as TorchScript, for programs that load it with LibTorch.
 
-    Input (order: `policy.json`) and output are lists of tensors.
+    Input and output are lists of tensors; `policy.json` has the order of the inputs.
 
     Raises:
         UsageError: this torch no longer has TorchScript.

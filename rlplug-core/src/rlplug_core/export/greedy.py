@@ -24,7 +24,6 @@ from rlplug_core.nets.heads.gaussian import Gaussian
 from rlplug_core.nets.heads.product import Product
 from rlplug_core.nets.heads.protocol import Head
 from rlplug_core.nets.heads.tanh import SquashedGaussian
-from rlplug_core.nets.memory_trunk import MemoryTrunk
 from rlplug_core.nets.recurrent import forget
 from rlplug_core.protocols import Agent, SupportsExport, SupportsInitial
 from rlplug_core.types import Array, Obs
@@ -72,10 +71,7 @@ class GreedyRecurrent(nn.Module):
 
 
 class GreedyTrunk(GreedyRecurrent):
-    """The same for an agent with a trunk; its network reads the features of the trunk."""
-
-    def __init__(self, trunk: MemoryTrunk, network: nn.Module) -> None:
-        super().__init__(trunk, network)
+    """Like `GreedyRecurrent`, for an agent with a trunk: `choose` is a network that reads the features of the trunk."""
 
     def forward(
         self,
@@ -88,7 +84,7 @@ class GreedyTrunk(GreedyRecurrent):
 
 
 class GreedyOwn(GreedyRecurrent):
-    """The same for the module that a plugin's agent exports.
+    """Like `GreedyRecurrent`, for the module that an agent of a plugin exports.
 
     Raises:
         UsageError: its state does not start with zeros.
@@ -104,8 +100,8 @@ class GreedyOwn(GreedyRecurrent):
         for part, value in initial.items():
             if np.any(value):
                 raise UsageError(
-                    f"the exported state '{part}' of a {type(module).__name__} does not start with zeros, and programs "
-                    "start with zeros; add the start to the state inside of the module"
+                    f"the exported state '{part}' of a {type(module).__name__} does not start with zeros, but that of "
+                    "an exported policy does; add the initial values to the state inside the module"
                 )
         self.parts = {part: width_of(value.shape[1:]) for part, value in initial.items()}
 

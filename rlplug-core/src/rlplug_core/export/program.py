@@ -31,13 +31,15 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
 }
 #: Operations that only check sizes during the export.
 CHECKS = ("_assert", "sym_constrain_range", "_assert_scalar", "_assert_tensor_metadata")
-#: A `view` in the graph assumes the strides of the example; observations of a user may have others, so use `reshape`.
+#: A `view` in the graph assumes the strides of the example; observations of a user may have others, so it becomes a
+#: `reshape`.
 _ANY_STRIDES = {
     "aten.view.default": torch.ops.aten.reshape.default,
     "aten._unsafe_view.default": torch.ops.aten.reshape.default,
 }
-#: A check runs a program that handles at most this many numbers.
+#: A check runs a program only if it reads and writes at most this many numbers.
 SMALL = 2**24
+#: The types of arguments that JSON has as names in `torch`.
 _NAMED = (torch.dtype, torch.layout, torch.memory_format)
 
 
@@ -112,7 +114,7 @@ class Program:
         self.inputs: list[str] = graph["inputs"]
         self.outputs: list[str] = graph["outputs"]
         self.tensors = tensors
-        self._held = {place: tensors[name] for place, name in graph["tensors"].items()}
+        self._constants = {place: tensors[name] for place, name in graph["tensors"].items()}
         self._steps = [
             (name, operation(target), args, kwargs) for name, target, args, kwargs in graph["steps"]
         ]
@@ -124,47 +126,48 @@ class Program:
             RlplugError: an operation cannot take its inputs.
         """
         try:
-            values: dict[str, Any] = {**self._held, **{name: inputs[name] for name in self.inputs}}
+            values = self._initial_values(inputs)
             with torch.inference_mode():
                 for _ in self._run(values):
                     pass
-            return [values[name] for name in self.outputs]
+            return self._outputs_of(values)
         except Exception as error:  # torch raises many kinds of errors for the steps of a stranger
-            raise _fault(error) from error
+            raise _run_error(error) from error
 
     def check(self, inputs: Mapping[str, Tensor], most: int) -> None:
-        """Run a program that handles few numbers; go through the operations of a larger one with shapes only.
+        """Run a program that handles few numbers; of a larger one, compute only the shapes of all results.
 
-        Shapes take no memory but a second: torch imports its compiler for them.
+        Shapes take no memory, but torch imports its compiler for them, which takes a second.
 
         Raises:
             RlplugError: an operation cannot take its inputs, or gives a tensor of more than `most` numbers.
         """
-        values = {**self._held, **{name: inputs[name] for name in self.inputs}}
         try:
+            values = self._initial_values(inputs)
             with torch.no_grad():
                 if not self._run_if_small(dict(values)):
                     self._check_shapes(values, most)
         except RlplugError:
             raise
         except Exception as error:  # as above
-            raise _fault(error) from error
+            raise _run_error(error) from error
 
     def _run_if_small(self, values: dict[str, Any]) -> bool:
-        """Run the program; return False before a step after which it has handled more than `SMALL` numbers."""
-        handled = 0
+        """Run the program; return False before the step with which it would handle more than `SMALL` numbers."""
+        total = 0
         for name, function, args, kwargs in self._steps:
             arguments = [_from_json(value, values) for value in args]
-            step = numbers(function, arguments)
-            handled += SMALL + 1 if step is None else step
-            if handled > SMALL:
+            count = numbers(function, arguments)
+            total += SMALL + 1 if count is None else count
+            if total > SMALL:
                 return False
             named = {key: _from_json(value, values) for key, value in kwargs.items()}
             values[name] = function(*arguments, **named)
-        [values[name] for name in self.outputs]
+        self._outputs_of(values)
         return True
 
     def _check_shapes(self, values: dict[str, Any], most: int) -> None:
+        """Compute the shapes of all results; raise RlplugError for one of more than `most` numbers."""
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         with FakeTensorMode() as mode:
@@ -174,7 +177,15 @@ class Program:
                     raise RlplugError(
                         f"this export's step {plain(name)} gives {value.numel():,} numbers; do not use it"
                     )
-            [values[name] for name in self.outputs]
+            self._outputs_of(values)
+
+    def _initial_values(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Return the stored tensors and the inputs, by the names that steps have for them."""
+        return {**self._constants, **{name: inputs[name] for name in self.inputs}}
+
+    def _outputs_of(self, values: Mapping[str, Any]) -> list[Tensor]:
+        """Return the outputs; raise KeyError if no step gives one of them."""
+        return [values[name] for name in self.outputs]
 
     def _run(self, values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         """Add the result of each step to `values`, and yield it."""
@@ -185,11 +196,11 @@ class Program:
             yield name, values[name]
 
 
-def _fault(error: Exception) -> RlplugError:
-    """Return the error of a program with a step that raised."""
-    said = plain(str(error).partition("\n")[0])
+def _run_error(error: Exception) -> RlplugError:
+    """Return the error to raise for an error in a step of a program."""
+    message = plain(str(error).partition("\n")[0])
     return RlplugError(
-        f"this export's program does not run ({type(error).__name__}: {said}); do not use it"
+        f"this export's program does not run ({type(error).__name__}: {message}); do not use it"
     )
 
 
@@ -226,26 +237,27 @@ def _to_graph(
     program: torch.export.ExportedProgram,
     names: list[str],
 ) -> tuple[Graph, dict[str, Tensor]]:
-    kinds = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    """Return the graph of an exported program as JSON, and its stored tensors by name."""
+    input_specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     values = {**program.state_dict, **program.constants}
-    held: dict[str, str] = {}
+    tensors: dict[str, str] = {}
     places: dict[str, str] = {}
     steps: list[list[object]] = []
     outputs: list[str] = []
     for node in program.graph.nodes:
-        if node.op == "placeholder" and kinds[node.name].kind.name == "USER_INPUT":
+        if node.op == "placeholder" and input_specs[node.name].kind.name == "USER_INPUT":
             places[node.name] = names[len(places)]
         elif node.op == "placeholder":
-            held[node.name] = str(kinds[node.name].target)
+            tensors[node.name] = str(input_specs[node.name].target)
         elif node.op == "output":
             outputs = [_name(output, places) for output in node.args[0]]
         elif not (_label(node.target).rpartition("aten.")[2].startswith(CHECKS)):
             arguments = [_to_json(value, places) for value in node.args]
             options = {key: _to_json(value, places) for key, value in node.kwargs.items()}
             steps.append([node.name, _label(node.target), arguments, options])
-    graph = {"inputs": names, "tensors": held, "steps": steps, "outputs": outputs}
+    graph = {"inputs": names, "tensors": tensors, "steps": steps, "outputs": outputs}
     return graph, {
-        name: values[name].detach().cpu().contiguous().clone() for name in set(held.values())
+        name: values[name].detach().cpu().contiguous().clone() for name in set(tensors.values())
     }
 
 

@@ -117,13 +117,14 @@ def read_sb3(path: Path) -> Sb3Model:
         raise UsageError(
             f"{path} cannot be read as a model of Stable-Baselines3 ({type(error).__name__}: {message})"
         ) from error
-    tensors = isinstance(weights, Mapping) and all(map(torch.is_tensor, weights.values()))
-    if not isinstance(data, dict) or not tensors:
+    are_tensors = isinstance(weights, Mapping) and all(map(torch.is_tensor, weights.values()))
+    if not isinstance(data, dict) or not are_tensors:
         raise UsageError(f"{path} is not a model of Stable-Baselines3: its parts have other types")
     return Sb3Model(weights, data)
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Read a file of the archive; raise ValueError if it is too large."""
     with archive.open(name) as file:
         data = file.read(LIMITS[name] + 1)
     if len(data) > LIMITS[name]:
@@ -132,7 +133,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 class LayeredPolicy(nn.Module):
-    """Maps observations [B, ...] to canonical actions: the prepared inputs, layers, the choice."""
+    """Maps observations [B, ...] to canonical actions: prepares inputs, applies layers, chooses by their outputs."""
 
     def __init__(
         self,
@@ -174,9 +175,9 @@ def policy_of(
     on_policy = algorithm in ("ppo", "a2c")
     layers = _layers(model, algorithm, _activation(options, "Tanh" if on_policy else "ReLU"))
     inputs = inputs_of(model.weights, EXTRACTORS[algorithm], obs, options, statistics)
-    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-    _compare("observations", linear[0].in_features, _features(inputs, obs), obs)
-    _compare("actions", linear[-1].out_features, _outputs(action), action)
+    dense = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    _compare("observations", dense[0].in_features, _features(inputs, obs), obs)
+    _compare("actions", dense[-1].out_features, _outputs(action), action)
     return LayeredPolicy(inputs, layers, _choice(action, on_policy))
 
 
@@ -201,6 +202,7 @@ def _layers(
     algorithm: str,
     activation: Callable[[], nn.Module],
 ) -> nn.Sequential:
+    """Return the layers after the inputs, with the weights of the model."""
     hidden, last = {
         "ppo": ("mlp_extractor.policy_net.", "action_net"),
         "a2c": ("mlp_extractor.policy_net.", "action_net"),
@@ -208,10 +210,9 @@ def _layers(
         "sac": ("actor.latent_pi.", "actor.mu"),
         "td3": ("actor.mu.", ""),
     }[algorithm]
-    named = [
-        name for name in model.weights if re.fullmatch(rf"{re.escape(hidden)}\d+\.weight", name)
-    ]
-    numbers = sorted(int(name.split(".")[-2]) for name in named)
+    pattern = re.compile(rf"{re.escape(hidden)}(\d+)\.weight")
+    matches = [pattern.fullmatch(name) for name in model.weights]
+    numbers = sorted(int(match[1]) for match in matches if match)
     if numbers != list(range(0, 2 * len(numbers), 2)):
         raise UsageError(
             "its layers after the inputs are not those of Stable-Baselines3; only these can be imported"
@@ -229,8 +230,9 @@ def _activation(
     options: Mapping[str, Any],
     default: str,
 ) -> Callable[[], nn.Module]:
-    named = options.get("activation_fn")
-    name = default if named is None else str(named).rstrip("'>").rpartition(".")[2]
+    """Return the class of the activation function that the options name."""
+    option = options.get("activation_fn")  # such as "<class 'torch.nn.modules.activation.ReLU'>"
+    name = default if option is None else str(option).rstrip("'>").rpartition(".")[2]
     if name not in ACTIVATIONS:
         raise UsageError(
             f"its activation {plain(name, 60)} cannot be imported; known ones are {', '.join(ACTIVATIONS)}"
@@ -239,6 +241,7 @@ def _activation(
 
 
 def _options(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a parameter of the model that is a dictionary; {} if it is missing or has another type."""
     options = data.get(name)
     return options if isinstance(options, dict) else {}
 
@@ -252,11 +255,12 @@ def _outputs(action: Space) -> int:
     return int(np.prod(action.shape)) if isinstance(action, spaces.Box | spaces.MultiBinary) else 0
 
 
-def _compare(noun: str, there: int, here: int, space: Space) -> None:
-    if there != here:
+def _compare(noun: str, of_model: int, of_env: int, space: Space) -> None:
+    """Raise UsageError if the model's observations or actions have another size than those of the environment."""
+    if of_model != of_env:
         raise UsageError(
-            f"the model has {there} numbers for {noun}, and the environment's are {plain(str(space), 100)}; name the "
-            "environment that it was trained on"
+            f"the model has {of_model} numbers for {noun}, and the environment's are {plain(str(space), 100)}; name "
+            "the environment that it was trained on"
         )
 
 
@@ -277,5 +281,5 @@ def _choice(action: Space, on_policy: bool) -> Callable[[Tensor], Tensor]:
     if not on_policy or not isinstance(action, spaces.Box):
         return lambda outputs: outputs.reshape(-1, *shape)
     # On-policy models act in the units of the environment.
-    scale, shift = (torch.from_numpy(one) for one in scale_and_shift(action)[1:])
+    scale, shift = (torch.from_numpy(array) for array in scale_and_shift(action)[1:])
     return lambda outputs: ((outputs.reshape(-1, *shape).double() - shift) / scale).float()

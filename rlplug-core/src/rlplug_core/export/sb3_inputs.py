@@ -49,7 +49,8 @@ def read_statistics(data: bytes) -> Statistics:
     if not isinstance(record.state, dict):
         raise ValueError("its VecNormalize has no state")
     state = record.state
-    clip, epsilon = state.get("clip_obs"), state.get("epsilon")
+    clip = state.get("clip_obs")
+    epsilon = state.get("epsilon")
     if not isinstance(clip, float | int) or not isinstance(epsilon, float | int):
         raise ValueError("clip_obs or epsilon is missing")
     if not state.get("norm_obs"):
@@ -61,10 +62,12 @@ def read_statistics(data: bytes) -> Statistics:
 
 
 def _moments(value: object) -> tuple[Array, Array]:
+    """Return mean and variance from the record of a `RunningMeanStd`; raise ValueError if they are unusable."""
     state = value.state if isinstance(value, Record) else None
     if not isinstance(state, dict):
         raise ValueError("obs_rms has no mean")
-    mean, variance = array_of(state.get("mean")), array_of(state.get("var"))
+    mean = array_of(state.get("mean"))
+    variance = array_of(state.get("var"))
     if mean.shape != variance.shape or not np.isfinite(mean).all() or not (variance >= 0).all():
         raise ValueError("its means and variances do not fit each other")
     return mean, variance
@@ -99,7 +102,7 @@ class Part(nn.Module):
     Args:
         space: of the observation.
         scaling: its normalization; None without.
-        cnn: the convolutions and the layer of an image; None without.
+        cnn: the convolutions of an image and the layer after them; None without.
         divide: whether bytes of an image become numbers from 0 to 1.
     """
 
@@ -117,7 +120,7 @@ class Part(nn.Module):
         shape = space.shape or ()
         image = len(shape) == 3 and space.dtype == np.uint8
         self.divide = image and divide
-        #: Channels are the smallest dimension, and the library puts those of images first.
+        #: The smallest dimension of an image has the channels; Stable-Baselines3 puts them first.
         self.channels_last = image and int(np.argmin(shape)) != 0
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -165,21 +168,21 @@ def inputs_of(
         UsageError: the extractor has another form, or does not fit the space.
     """
     named = space.spaces if isinstance(space, spaces.Dict) else {"": space}
-    unread = {name for name in weights if name.startswith(prefix)}
+    unused = {name for name in weights if name.startswith(prefix)}
     divide = bool(options.get("normalize_images", True))
     parts = {}
     for key, part in named.items():
         if not isinstance(part, spaces.Box | spaces.Discrete):
             raise UsageError(f"observations such as {plain(str(part), 100)} cannot be imported")
         start = f"{prefix}extractors.{key}." if key else prefix
-        cnn = _nature_cnn(weights, start) if f"{start}cnn.0.weight" in unread else None
+        cnn = _nature_cnn(weights, start) if f"{start}cnn.0.weight" in unused else None
         if cnn is not None:
             used = (f"{start}cnn.", f"{start}linear.0.")
-            unread -= {name for name in unread if name.startswith(used)}
+            unused -= {name for name in unused if name.startswith(used)}
         parts[key] = Part(part, _scaling(key, part, statistics), cnn, divide)
-    if unread:
+    if unused:
         raise UsageError(
-            f"its features extractor has {plain(min(unread), 100)}; only MlpPolicy, CnnPolicy and MultiInputPolicy "
+            f"its features extractor has {plain(min(unused), 100)}; only MlpPolicy, CnnPolicy and MultiInputPolicy "
             "can be imported"
         )
     if statistics is not None and not statistics.moments.keys() <= named.keys():
@@ -192,6 +195,7 @@ def _scaling(
     space: Space,
     statistics: Statistics | None,
 ) -> Scaling | None:
+    """Return the normalization of one observation, None if the statistics have none for it."""
     if statistics is None or key not in statistics.moments:
         return None
     moments = statistics.moments[key]

@@ -46,7 +46,7 @@ def space_from_json(record: dict[str, Any]) -> Space:
     """Return the space for its JSON; the inverse of `space_to_json`.
 
     Raises:
-        ValueError: it has more than `LARGEST` numbers, which a stranger's file may ask for.
+        ValueError: it has more than `LARGEST` numbers, as in a malicious file.
     """
     if _count(record) > LARGEST:
         raise ValueError(f"a space has more than {LARGEST:,} numbers")
@@ -74,7 +74,7 @@ def space_from_json(record: dict[str, Any]) -> Space:
 
 
 def _count(record: dict[str, Any]) -> int:
-    """Return how many numbers a value of a space has, before the space is made."""
+    """Return how many numbers a value of the space has, without making the space."""
     parts = record.get("parts")
     if parts is None:
         return prod(record.get("shape", ()))
@@ -96,7 +96,7 @@ def to_env_action(space: Space, action: Array) -> object:
         numbers = action.reshape(len(action), *space.shape).astype(np.int64) + space.low
         return numbers.astype(space.dtype)
     if isinstance(space, spaces.Box):
-        scale, shift = (one.astype(space.dtype) for one in scale_and_shift(space)[1:])
+        scale, shift = (array.astype(space.dtype) for array in scale_and_shift(space)[1:])
         scaled = action.astype(space.dtype) * scale + shift
         return np.clip(scaled, space.low, space.high)
     return action.astype(np.int8)
@@ -105,11 +105,11 @@ def to_env_action(space: Space, action: Array) -> object:
 def _parts(parts: list[Space], action: Array) -> list[Any]:
     """Return the columns [N, k] of each part in the shape and dtype of the part."""
     result = []
-    end = 0
+    start = 0
     for part in parts:
-        start = end
-        end = end + _width(part)
+        end = start + _width(part)
         columns = action[:, start:end]
+        start = end
         if not isinstance(part, spaces.Dict | spaces.Tuple):
             columns = columns.reshape(len(action), *(part.shape or ())).astype(part.dtype)
         result.append(to_env_action(part, columns))
@@ -126,7 +126,7 @@ def _width(space: Space) -> int:
 
 
 def _bound(values: Array) -> object:
-    """Return exact bounds as JSON: one number if all are equal; infinities become text that NumPy parses."""
+    """Return exact bounds as JSON: one number if all are equal; an infinity is text that NumPy parses."""
     flat = values.reshape(-1)
     if flat.size and (flat == flat[0]).all():
         return _number(flat[0].item())

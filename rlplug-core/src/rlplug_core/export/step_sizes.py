@@ -1,4 +1,4 @@
-"""Bounds for the numbers that a step of a program handles, known before it runs."""
+"""Bounds for the count of numbers that a step of a program reads and writes, known before it runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-#: Operations whose result has at most the numbers of their tensors, expanded to one shape.
+#: Operations with a result that is at most as large as their tensors, expanded to one shape.
 SHAPED = frozenset(
     f"aten.{name}"
     for name in (
@@ -51,7 +51,7 @@ def numbers(
     elif name in ("aten.full.default", "aten.scalar_tensor.default"):
         written = prod(arguments[0]) if isinstance(arguments[0], list) else 1
     elif name in SHAPED:
-        # The size of a shape that has room for each of the tensors.
+        # The size of the smallest shape into which each of the tensors fits.
         reversed_shapes = (tensor.shape[::-1] for tensor in _tensors(arguments))
         written = prod(max(sizes) for sizes in zip_longest(*reversed_shapes, fillvalue=1))
     else:

@@ -115,13 +115,13 @@ def _make_decoupled(
     env: Env,
     learner: AnyLearner,
 ) -> Trainable:
-    from rlplug_core.buffers.sources import of_sources
+    from rlplug_core.buffers.sources import separate_sources
     from rlplug_core.loop.decoupled import Decoupled, Fleet
     from rlplug_core.loop.decoupled_inline import InlineActors
     from rlplug_core.loop.decoupled_processes import ActorProcesses
 
     _check_one_actor(plan, env, learner)
-    buffer = of_sources(lambda: fit_device(learner.buffer(), env.spec), plan.options.actors)
+    buffer = separate_sources(lambda: fit_device(learner.buffer(), env.spec), plan.options.actors)
     make: Callable[[Plan, AnyLearner, Clock, Env], Fleet] = (
         InlineActors if plan.options.inline else ActorProcesses
     )

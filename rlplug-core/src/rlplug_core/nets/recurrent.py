@@ -251,12 +251,12 @@ def with_units(words: str, units: int | None) -> str:
     return words if units is None else f"{words}:units={units}"
 
 
-def memory_words(
+def memory_option(
     memory: str | None,
     recurrent_cell: str | None,
     recurrent_hidden_size: int | None,
 ) -> str:
-    """Return a memory's name and options as the user types them, such as `gru:units=128`; "" without a memory.
+    """Return the option `memory`, such as `gru:units=128`, with its former options in it; "" without a memory.
 
     Args:
         memory: the option `memory`.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.buffers.dataset import FIELDS, MINARI, Dataset, flat
+from rlplug_core.buffers.dataset import FIELDS, MINARI, Dataset, flatten
 from rlplug_core.buffers.dataset_files import ABOUT, read
 from rlplug_core.clock import Clock
 from rlplug_core.config.files import sync_directory, temporary_directory
@@ -144,7 +144,7 @@ def record(
         "wrap": plan.options.wrap,
     }
     dataset = Dataset(str(path.absolute()), arrays, name)
-    _write(path, {**flat(arrays), ABOUT: np.array(json.dumps(description))})
+    _write(path, {**flatten(arrays), ABOUT: np.array(json.dumps(description))})
     return Recording(dataset, returns)
 
 

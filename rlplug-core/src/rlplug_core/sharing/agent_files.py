@@ -21,7 +21,7 @@ import msgspec
 
 from rlplug_core.config.files import as_type, content, from_json
 from rlplug_core.errors import BadFile, RlplugError, plain
-from rlplug_core.export.bundle import example_inputs, read
+from rlplug_core.export.bundle import read
 from rlplug_core.sharing.film_file import FILM, FILM_BYTES, FILM_MARKDOWN, check_film
 
 FORMAT = 1
@@ -134,7 +134,7 @@ def check_folder(folder: Path) -> None:
         RlplugError: a file is damaged, the card has markup, or the record names code.
     """
     policy = read(folder)
-    policy.program.check(example_inputs(policy), MOST_NUMBERS)
+    policy.program.check(policy.example_inputs(), MOST_NUMBERS)
     film = folder / FILM
     if film.is_file():
         check_film(content(film, FILM_BYTES))

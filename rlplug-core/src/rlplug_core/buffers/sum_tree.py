@@ -18,9 +18,8 @@ TOP = 1024
 class SumTree:
     """`size` masses of at least 0, and samples in proportion to them.
 
-    If a child changes, its parent's sum is computed again from both children, never by adding a difference. So the
-    tree depends only on the masses: rounding errors do not accumulate, and a tree from stored masses has the same
-    bits.
+    If a child changes, its parent's sum is computed again from all children, never by adding a difference. So the
+    tree depends only on the masses: rounding errors do not accumulate, and a tree of saved masses has the same bits.
     """
 
     def __init__(self, size: int) -> None:
@@ -29,6 +28,7 @@ class SumTree:
             self.levels.append(np.zeros(_whole_blocks(len(self.levels[-1]) // WIDTH)))
         self.mass = self.levels[0][:size]
         self._blocks = [level.reshape(-1, WIDTH) for level in self.levels]
+        #: Blocks of the lowest level with old sums.
         self._stale: set[int] = set()
 
     @property
@@ -54,9 +54,9 @@ class SumTree:
         self.fill(0, len(self.mass), self.mass)
 
     def find(self, point: Array) -> Array:
-        """Return the places [B] of the masses that take their running sum past `point` [B], each in [0, total).
+        """Return the first places [B] at which the running sum of masses is above `point` [B], each in [0, total).
 
-        A place with mass 0 is never found, even if sums are rounded.
+        Their masses are never 0, even if sums are rounded.
         """
         self._refresh()
         running = np.concatenate([[0.0], np.cumsum(self.levels[-1])])
@@ -85,4 +85,5 @@ class SumTree:
 
 
 def _whole_blocks(size: int) -> int:
+    """Return the smallest multiple of `WIDTH` that is at least `size`."""
     return -(-size // WIDTH) * WIDTH

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplug_core.buffers.segments import TOP, WIDTH, SumTree
+from rlplug_core.buffers.sum_tree import TOP, WIDTH, SumTree
 from rlplug_core.types import Array
 
 #: Around the sizes at which the tree has one, two and three levels.
