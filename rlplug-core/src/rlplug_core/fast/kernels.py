@@ -107,8 +107,8 @@ def _loss_and_derivative(
     if loops is None:
         return NotImplemented
     arrays = [
-        one.contiguous().numpy()
-        for one in (quantiles, shares.float().expand_as(quantiles), targets.float())
+        tensor.contiguous().numpy()
+        for tensor in (quantiles, shares.float().expand_as(quantiles), targets.float())
     ]
     loss = np.empty(len(quantiles), np.float32)
     derivative = np.empty(quantiles.shape, np.float32)

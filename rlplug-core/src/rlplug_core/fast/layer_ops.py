@@ -156,7 +156,7 @@ class LayerNormOp:
         bias: nn.Parameter | None,
         eps: float,
     ) -> None:
-        self.parameters = [one for one in (weight, bias) if one is not None]
+        self.parameters = [each for each in (weight, bias) if each is not None]
         self.eps = eps
         self.refresh_views()
 
@@ -303,7 +303,7 @@ class NoisyLinearOp:
 
     def refresh_views(self) -> None:
         self.weight, self.bias, self.weight_sigma, self.bias_sigma = (
-            one.detach().numpy() for one in self.parameters
+            each.detach().numpy() for each in self.parameters
         )
 
     def forward(self, values: Array) -> tuple[Array, Noisy]:

@@ -70,9 +70,9 @@ def onednn_is_faster() -> bool:
     )
 
 
-def _product(one: Tensor, other: Tensor) -> Tensor:
-    """Return one [M, K] times other [N, K] transposed, without a gradient."""
-    return torch.ops.mkldnn._linear_pointwise(one, other, None, "none", [], "")
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """Return left [M, K] times right [N, K] transposed, without a gradient."""
+    return torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], "")
 
 
 class _Product(torch.autograd.Function):
@@ -81,8 +81,8 @@ class _Product(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(one: Tensor, other: Tensor) -> Tensor:
-        return _product(one, other)
+    def forward(left: Tensor, right: Tensor) -> Tensor:
+        return _product(left, right)
 
     @staticmethod
     def setup_context(
@@ -97,34 +97,34 @@ class _Product(torch.autograd.Function):
         ctx: Any,
         gradient: Tensor,
     ) -> tuple[Tensor | None, Tensor | None]:
-        one, other = ctx.saved_tensors
+        left, right = ctx.saved_tensors
         product: Any = _Product.apply if torch.is_grad_enabled() else _product
         return (
-            product(gradient, other.t()) if ctx.needs_input_grad[0] else None,
-            product(gradient.t(), one.t()) if ctx.needs_input_grad[1] else None,
+            product(gradient, right.t()) if ctx.needs_input_grad[0] else None,
+            product(gradient.t(), left.t()) if ctx.needs_input_grad[1] else None,
         )
 
 
-def matmul(one: Array, other: Array, into: Array | None = None) -> Array:
-    """Return one [M, K] times other [K, N], by the faster library.
+def matmul(left: Array, right: Array, into: Array | None = None) -> Array:
+    """Return left [M, K] times right [K, N], by the faster library.
 
     NumPy computes small products, because a call of torch costs more. Torch computes large ones if it has more threads
     or if oneDNN is faster, and all if NumPy may use several threads: with these a small product takes up to ten times
     as long.
 
     Args:
-        one, other: the factors.
+        left, right: the factors.
         into: if given, a contiguous array of the result's shape and type, for the result.
     """
-    size = len(one) * other.size
+    size = len(left) * right.size
     medium = size <= NUMPY_MAXIMUM  # torch gains nothing on one thread without oneDNN
     if numpy_uses_one_thread() and (
         size <= ONEDNN_MINIMUM
         or (medium and torch.get_num_threads() == 1 and not onednn_is_faster())
     ):
-        return one.dot(other, out=into)
-    first = torch.from_numpy(one)
-    second = torch.from_numpy(other)
+        return left.dot(right, out=into)
+    first = torch.from_numpy(left)
+    second = torch.from_numpy(right)
     large = size > ONEDNN_MINIMUM and _is_supported(first, second)
     result: Array = (_product(first, second.t()) if large else first.mm(second)).numpy()
     if into is None:

@@ -27,7 +27,7 @@ class Chain:
 
     def __init__(self, ops: Sequence[Op]) -> None:
         self.ops = fuse(ops)
-        self.parameters: list[nn.Parameter] = [one for op in self.ops for one in op.parameters]
+        self.parameters: list[nn.Parameter] = [each for op in self.ops for each in op.parameters]
 
     def refresh_views(self) -> None:
         for op in self.ops:

@@ -32,8 +32,8 @@ class PolicyNetwork(nn.Module):
     """Maps observations to the outputs [B, size] of an action head; illegal actions are masked.
 
     `make` builds the head; by default it is `head`, with the options of `net` for Gaussians. With `noisy`, the layers
-    that feed the head are `NoisyLinear`s with the initial noise `sigma`. `trunk` is an encoder that
-    is shared with a critic, and its number of features.
+    that feed the head are `NoisyLinear`s with the initial noise `sigma`. `trunk` is an encoder that is shared with a
+    critic, and its number of features.
     """
 
     #: [M] the outputs that an action mask applies to; None if it applies to all.

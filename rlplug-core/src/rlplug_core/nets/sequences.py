@@ -40,7 +40,7 @@ class Sequences(Samples):
         size: int,
         generator: np.random.Generator,
     ) -> Iterator[Samples]:
-        """Yield whole rows in random order, about `size` samples at a time; all at once if `size` covers them."""
+        """Yield whole sequences in random order, about `size` samples at a time; all at once if `size` covers them."""
         num_envs = rows_of(self.recurrent_state)
         return split_shuffled(self, num_envs, size * num_envs // len(self.is_first), generator)
 
@@ -77,7 +77,7 @@ def sequences(
     target: Array,
     device: torch.device,
 ) -> Sequences:
-    """Make samples of whole rows for a recurrent network.
+    """Make samples of whole sequences for a recurrent network.
 
     Args:
         rollout: T steps of N environments.
