@@ -5,16 +5,13 @@ An exchange is decided once and saved before anything changes, so a kill at any 
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rlplug_cli.sweep.manifest import read_sealed
-from rlplug_core.config import replace_file
+from rlplug_cli.sweep.manifest import read_sealed, write_sealed
 from rlplug_core.errors import Untrusted, UsageError
-from rlplug_core.runs import add_seal
 
 NAME = "population.json"
 FORMAT = 1
@@ -78,8 +75,7 @@ class History:
 
     def write(self, directory: Path) -> None:
         """Save durably: a reader sees the old history or the new one."""
-        content = add_seal({"format": FORMAT, **asdict(self)})
-        replace_file(directory / NAME, json.dumps(content, indent=1).encode())
+        write_sealed(directory / NAME, self, FORMAT)
 
     def with_chunk(self, chunk: Chunk) -> History:
         """Return the history with a chunk added, or with the last one replaced if it ends at the same step."""

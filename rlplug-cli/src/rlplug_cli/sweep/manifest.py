@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Literal, TypeVar
+from typing import IO, TYPE_CHECKING, Literal, TypeVar
 
 import psutil
 
@@ -31,6 +31,9 @@ from rlplug_core.config import (
 )
 from rlplug_core.errors import BadFile, RlplugError, Untrusted, UsageError, warn
 from rlplug_core.runs import RunDirectory, add_seal, genuine
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 NAME = "sweep.json"
 #: Options with a value that can be a file of further options.
@@ -125,8 +128,7 @@ class Sweep:
 
     def write(self, directory: Path) -> None:
         """Save durably: a reader sees the old sweep or the new one."""
-        content = add_seal({"format": FORMAT, **asdict(self)})
-        replace_file(directory / NAME, json.dumps(content, indent=1).encode())
+        write_sealed(directory / NAME, self, FORMAT)
 
     def add(self, directory: Path, tasks: Sequence[Task]) -> Sweep:
         """Return this sweep with `tasks` added, saved in `directory`; the lock must be held.
@@ -225,6 +227,12 @@ def _wait_for_lock(file: IO[bytes], directory: Path) -> None:
         )
     warn(f"waiting for the runs of a killed process to stop in {directory}")
     acquire_lock(file.fileno(), wait=True)
+
+
+def write_sealed(path: Path, value: DataclassInstance, version: int) -> None:
+    """Write the content of a file that `read_sealed` reads."""
+    content = add_seal({"format": version, **asdict(value)})
+    replace_file(path, json.dumps(content, indent=1).encode())
 
 
 def read_sealed(path: Path, cls: type[T], version: int) -> tuple[T, bool]:
