@@ -28,11 +28,12 @@ import torch
 from results import machine, revision, table, write_section
 
 from rlplug_core.clock import Clock
-from rlplug_core.loop.async_processes import Processes
+from rlplug_core.loop.async_processes import WorkerProcesses
 from rlplug_core.loop.build import build
 from rlplug_core.loop.decoupled import Decoupled
 from rlplug_core.loop.decoupled_processes import ActorProcesses
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.plan_words import PlanWords
 from rlplug_core.loop.remote_actor import RemoteActor
 from rlplug_core.loop.shared_memory import SharedWeights
 from rlplug_core.loop.torch_settings import set_torch
@@ -89,7 +90,7 @@ def all_have_started(runner: object) -> bool:
     """Return whether all actors or workers have delivered their first steps."""
     if isinstance(runner, Decoupled) and isinstance(runner.fleet, ActorProcesses):
         return all(seat.delivered for seat in runner.fleet.seats)
-    assert isinstance(runner, Processes)
+    assert isinstance(runner, WorkerProcesses)
     return bool((runner.slots > 0).all())
 
 
@@ -119,7 +120,7 @@ def speed_over_link(plan: Plan, seconds: float) -> tuple[float, float]:
 
 def processor(fleet: ActorProcesses) -> float:
     """Return the seconds of processor time of all actors."""
-    spent = [psutil.Process(seat.remote.process.pid).cpu_times() for seat in fleet.seats]
+    spent = [psutil.Process(seat.child.process.pid).cpu_times() for seat in fleet.seats]
     return sum(each.user + each.system for each in spent)
 
 
@@ -136,11 +137,9 @@ def until(end: float, work: Callable[[], object]) -> None:
         work()
 
 
-def act_without_link(
-    words: tuple[str, str, dict[str, Any]], seconds: float, rank: int, pipe: Connection
-) -> None:
+def act_without_link(words: PlanWords, seconds: float, rank: int, pipe: Connection) -> None:
     """Run an actor process without a link."""
-    actor = RemoteActor(*words, rank)
+    actor = RemoteActor(words, rank)
 
     def chunk() -> int:
         count = actor.clock.steps
@@ -166,7 +165,7 @@ def independent_speed(plan: Plan, seconds: float) -> tuple[float, float]:
     context = multiprocessing.get_context("spawn")
     pipes = []
     processes = []
-    words = (plan.algorithm, plan.env, plan.flat)
+    words = PlanWords.of(plan)
     for rank in range(plan.options.actors):
         ours, theirs = context.Pipe()
         processes.append(

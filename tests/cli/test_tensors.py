@@ -30,7 +30,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadEnv, PluginError, UsageError
 from rlplug_core.loop.actor import carry_over
-from rlplug_core.loop.build import build, fillable
+from rlplug_core.loop.build import build, require_replay
 from rlplug_core.loop.device_memory import _needs, device_memory
 from rlplug_core.loop.env_timing import choose_env_workers
 from rlplug_core.loop.info_columns import InfoColumns
@@ -569,7 +569,7 @@ def test_families_on_a_device_have_4096_rows_by_default() -> None:
 def test_data_set_for_a_replay_buffer_of_tensors_is_refused() -> None:
     trainer = runner("dqn", tensor_rows, learning_starts=64)
     with pytest.raises(UsageError, match="use --buffer-storage disk"):
-        fillable(trainer.learner, trainer.actor.buffer)
+        require_replay(trainer.learner, trainer.actor.buffer)
 
 
 def test_absent_rows_have_no_weight_in_replay() -> None:

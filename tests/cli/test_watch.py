@@ -229,7 +229,7 @@ def test_play_writes_pictures_and_a_sheet(run: Run, rlplug: Callable[..., Result
 def test_play_reports_unfinished_episodes(
     run: Run, rlplug: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "LONGEST", 4)
+    monkeypatch.setattr(evaluation, "LONGEST_EPISODE", 4)
     result = rlplug("play", str(run.path), "--episodes", "3", "--video", str(tmp_path / "film.webp"))
     assert (result.code, result.err) == (0, "")
     message = "3 of 3 episodes had not ended after 4 steps and count with their rewards so far; the wrapper "

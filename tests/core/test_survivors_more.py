@@ -146,7 +146,7 @@ def test_close_ends_busy_workers() -> None:
     with pytest.raises(KeyError):
         runner.run(poll)
     runner.close()
-    assert [remote.process.is_alive() for remote in runner.remotes] == [False, False]
+    assert [child.process.is_alive() for child in runner.children] == [False, False]
 
 
 def test_usual_convolutions_depend_on_the_smaller_side() -> None:

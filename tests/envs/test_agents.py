@@ -174,7 +174,7 @@ def test_final_obs_is_not_from_the_next_episode() -> None:
 
 @pytest.mark.parametrize("words", [(), ("random-opponents",)])
 def test_returns_of_cut_evaluations_are_unscaled(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluating, "LONGEST", 3)
+    monkeypatch.setattr(evaluating, "LONGEST_EPISODE", 3)
     envs = [wrap(Agents(lambda: Parallel(Dilemma()), 2, "d"), *words, *more) for more in ((), ("scale-reward",))]
     bare, scaled = (evaluate(CallCounter(), env, 0, Clock(1)) for env in envs)
     assert (bare.returns, bare.cut) == (scaled.returns, envs[1].spec.num_envs)

@@ -309,7 +309,7 @@ class Doubled(Transform):
 
 @pytest.mark.parametrize("vector", [False, True], ids=["serial", "vector"])
 def test_returns_of_cut_evaluations_are_unscaled(vector: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluating, "LONGEST", 5)
+    monkeypatch.setattr(evaluating, "LONGEST_EPISODE", 5)
     makes = [lambda: Echo(length=9), lambda: Echo(length=3)]
     env: Any = SerialEnvs(iter([make() for make in makes]).__next__, 2, "Echo-v0", inexact="")
     if vector:

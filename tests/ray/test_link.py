@@ -107,12 +107,12 @@ def test_killed_or_frozen_actor_is_replaced(number: signal.Signals, capsys: pyte
         if not victims and all(seat.delivered for seat in runner.fleet.seats):
             victims.append(descendants("ray::RayActor")[0].pid)
             os.kill(victims[0], number)
-        replaced = [seat for seat in runner.fleet.seats if seat.epoch]
+        replaced = [seat for seat in runner.fleet.seats if seat.generation]
         runner.clock.stop = any(not seat.losses for seat in replaced)
 
     try:
         assert max(lags_of(runner, poll)) <= 3
-        assert sorted(seat.epoch for seat in runner.fleet.seats) == [0, 1]
+        assert sorted(seat.generation for seat in runner.fleet.seats) == [0, 1]
     finally:
         runner.close()
     assert not alive(victims[0])
@@ -142,7 +142,7 @@ def test_lost_or_frozen_node_loses_only_its_chunks(three_nodes: Any, number: sig
                 process.send_signal(number)
             failure_times.append(time.monotonic())
             moved.append(failure_times[0])
-        replaced = [seat for seat in runner.fleet.seats if seat.epoch]
+        replaced = [seat for seat in runner.fleet.seats if seat.generation]
         runner.clock.stop = bool(replaced) and all(seat.delivered and not seat.losses for seat in replaced)
         if runner.clock.stop:
             failure_times.append(time.monotonic())
@@ -217,7 +217,7 @@ def test_missing_resources_of_a_cluster_raise_at_the_start(three_nodes: Any, mon
     try:
         with pytest.raises(MissingPackage, match=r"no rlplug-absent: python -m pip install 'rlplug-absent==1\.2'"):
             ray_cluster.check_nodes({"rlplug-absent": "1.2"})
-        monkeypatch.setattr(ray_cluster, "ASKING", 10.0)
+        monkeypatch.setattr(ray_cluster, "NODE_TIMEOUT", 10.0)
         with pytest.raises(UsageError, match="no 1 free on this machine"):
             ray_cluster.reserve(1)
         with pytest.raises(UsageError, match="has already joined a Ray cluster"):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import WorkerFailed
-from rlplug_core.loop.chunk_queue import Permits, Traffic
+from rlplug_core.loop.chunk_queue import ChunkQueue, Permits
 from rlplug_core.loop.shared_memory import DONE, SharedWeights
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
@@ -41,7 +41,7 @@ def make_process_runner(env: str = f"{ENVS}:Chain", algorithm: str = TINY, **opt
 
 
 def pids(runner: Any) -> list[int]:
-    return [seat.remote.process.pid for seat in runner.fleet.seats]
+    return [seat.child.process.pid for seat in runner.fleet.seats]
 
 
 def lags_of(runner: Any, poll: Callable[[], None] = lambda: None) -> list[int]:
@@ -85,7 +85,7 @@ def test_actors_feed_one_learner_within_max_lag(max_lag: int | None) -> None:
 def test_actors_use_actor_device(device: str) -> None:
     runner = make_process_runner(actor_device=device, total_timesteps=200)
     try:
-        assert runner.fleet.task.values["device"] == device
+        assert runner.fleet.task.words.values["device"] == device
         assert len(lags_of(runner)) == 25
     finally:
         runner.close()
@@ -192,7 +192,7 @@ def test_replaces_killed_or_frozen_actor(number: signal.Signals, capsys: pytest.
     def poll() -> None:
         seat = runner.fleet.seats[1]
         if not victims and seat.delivered:
-            victims.append(seat.remote.process.pid)
+            victims.append(seat.child.process.pid)
             os.kill(victims[0], number)
         runner.clock.stop = seat.generation == 1 and seat.delivered
 
@@ -306,41 +306,41 @@ def test_permits_keep_max_lag_in_any_order(max_lag: int, actors: int, slots: int
 
 @given(st.integers(0, 7), st.integers(1, 4), st.integers(1, 3), st.randoms(use_true_random=False))
 def test_grants_to_actor_with_fewest_pending_chunks(max_lag: int, actors: int, ahead: int, draw: Any) -> None:
-    traffic = Traffic(max_lag, ahead, actors, Clock(10**6))
+    queue = ChunkQueue(max_lag, ahead, actors, Clock(10**6))
     for _ in range(30):
         ready = [rank for rank in range(actors) if draw.random() < 0.8]
-        pending = [permit.source for permit in traffic.permits.out]
+        pending = [permit.source for permit in queue.permits.out]
         candidates = [rank for rank in ready if pending.count(rank) < ahead]
-        expected = min(candidates, key=lambda rank: (pending.count(rank), traffic.granted[rank]), default=None)
+        expected = min(candidates, key=lambda rank: (pending.count(rank), queue.granted[rank]), default=None)
         full = len(pending) == min(max_lag + 1, ahead * actors)
-        permit = traffic.grant(ready)
+        permit = queue.grant(ready)
         assert (None if permit is None else permit.source) == (None if full else expected)
         for rank in ready:
-            if traffic.permits.acting(rank) and draw.random() < 0.5:
-                traffic.receive_chunk(Chunk(rank, 0, {}), 1, [])
-        if traffic.take():
-            traffic.finish_chunk()
+            if queue.permits.acting(rank) and draw.random() < 0.5:
+                queue.receive_chunk(Chunk(rank, 0, {}), 1, [])
+        if queue.take():
+            queue.finish_chunk()
         if draw.random() < 0.1:
-            traffic.permits.forget_source(draw.choice(range(actors)))
-            resumed = Traffic(max_lag, ahead, actors, Clock(10**6))
-            resumed.load_state_dict(idle_state(traffic))
+            queue.permits.forget_source(draw.choice(range(actors)))
+            resumed = ChunkQueue(max_lag, ahead, actors, Clock(10**6))
+            resumed.load_state_dict(idle_state(queue))
             assert resumed.permits.counts == Counter(permit.source for permit in resumed.permits.out)
 
 
-def idle_state(traffic: Traffic) -> Any:
+def idle_state(queue: ChunkQueue) -> Any:
     """Return the state without chunks that actors still fill."""
-    for permit in [permit for permit in traffic.permits.out if permit.chunk is None]:
-        traffic.permits.end(permit)
-    return save_and_load(traffic.state_dict())
+    for permit in [permit for permit in queue.permits.out if permit.chunk is None]:
+        queue.permits.end(permit)
+    return save_and_load(queue.state_dict())
 
 
 def test_checks_no_actor_without_a_free_permit() -> None:
     """Checking a thousand actors would slow down a learner that is the bottleneck."""
-    traffic = Traffic(1, 16, 2, Clock(100))
-    assert traffic.grant([0, 1]) is not None
-    assert traffic.grant([0, 1]) is not None
+    queue = ChunkQueue(1, 16, 2, Clock(100))
+    assert queue.grant([0, 1]) is not None
+    assert queue.grant([0, 1]) is not None
     ready = iter([0, 1])
-    assert traffic.grant(ready) is None
+    assert queue.grant(ready) is None
     assert next(ready) == 0
 
 

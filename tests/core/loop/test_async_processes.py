@@ -35,7 +35,7 @@ def alive(pid: int) -> bool:
 
 
 def worker_pids(runner: Any) -> list[int]:
-    return [remote.process.pid for remote in runner.remotes]
+    return [child.process.pid for child in runner.children]
 
 
 def make_process_runner(env: str = f"{ENVS}:Chain", **options: Any) -> Any:
@@ -52,7 +52,7 @@ def test_workers_train_shared_parameters_and_report() -> None:
         assert any((value != after[name]).any() for name, value in before.items())
         assert int(runner.slots.sum()) == runner.clock.steps >= 400
         assert (runner.slots > 0).all()
-        assert runner.clock.updates == sum(remote.updates for remote in runner.remotes) > 10
+        assert runner.clock.updates == sum(child.updates for child in runner.children) > 10
         episodes = runner.episodes()
         assert {rank for _, rank, _ in episodes} == {0, 1}
         assert all(0 < steps <= runner.clock.steps for steps, *_ in episodes)
@@ -178,7 +178,7 @@ def test_resumed_run_takes_weights_from_the_master() -> None:
 HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")
 FAULTS = {
     "CrashingWorker": ("worker [01] failed: RuntimeError: the environment broke after 20 steps", "Traceback.*in move"),
-    "Exiting": (r"worker [01] exited with code 7; its last message did not arrive", "exited with code 7"),
+    "Exiting": (r"worker [01] exited with code 7", "exited with code 7"),
     "Killed": ("worker [01] was killed by SIGKILL", "SIGKILL"),
     "Hanging": (r"worker [01] sent no message for 2 s; .* \(--worker-timeout waits longer\)", "sent no message"),
     "SimulatorGone": ("worker [01] failed: EOFError: a simulator went away", "Traceback.*a simulator went away"),
@@ -242,8 +242,8 @@ def test_configuring_a_killed_worker_raises() -> None:
 
     def poll() -> None:
         if runner.clock.updates:
-            runner.remotes[0].process.kill()
-            runner.remotes[0].process.join()
+            runner.children[0].process.kill()
+            runner.children[0].process.join()
             runner.configure({})
 
     try:
@@ -258,7 +258,7 @@ def test_workers_stopped_at_start_close_their_environments(tmp_path: Path) -> No
     env = f"{HERE}:LogsClose".replace("fakes.py", "traces.py")
     runner = make_process_runner(env, **{"env.file": str(tmp_path / "closed")})
     try:
-        until(lambda: all(remote.connection.poll() for remote in runner.remotes))
+        until(lambda: all(child.connection.poll() for child in runner.children))
         runner.clock.stop = True
         runner.run(lambda: None)
         members = worker_pids(runner)

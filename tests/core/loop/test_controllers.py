@@ -28,8 +28,9 @@ from rlplug_core.loop.controllers import (
 )
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.plan_words import PlanWords
 from rlplug_core.loop.torch_settings import torch_settings
-from rlplug_core.loop.worker import Task, _Work
+from rlplug_core.loop.worker import WorkerProcess, WorkerTask
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.journal import read
 from rlplug_core.seeds import preserve_generators
@@ -208,10 +209,10 @@ def test_worker_reports_possible_last_episode_at_once(max_episodes: int, reports
     plan = Plan.make(TINY, f"{ENVS}:Chain", {**SHORT, "runner": "async", "workers": 1, "max_episodes": max_episodes})
     shared = share(plan.make_learner(plan.make_env(1).spec), lambda tensor: tensor, nullcontext)
     counts = {name: torch.zeros(size, dtype=torch.int64) for name, size in (("slots", 1), ("flags", 3))}
-    task = Task(TINY, plan.env, plan.flat, 0, shared=shared, scales=torch.ones(1, dtype=torch.float64), **counts)
+    task = WorkerTask(PlanWords.of(plan), 0, shared=shared, scales=torch.ones(1, dtype=torch.float64), **counts)
     parent, child = Pipe()
     with parent, child, torch_settings(1), preserve_generators():
-        work = _Work(task, child)
+        work = WorkerProcess(task, child)
         work.next_tick = math.inf  # its usual report is far away
         work.poll()
         assert not parent.poll()

@@ -135,8 +135,8 @@ def test_learners_close_their_environments(tmp_path: Path, steps: int) -> None:
         if steps:
             runner.run(lambda: None)
         else:
-            until(runner.remotes[0].connection.poll)
-        members = {os.getpid(), runner.remotes[0].process.pid}
+            until(runner.children[0].connection.poll)
+        members = {os.getpid(), runner.children[0].process.pid}
     finally:
         runner.close()
     assert logged_processes(tmp_path / "closed") == members

@@ -78,7 +78,7 @@ def first_two(tree: Any) -> Any:
 FAULTS = {
     f"{ENVS}:CrashingWorker": "CrashingWorker: in step 21 the worker of environment 0 raised RuntimeError: the env",
     f"{ENVS}:Exiting": "in step 21 the worker of environment 0 exited with code 7",
-    f"{ENVS}:Hanging": r"in step 21 the worker of environment 0 gave no answer for 2 s \(--worker-timeout",
+    f"{ENVS}:Hanging": r"in step 21 the worker of environment 0 sent no message for 2 s; .* \(--worker-timeout",
     f"{HARMFUL}Killed": "in step 21 the worker of environment 0 was killed by SIGKILL",
     f"{HARMFUL}KilledWithChild": "in step 21 the worker of environment 0 was killed by SIGKILL",
     f"{HARMFUL}SimulatorGone": "in step 21 the worker of environment 0 raised EOFError: a simulator went away",
@@ -97,8 +97,8 @@ def test_fault_names_environment_and_step_and_ends_all_workers(env: str) -> None
 
 
 def test_hang_before_first_step_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlplug_core.loop.env_workers.STARTUP", 1.0)
-    with pytest.raises(WorkerFailed, match=r"before the first step, .* environments 0 to 1 gave no answer for 2 s"):
+    monkeypatch.setattr("rlplug_core.loop.child_process.STARTUP", 1.0)
+    with pytest.raises(WorkerFailed, match=r"before the first step, .* environments 0 to 1 was not ready within 2 s"):
         make_env(f"{HARMFUL}NeverBuilds", num_envs=4)
     assert not multiprocessing.active_children()
 

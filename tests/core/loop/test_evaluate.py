@@ -68,7 +68,7 @@ def test_known_returns(action: int, expected: float) -> None:
 
 
 def test_unfinished_episode_counts_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST", 4)
+    monkeypatch.setattr(module, "LONGEST_EPISODE", 4)
     result = evaluate(Constant(1), Uneven(6), 0, Clock(1))
     assert result == Evaluation((1.0, 2.0, 3.0, 4.0, 4.0, 4.0), (1, 2, 3, 4, 4, 4), cut=2)
     assert result.cut_message.startswith("2 of 6 episodes had not ended after 4 steps")
@@ -85,7 +85,7 @@ class Success(Uneven):
 
 def test_unfinished_episode_counts_as_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """If success ends episodes, those that did not end have failed."""
-    monkeypatch.setattr(module, "LONGEST", 4)
+    monkeypatch.setattr(module, "LONGEST_EPISODE", 4)
     result = evaluate(Constant(1), Success(6), 0, Clock(1))
     assert result.successes == (True,) * 4 + (False,) * 2
     assert result.success_rate == pytest.approx(4 / 6)
@@ -111,7 +111,7 @@ class Longer(Success):
 def test_player_counts_unfinished_episodes_as_failures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "LONGEST", 4)
+    monkeypatch.setattr(module, "LONGEST_EPISODE", 4)
     result = play(Constant(1), Longer(1), 6, 0, Clock(1), None)
     assert (result.lengths, result.cut) == ((1, 2, 3, 4, 4, 4), 2)
     assert result.successes == (True,) * 4 + (False,) * 2
@@ -124,7 +124,7 @@ def test_player_counts_unfinished_episodes_as_failures(
 def test_limits_length_of_episodes_without_time_limit(limit: int, total: int, steps: int) -> None:
     env = Uneven(1)
     env.spec = replace(env.spec, limit=limit)
-    assert module.longest(env, Clock(total)) == steps
+    assert module.step_limit(env, Clock(total)) == steps
 
 
 def test_evaluation_repeats_and_changes_no_generator() -> None:

@@ -63,7 +63,7 @@ def test_start_and_stop_report_a_long_wait(tmp_path: Path, capsys: pytest.Captur
     output = capsys.readouterr().err
     assert f"making and trying {Slow.__module__}:Slow; training starts after that" in output
     assert "starting the environments and the processes of the run" in output
-    assert notices.STOPPING in output
+    assert notices.STOP_NOTICE in output
 
 
 def test_import_path_of_user_code_is_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

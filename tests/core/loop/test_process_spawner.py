@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rlplug_core.loop import process_spawner
-from rlplug_core.loop.worker import post, run_child
+from rlplug_core.loop.child_process import post
 from tests.core.fakes import SECOND_THREAD
 from tests.core.loop.test_async_processes import group
 from tests.waiting import until
@@ -21,11 +21,10 @@ from tests.waiting import until
 #: Starts two processes, prints whether each is a fork of this one, and lives until its stdin ends.
 SCRIPT = """
 import os, sys
-from rlplug_core.loop.async_processes import Remote
-from rlplug_core.loop.worker import fetch
-from tests.core.loop.test_process_spawner import report_parent
-remotes = [Remote(rank, report_parent, rank) for rank in (0, 1)]
-print([fetch(remote.connection) == os.getpid() for remote in remotes], flush=True)
+from rlplug_core.loop.child_process import Child
+from tests.core.loop.test_process_spawner import ReportsParent
+children = [Child("child", rank, ReportsParent, None, 60.0) for rank in (0, 1)]
+print([child.receive() == ("parent", os.getpid()) for child in children], flush=True)
 sys.stdin.read()
 """
 #: The message about a slow start waits in a thread while the processes of a run start.
@@ -35,14 +34,15 @@ say_later("starting the environments and the processes of the run")
 """
 
 
-def report_parent(rank: int, parent: Connection, lifeline: Connection) -> None:
-    """Report the parent of this process, and live as long as the run."""
+class ReportsParent:
+    """Reports the parent of its process, and lives as long as the run."""
 
-    def run() -> None:
-        post(parent, os.getppid())
+    def __init__(self, task: None, parent: Connection) -> None:
+        self.parent = parent
+
+    def run(self) -> None:
+        post(self.parent, ("parent", os.getppid()))
         threading.Event().wait()
-
-    run_child(run, parent, lifeline)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def stop_during_start(state: Any = None, **options: Any) -> Any:
             runner.load_state_dict(state)
         runner.clock.stop = True
         with pytest.MonkeyPatch.context() as patch:  # a wait for them fails within seconds
-            patch.setattr("rlplug_core.loop.async_processes.STARTUP", 3.0)
+            patch.setattr("rlplug_core.loop.child_process.STARTUP", 3.0)
             runner.run(lambda: None)
             return save_and_load(runner.state_dict())
     finally:
@@ -29,7 +29,7 @@ def stop_during_start(state: Any = None, **options: Any) -> Any:
 
 @pytest.mark.parametrize("case", RUNNERS)
 def test_process_that_is_never_ready_is_reported(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlplug_core.loop.async_processes.STARTUP", 0.5)
+    monkeypatch.setattr("rlplug_core.loop.child_process.STARTUP", 0.5)
     name = {"async": "worker [01]", "decoupled": "actor [01]", "learners": "learner 1"}[case]
     runner = make_runner(TINY, NEVER, worker_timeout=2.0, **RUNNERS[case])
     message = rf"{name} was not ready within 2 s; .* was built .*\(--worker-timeout waits longer\)"

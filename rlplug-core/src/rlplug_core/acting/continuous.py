@@ -50,9 +50,9 @@ class SampleAgent(NetworkAgent):
         action = self.head.mode(outputs)
         if explore and self.draws is not None:
             gaussian, uniform = self.draws.next(len(outputs)).swapaxes(0, 1)
-            random = clock.steps < self.warmup
+            warming_up = clock.steps < self.warmup
             action = (
-                uniform.reshape(action.shape) if random else self.head.sample(outputs, gaussian)
+                uniform.reshape(action.shape) if warming_up else self.head.sample(outputs, gaussian)
             )
         return Act(action, None, NO_EXTRAS)
 
@@ -202,10 +202,10 @@ class NoiseAgent(NetworkAgent):
         action = self.forward(obs)
         if explore and self.draws is not None:
             gaussian, uniform = self.draws.next(len(action)).swapaxes(0, 1)
-            random = clock.steps < self.warmup
+            warming_up = clock.steps < self.warmup
             action = (
                 uniform
-                if random
+                if warming_up
                 else (action + self.added(gaussian, is_first, clock.progress)).clip(-1, 1)
             )
         return Act(action.reshape(-1, *self.shape), None, NO_EXTRAS)

@@ -222,8 +222,8 @@ class Softmax(EpsilonGreedy):
         """
         temperature = max(self.temperature(clock.progress), self.COLDEST)
         shifted = cast(values - best_value(values)[:, None], np.float64) / temperature
-        library = namespace(values)
-        return library.where(values > ILLEGAL, library.exp(shifted), 0.0)
+        xp = namespace(values)
+        return xp.where(values > ILLEGAL, xp.exp(shifted), 0.0)
 
 
 class NoisyGreedy(EpsilonGreedy):

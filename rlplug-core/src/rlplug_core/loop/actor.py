@@ -36,7 +36,7 @@ class StepAgent:
 
     def __init__(self, agent: Agent, env: Env, seed: int) -> None:
         self.env = env
-        self.agent, self.recurrent_state = start(agent, env.spec)
+        self.agent, self.recurrent_state = start_agent(agent, env.spec)
         self.now = env.reset(seed)
         self.is_first = self.now.is_first
         #: The last action of each row, if rows take turns.
@@ -55,7 +55,7 @@ class StepAgent:
         return act
 
 
-def start(agent: Agent, spec: Spec) -> tuple[Agent, RecurrentState]:
+def start_agent(agent: Agent, spec: Spec) -> tuple[Agent, RecurrentState]:
     """Prepare an agent for an environment: to act on its device, and to have recurrent states in plain form.
 
     Returns:
@@ -146,8 +146,8 @@ class Actor:
         self.turn = now.turn
         #: The last action of each row, if rows take turns.
         self.held: Act | None = None
-        #: The agent, adapted by `start`.
-        self.acting, self.recurrent_state = start(self.agent, self.env.spec)
+        #: The agent, adapted by `start_agent`.
+        self.acting, self.recurrent_state = start_agent(self.agent, self.env.spec)
 
     def step(self) -> Step:
         """Act in every environment once; return the transition of every row."""
@@ -189,11 +189,11 @@ class Actor:
         if isinstance(episodes, EndedRows):
             self.unread.append((self.clock.steps, episodes))
             if len(self.unread) == MOST_UNREAD:  # one wait for the device
-                self._read()
+                self._read_device_episodes()
         else:
             self.episodes += [(self.clock.steps, episode) for episode in episodes]
 
-    def _read(self) -> None:
+    def _read_device_episodes(self) -> None:
         self.episodes += read(self.unread)
         self.unread = []
         if self.signals is not None:
@@ -201,13 +201,13 @@ class Actor:
 
     def take_episodes(self) -> list[tuple[int, Episode]]:
         """Return the episodes that finished since the last call, each with the clock's steps at its end."""
-        self._read()
+        self._read_device_episodes()
         episodes = self.episodes
         self.episodes = []
         return episodes
 
     def state_dict(self) -> State:
-        self._read()
+        self._read_device_episodes()
         held = None
         if self.held is not None:
             held = [self.held.action.copy(), tree_map(copy_of, self.held.extras)]
@@ -229,7 +229,7 @@ class Actor:
             self._start_new_episodes(state["env"])
         else:
             self.env.load_state_dict(state["env"])
-            self.acting, memory = start(self.agent, self.env.spec)
+            self.acting, memory = start_agent(self.agent, self.env.spec)
             current = {"obs": self.obs, "is_first": self.is_first, "recurrent_state": memory}
             loaded = {name: tree_map(check_shape, state[name], current[name]) for name in current}
             if self.env.spec.device is not None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
 
 from torch import Tensor
 
-from rlplug_core.loop.chunks import write
+from rlplug_core.loop.child_process import CLOSE, fetch, post
+from rlplug_core.loop.chunks import views_of_slots, write
 from rlplug_core.loop.events import TICK
+from rlplug_core.loop.plan_words import PlanWords
 from rlplug_core.loop.remote_actor import RemoteActor
 from rlplug_core.loop.shared_memory import SharedWeights
-from rlplug_core.loop.worker import CLOSE, fetch, post, run_child
-from rlplug_core.types import State, tree_map
+from rlplug_core.types import State
 
 #: Values of `ActorTask.paused`: actors pause between two chunks, or drop even their current chunk.
 PAUSED = 1
@@ -23,18 +23,15 @@ OVER = 2
 
 @dataclass(frozen=True)
 class ActorTask:
-    """The input of an actor process. The plan is sent as the words that the user typed, so that no class is pickled.
+    """The input of an actor process.
 
     Attributes:
-        values: the options by dotted name.
         places, slots: the offsets of a chunk's arrays in a slot, and the slots [slots, bytes] that all processes share.
         weights: published by the learner.
         paused: [1] `PAUSED` or `OVER` while actors must decline permits, else 0.
     """
 
-    algorithm: str
-    env: str
-    values: dict[str, Any]
+    words: PlanWords
     rank: int
     places: State
     slots: Tensor
@@ -42,27 +39,19 @@ class ActorTask:
     paused: Tensor
 
 
-def work(task: ActorTask, parent: Connection, lifeline: Connection) -> None:
-    """Build an actor, notify the parent, and follow its messages until it ends the process."""
-    run_child(lambda: _Acting(task, parent).run(), parent, lifeline)
-
-
-class _Acting:
+class ActorProcess:
     """An actor and its messages: the parent sends a permit for a chunk, or a request for the state."""
 
     def __init__(self, task: ActorTask, parent: Connection) -> None:
-        self.remote = RemoteActor(task.algorithm, task.env, task.values, task.rank)
+        self.remote = RemoteActor(task.words, task.rank)
         self.parent = parent
         self.weights = task.weights
-        self.slots = [
-            tree_map(lambda place, m=memory: place.view(m), task.places)
-            for memory in task.slots.numpy()
-        ]
+        self.slots = views_of_slots(task.places, task.slots)
         self.paused = task.paused.numpy().data
         self.next_tick = 0.0
 
     def run(self) -> None:
-        post(self.parent, ("ready", self.remote.actor.env.spec.inexact))
+        post(self.parent, ("ready", None))
         while True:
             message = fetch(self.parent)
             if message == CLOSE:
@@ -74,8 +63,8 @@ class _Acting:
                 self.act(*content)
             elif kind == "state":
                 post(self.parent, ("state", self.remote.state_dict()))
-            elif kind == "load":
-                self.remote.continue_from(*content)
+            elif kind == "start":
+                self.remote.start(*content)
             elif kind == "settings":
                 self.remote.configure(content)
 

@@ -1,8 +1,8 @@
 """The asynchronous runner: the synchronous loop once per worker, over shared parameters (Mnih et al., 2016).
 
 Only `Optimizer.minimize` differs: a worker's gradients are applied to the shared parameters without a lock, and
-the result is copied back. `Inline` runs the workers in turn in one process, deterministically;
-`async_processes.Processes` runs them at once.
+the result is copied back. `InlineWorkers` runs the workers in turn in one process, deterministically;
+`async_processes.WorkerProcesses` runs them at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from rlplug_core.config.schedules import Schedule
 from rlplug_core.errors import UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory, SharedState
 from rlplug_core.learning.update_rules import UpdateRule
-from rlplug_core.loop.actor import Actor, sort_episodes
+from rlplug_core.loop.actor import sort_episodes
+from rlplug_core.loop.episode_stats import means
 from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Meter, step_and_train, train
@@ -121,8 +122,7 @@ class Worker:
         for name, tensor in self.untrained.items():
             tensor.data = shared.untrained[name].data
         self.learner: AnyLearner = learner
-        self.actor = Actor(env, learner, learner.agent(rank, ranks), learner.buffer(), self.clock)
-        self.actor.reset(plan.seeds().child("env", rank).integer())
+        self.actor = plan.make_actor(env, learner, self.clock, rank, ranks)
         self.meter = Meter()
 
     def state_dict(self) -> State:
@@ -147,7 +147,7 @@ class Worker:
         self.meter.load_state_dict(state["meter"])
 
 
-class Inline:
+class InlineWorkers:
     """Runs the workers in this process, one vector step each in turn: deterministic; one worker equals `sync`."""
 
     name = "async"
@@ -199,7 +199,7 @@ class Inline:
         return sort_episodes(worker.actor.take_episodes() for worker in self.workers)
 
     def metrics(self) -> Mapping[str, float]:
-        return mean_of([worker.meter.flush() for worker in self.workers])
+        return means([worker.meter.flush() for worker in self.workers])
 
     def configure(self, settings: Mapping[str, object]) -> None:
         for worker in self.workers:
@@ -240,10 +240,3 @@ def pull_copy(master: AnyLearner) -> AnyLearner:
     for optimizer in master.optimizers:
         optimizer.pull()
     return master
-
-
-def mean_of(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each metric over the workers that report it."""
-    names = dict.fromkeys(name for part in parts for name in part)
-    columns = {name: [part[name] for part in parts if name in part] for name in names}
-    return {name: sum(values) / len(values) for name, values in columns.items()}

@@ -13,7 +13,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.actor_placement import LOCAL, before_import
-from rlplug_core.loop.events import Trainable
+from rlplug_core.loop.events import Runner
 from rlplug_core.loop.learner_data import fit_dataset, gets_dataset
 from rlplug_core.loop.notices import notice
 from rlplug_core.loop.offline import Offline
@@ -24,13 +24,13 @@ from rlplug_core.protocols import AnyBuffer, AnyLearner, Env
 
 
 @notice("starting the environments and the processes of the run")
-def build(plan: Plan, clock: Clock) -> Trainable:
+def build(plan: Plan, clock: Clock) -> Runner:
     """Return the runner of a plan, ready for the first step."""
     if plan.runner == "async":
-        from rlplug_core.loop.async_inline import Inline
-        from rlplug_core.loop.async_processes import Processes
+        from rlplug_core.loop.async_inline import InlineWorkers
+        from rlplug_core.loop.async_processes import WorkerProcesses
 
-        return Inline(plan, clock) if plan.options.inline else Processes(plan, clock)
+        return InlineWorkers(plan, clock) if plan.options.inline else WorkerProcesses(plan, clock)
     if plan.options.offline:
         return _offline(plan, clock)
     if plan.options.learners > 1:
@@ -53,7 +53,7 @@ def _buffer(plan: Plan, learner: AnyLearner, env: Env) -> AnyBuffer:
     buffer: AnyBuffer = learner.buffer()
     if plan.dataset is not None and not gets_dataset(plan.learner):
         data = fit_dataset(plan.dataset, env)
-        buffer = WarmReplay(fillable(plan, buffer), data, plan.options.dataset_share)
+        buffer = WarmReplay(require_replay(plan, buffer), data, plan.options.dataset_share)
     return fit_device(buffer, env.spec)
 
 
@@ -66,18 +66,18 @@ def _check_tensors(plan: Plan, env: Env) -> None:
         )
 
 
-def _offline(plan: Plan, clock: Clock) -> Trainable:
+def _offline(plan: Plan, clock: Clock) -> Runner:
     assert plan.dataset is not None
     env = plan.make_env(1)
     try:
         learner = plan.make_learner(env.spec, data=env)
-        replay = fillable(plan, learner.buffer())
+        replay = require_replay(plan, learner.buffer())
         return Offline(learner, RecordedReplay(replay, fit_dataset(plan.dataset, env)), clock)
     finally:
         env.close()
 
 
-def fillable(plan: Plan, buffer: object) -> ReplayBuffer:
+def require_replay(plan: Plan, buffer: object) -> ReplayBuffer:
     """Return a buffer that takes a data set.
 
     Raises:
@@ -114,7 +114,7 @@ def _make_decoupled(
     clock: Clock,
     env: Env,
     learner: AnyLearner,
-) -> Trainable:
+) -> Runner:
     from rlplug_core.buffers.sources import separate_sources
     from rlplug_core.loop.decoupled import Decoupled, Fleet
     from rlplug_core.loop.decoupled_inline import InlineActors

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rlplug_core.clock import Clock
-from rlplug_core.loop.decoupled import plain
+from rlplug_core.loop.chunks import chunk_state
 from rlplug_core.types import Chunk, Episode, State
 
 
@@ -81,7 +81,7 @@ class Permits:
         self.free.append(permit.slot)
 
 
-class Traffic:
+class ChunkQueue:
     """Permits for the actors of a run, and their chunks.
 
     Args:
@@ -114,10 +114,12 @@ class Traffic:
         if not self.permits.free:  # there may be many actors, and most calls end here
             return None
         counts = self.permits.counts
-        open_ = [rank for rank in ready if counts[rank] < self.ahead]
-        if not open_:
+        candidates = [rank for rank in ready if counts[rank] < self.ahead]
+        if not candidates:
             return None
-        permit = self.permits.grant(min(open_, key=lambda rank: (counts[rank], self.granted[rank])))
+        permit = self.permits.grant(
+            min(candidates, key=lambda rank: (counts[rank], self.granted[rank]))
+        )
         if permit is not None:
             self.granted[permit.source] += 1
         return permit
@@ -152,9 +154,9 @@ class Traffic:
             self.current = None
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        taken = self.pending
+        episodes = self.pending
         self.pending = []
-        return taken
+        return episodes
 
     def state_dict(self) -> State:
         """Return the version and the waiting chunks; no actor may be working on one."""
@@ -177,6 +179,9 @@ class Traffic:
 def _permit_state(permit: Permit) -> State:
     """Return a permit with its chunk in the form of a state."""
     assert permit.chunk is not None
-    chunk = plain(permit.chunk)
-    episodes = [episode.plain() for episode in permit.episodes]
-    return {"version": permit.version, "chunk": chunk, "count": permit.count, "episodes": episodes}
+    return {
+        "version": permit.version,
+        "chunk": chunk_state(permit.chunk),
+        "count": permit.count,
+        "episodes": [episode.plain() for episode in permit.episodes],
+    }

@@ -8,10 +8,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from rlplug_core.arrays import zeros
 from rlplug_core.buffers.rollout import put
-from rlplug_core.types import Array, State, Step, tree_map
+from rlplug_core.types import Array, Chunk, State, Step, tree_map
 
 FIELDS = (
     "action",
@@ -100,6 +101,16 @@ def unpack(data: State) -> State:
     return {**data, "final_obs": tree_map(spread, data["final_obs"])}
 
 
+def chunk_state(chunk: Chunk) -> State:
+    """Return a chunk in the form of a state; `Chunk(**state)` restores it."""
+    return {
+        "source": chunk.source,
+        "version": chunk.version,
+        "data": chunk.data,
+        "begins": chunk.begins,
+    }
+
+
 @dataclass(frozen=True)
 class Place:
     """The place of an array in a block of memory: it starts at byte `start`."""
@@ -112,6 +123,14 @@ class Place:
         """Return the array in the block `memory` [bytes]."""
         size = prod(self.shape) * np.dtype(self.dtype).itemsize
         return memory[self.start : self.start + size].view(self.dtype).reshape(self.shape)
+
+
+def views_of_slots(places: State, slots: Tensor) -> list[State]:
+    """Return the arrays of a chunk in each slot of `slots` [slots, bytes]."""
+    return [
+        tree_map(lambda place, memory=memory: place.view(memory), places)
+        for memory in slots.numpy()
+    ]
 
 
 class Places:

@@ -273,7 +273,7 @@ class ControllerGroup:
         for controller in self.controllers:
             before = controller.reason
             self.clock.stopped = False
-            guard(controller, method, partial(call, controller))
+            call_controller(controller, method, partial(call, controller))
             reason = controller.reason if controller.reason != before else ""
             if self.clock.stopped and not reason:
                 reason = (
@@ -307,12 +307,16 @@ def settings_of(controllers: Iterable[Controller]) -> dict[str, object]:
     settings: dict[str, object] = {}
     for controller in controllers:
         if isinstance(controller, SupportsSettings):
-            requested = guard(controller, "settings", controller.settings)
+            requested = call_controller(controller, "settings", controller.settings)
             settings |= {name: _plain(controller, name, value) for name, value in requested.items()}
     return settings
 
 
-def guard(controller: object, method: str, call: Callable[[], T]) -> T:
+def call_controller(
+    controller: object,
+    method: str,
+    call: Callable[[], T],
+) -> T:
     """Call a controller's method.
 
     Raises:

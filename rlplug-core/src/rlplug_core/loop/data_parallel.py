@@ -46,11 +46,16 @@ class Member:
         clock: its own view of the run's clock, which counts the env steps of all learners.
     """
 
-    def __init__(self, plan: Plan, clock: Clock, rank: int, env: Env) -> None:
-        self.plan, self.clock, self.rank, self.ranks = plan, clock, rank, plan.options.learners
-        self.mean = MeanGradient(rank, self.ranks, plan.device(rank), plan.options.worker_timeout)
+    def __init__(self, plan: Plan, clock: Clock, rank: int) -> None:
+        self.plan = plan
+        self.clock = clock
+        self.ranks = plan.options.learners
+        env = plan.make_env(plan.options.num_envs)
+        self.mean_gradient = MeanGradient(
+            rank, self.ranks, plan.device(rank), plan.options.worker_timeout
+        )
         self.learner: AnyLearner = plan.make_learner(
-            env.spec, partial(Optimizer, mean=self.mean), rank, self.ranks, data=env
+            env.spec, partial(Optimizer, mean=self.mean_gradient), rank, self.ranks, data=env
         )
         self._check(env)
         agent = self.learner.agent(rank, self.ranks)
@@ -70,9 +75,9 @@ class Member:
             if self.clock.done:
                 break
             coordinator.start_step()
-            self._turn(coordinator)
+            self._step(coordinator)
 
-    def _turn(self, coordinator: Coordinator) -> None:
+    def _step(self, coordinator: Coordinator) -> None:
         before = self.clock.steps
         step = self.actor.step()
         rows = (self.clock.steps - before) // self.ranks

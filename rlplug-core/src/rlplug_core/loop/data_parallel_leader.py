@@ -13,17 +13,17 @@ import torch
 import torch.multiprocessing  # registers how tensors in shared memory travel
 
 from rlplug_core.clock import Clock
-from rlplug_core.errors import RlplugError, WorkerFailed
+from rlplug_core.errors import RlplugError
 from rlplug_core.learning.mean_gradient import LearnerLost
 from rlplug_core.loop.actor import sort_episodes
-from rlplug_core.loop.async_inline import mean_of
-from rlplug_core.loop.async_processes import CLOSING, GLANCE, Remote, close, patience, silence
+from rlplug_core.loop.child_process import CLOSING, GLANCE, Child, close, silence_limit
 from rlplug_core.loop.data_parallel import Member
-from rlplug_core.loop.data_parallel_peer import PeerTask, work
+from rlplug_core.loop.data_parallel_peer import Peer, PeerTask
+from rlplug_core.loop.episode_stats import means
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.process_spawner import prepare
+from rlplug_core.loop.plan_words import PlanWords
+from rlplug_core.loop.process_spawner import start_server_early
 from rlplug_core.loop.shared_memory import share_tensor
-from rlplug_core.loop.worker import check_message, fetch, post
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import AnyLearner
 from rlplug_core.types import Episode, State
@@ -41,27 +41,26 @@ class LearnerProcesses:
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self.plan = plan
         self.clock = clock
-        prepare()
+        start_server_early()
         self.start_count = share_tensor(torch.zeros(1, dtype=torch.int64))
         self.scale = share_tensor(torch.ones(1, dtype=torch.float64))
         self.count_view = self.start_count.numpy().data
         self.scale_view = cast("memoryview[float]", self.scale.numpy().data)
-        self.member = Member(plan, clock, 0, plan.make_env(plan.options.num_envs))
+        self.member = Member(plan, clock, 0)
         self.inexact = self.member.actor.env.spec.inexact
         self.saved: Sequence[State | None] = [None] * (plan.options.learners - 1)
         #: Settings that controllers have made in the environments; whether the others have started.
         self.settings: dict[str, object] = {}
         self.joined = False
-        self.remotes = [
-            Remote(rank, work, self._task(rank)) for rank in range(1, plan.options.learners)
+        timeout = silence_limit(False, plan.options.worker_timeout)  # until all have joined
+        self.children = [
+            Child("learner", rank, Peer, self._task(rank), timeout)
+            for rank in range(1, plan.options.learners)
         ]
 
     def _task(self, rank: int) -> PeerTask:
-        values = {**self.plan.flat, "device": str(self.plan.device(rank))}
         return PeerTask(
-            algorithm=self.plan.algorithm,
-            env=self.plan.env,
-            values=values,
+            words=PlanWords.of(self.plan, {"device": str(self.plan.device(rank))}),
             rank=rank,
             start_count=self.start_count,
             scale=self.scale,
@@ -87,7 +86,7 @@ class LearnerProcesses:
         return sort_episodes([self.member.actor.take_episodes(), *self._ask("episodes")])
 
     def metrics(self) -> Mapping[str, float]:
-        return mean_of([self.member.meter.flush(), *self._ask("metrics")])
+        return means([self.member.meter.flush(), *self._ask("metrics")])
 
     def configure(self, settings: Mapping[str, object]) -> None:
         self.settings = dict(settings)
@@ -114,112 +113,63 @@ class LearnerProcesses:
         self.saved = state["workers"]["all"]
 
     def close(self) -> None:
-        close(self.remotes)
+        close(self.children)
         self.member.actor.env.close()
 
     def _join(self) -> None:
         """Build the other learners and start them at this learner's point, unless the run stops first."""
-        limit = patience(False, self.plan.options.worker_timeout)
-        for remote in self.remotes:
-            if not self._wait_for_message(remote, limit, until_stop=True):
+        for child in self.children:
+            if not child.wait(lambda: self.clock.stop):
                 return
-            answer = self._listen(remote, "ready", limit)
-            remote.ready = True
+            answer = self._listen(child, "ready")
+            child.ready = True
             self.inexact = self.inexact or answer
         run_state = (self.clock.state_dict(), self.settings)
         learner = self.member.learner.state_dict()
-        for remote, saved in zip(self.remotes, self.saved, strict=True):
-            self._send(remote, ("begin", (*run_state, saved, learner)))
-        for remote in self.remotes:
-            self._listen(remote, "begin", limit)
+        for child, saved in zip(self.children, self.saved, strict=True):
+            child.send(("begin", (*run_state, saved, learner)))
+        for child in self.children:
+            self._listen(child, "begin")
         with tempfile.TemporaryDirectory(prefix="rlplug-") as folder:
             file = Path(folder) / "learners"
-            for remote in self.remotes:
-                self._send(remote, ("join", file))
-            self.member.mean.join(file)
-            for remote in self.remotes:
-                self._listen(remote, "join", limit)
+            for child in self.children:
+                child.send(("join", file))
+            self.member.mean_gradient.join(file)
+            for child in self.children:
+                self._listen(child, "join")
+        for child in self.children:
+            child.timeout = self.plan.options.worker_timeout
         self.joined = True
 
     def _ask(self, kind: str, content: object = None) -> list[Any]:
         """Return the answers of the other learners at this learner's point; empty before they have started."""
         if not self.joined:
             return []
-        for remote in self.remotes:
-            self._send(remote, (kind, content))
-        return [
-            self._listen(remote, kind, self.plan.options.worker_timeout) for remote in self.remotes
-        ]
+        for child in self.children:
+            child.send((kind, content))
+        return [self._listen(child, kind) for child in self.children]
 
-    def _send(self, remote: Remote, message: object) -> None:
-        try:
-            post(remote.connection, message)
-        except OSError:
-            raise self._died(remote) from None
-
-    def _listen(self, remote: Remote, kind: str, limit: float) -> Any:
+    def _listen(self, child: Child, kind: str) -> Any:
         """Return the answer of a learner, which has this kind unless the learner failed."""
-        self._wait_for_message(remote, limit)
-        try:
-            answer, content = fetch(remote.connection)
-        except (EOFError, OSError):
-            raise self._died(remote) from None
-        check_message(f"learner {remote.rank}", answer, content)
+        child.wait()
+        answer, content = child.receive()
         assert answer == kind
         return content
 
-    def _wait_for_message(
-        self,
-        remote: Remote,
-        limit: float,
-        until_stop: bool = False,
-    ) -> bool:
-        """Wait for a message of a learner; return False if the run stops first and `until_stop` is set.
-
-        Raises:
-            WorkerFailed: it has ended, or sent nothing for `limit` seconds.
-        """
-        remote.silent = 0.0
-        checked = time.monotonic()
-        while not remote.connection.poll(GLANCE):
-            before = checked
-            checked = time.monotonic()
-            if until_stop and self.clock.stop:
-                return False
-            # The learner's children may hold its pipe open.
-            if remote.process.exitcode is not None and not remote.connection.poll():
-                raise self._died(remote)
-            if remote.is_overdue(checked - before, limit):
-                raise self._fail(
-                    remote, silence(remote.ready, limit), " (--worker-timeout waits longer)"
-                )
-        return True
-
     def _error_of_loss(self, lost: LearnerLost) -> RlplugError:
         """Return the error of a failed gradient step: another learner's message, or how it ended."""
-        connections = [peer.connection for peer in self.remotes]
+        connections = [peer.connection for peer in self.children]
         deadline = time.monotonic() + CLOSING
         while time.monotonic() < deadline:
             # Learners that were killed come first.
-            for remote in sorted(self.remotes, key=lambda peer: peer.process.exitcode or 0):
-                if remote.connection.poll() or remote.process.exitcode is not None:
+            for child in sorted(self.children, key=lambda peer: peer.process.exitcode or 0):
+                if child.connection.poll() or child.process.exitcode is not None:
                     try:
-                        self._listen(remote, "nothing", 0.0)
+                        self._listen(child, "nothing")
                     except RlplugError as error:
                         return error
-            wait([*connections, *(peer.process.sentinel for peer in self.remotes)], GLANCE)
+            wait([*connections, *(peer.process.sentinel for peer in self.children)], GLANCE)
         return lost
-
-    def _died(self, remote: Remote) -> WorkerFailed:
-        return self._fail(remote, remote.describe_exit())
-
-    def _fail(
-        self,
-        remote: Remote,
-        how: str,
-        advice: str = "",
-    ) -> WorkerFailed:
-        return WorkerFailed(f"learner {remote.rank} {how}{advice}", f"learner {remote.rank} {how}")
 
     def _check_alike(
         self,

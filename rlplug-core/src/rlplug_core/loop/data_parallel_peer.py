@@ -10,55 +10,43 @@ from typing import Any
 from torch import Tensor
 
 from rlplug_core.clock import Clock
+from rlplug_core.loop.child_process import CLOSE, fetch, post
 from rlplug_core.loop.data_parallel import Member
-from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.torch_settings import set_torch
-from rlplug_core.loop.worker import CLOSE, fetch, post, run_child
+from rlplug_core.loop.plan_words import PlanWords
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.seeds import seed_globals
 from rlplug_core.types import State
 
 #: Checks of the leader's count between two checks for its messages.
-LOOKS = 200
+CHECKS = 200
 #: Seconds that the first check for messages waits, and the longest that a later one waits.
-WAIT = 50e-6
-LONGEST = 1e-3
+FIRST_WAIT = 50e-6
+LONGEST_WAIT = 1e-3
 #: More env steps than any run has: only the leader knows when the run ends.
 ENDLESS = 2**62
 
 
 @dataclass(frozen=True)
 class PeerTask:
-    """The input of a peer. The plan is sent as the words that the user typed, so that no class is pickled.
+    """The input of a peer.
 
     Attributes:
-        values: the options by dotted name.
         start_count: [1] the number of vector steps and updates that the leader has started; only the leader writes it.
         scale: [1] the factor of every learning rate.
     """
 
-    algorithm: str
-    env: str
-    values: dict[str, Any]
+    words: PlanWords
     rank: int
     start_count: Tensor
     scale: Tensor
-
-
-def work(task: PeerTask, parent: Connection, lifeline: Connection) -> None:
-    """Build a peer, notify the leader, and follow it until it ends the process."""
-    run_child(lambda: Peer(task, parent).run(), parent, lifeline)
 
 
 class Peer:
     """A learner that follows the leader: its loop waits until the leader has started each step and update."""
 
     def __init__(self, task: PeerTask, parent: Connection) -> None:
-        plan = Plan.make(task.algorithm, task.env, task.values).with_learner_data()
-        set_torch(plan.options.threads)
-        seed_globals(plan.seeds().child("globals", task.rank))
+        plan = task.words.start("globals", task.rank).with_learner_data()
         self.clock = Clock(plan.options.total_timesteps)
-        self.member = Member(plan, self.clock, task.rank, plan.make_env(plan.options.num_envs))
+        self.member = Member(plan, self.clock, task.rank)
         self.parent = parent
         self.started = 0
         #: The leader's request, which waits until this learner is at the same point.
@@ -85,9 +73,9 @@ class Peer:
         self.started += 1
 
     def should_continue(self) -> bool:
-        wait = WAIT
+        wait = FIRST_WAIT
         # The leader often starts a step at once; a few checks take less time than one wait.
-        while not any(self.leader[0] > self.started for _ in range(LOOKS)):
+        while not any(self.leader[0] > self.started for _ in range(CHECKS)):
             if self.request is None and self.parent.poll(wait):
                 self.request = fetch(self.parent)
             if self.request == CLOSE:
@@ -97,7 +85,7 @@ class Peer:
                 request = self.request
                 self.request = None
                 self._answer(*request)
-            wait = min(2 * wait, LONGEST)
+            wait = min(2 * wait, LONGEST_WAIT)
         self.clock.scale = float(self.scale[0])
         return True
 
@@ -106,7 +94,7 @@ class Peer:
         if kind == "begin":
             self._begin(*content)
         elif kind == "join":
-            self.member.mean.join(content)
+            self.member.mean_gradient.join(content)
         elif kind == "configure":
             complete(self.member.actor.env).configure(content)
         answers: dict[str, Callable[[], object]] = {

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from rlplug_core.clock import Clock
-from rlplug_core.loop.chunks import read
+from rlplug_core.errors import WorkerFailed
+from rlplug_core.loop.child_process import ChildLost
+from rlplug_core.loop.chunks import chunk_state, read
 from rlplug_core.loop.sync import Meter, train
 from rlplug_core.protocols import AnyLearner, Link, Stateful, SupportsSources
 from rlplug_core.seeds import global_state, load_global_state
@@ -78,7 +80,7 @@ class Decoupled:
         self._learn()
 
     def _learn(self) -> None:
-        """Learn from the rest of the chunk and from due batches; publish weights after the chunk."""
+        """Learn from the rest of the chunk, with every batch that is ready; publish weights after the chunk."""
         train(self.learner, self.buffer, self.clock, self.meter)
         while self.chunk is not None and not self.clock.stop:
             if self.steps_read == len(self.chunk.data["ended"]):
@@ -114,7 +116,7 @@ class Decoupled:
             "buffer": self.buffer.state_dict(),
             "actors": fleet,
             "chunk": {
-                "chunk": None if self.chunk is None else plain(self.chunk),
+                "chunk": None if self.chunk is None else chunk_state(self.chunk),
                 "taken": self.steps_read,
             },
             "meter": {"updates": self.meter.state_dict(), "lags": list(self.lags)},
@@ -137,11 +139,7 @@ class Decoupled:
         self.fleet.close()
 
 
-def plain(chunk: Chunk) -> State:
-    """Return a chunk in the form of a state."""
-    return {
-        "source": chunk.source,
-        "version": chunk.version,
-        "data": chunk.data,
-        "begins": chunk.begins,
-    }
+def early_loss(lost: ChildLost, ready: bool) -> WorkerFailed:
+    """Return the error of an actor that was lost before its first chunk: another one would probably be lost, too."""
+    moment = "" if lost.advice and not ready else " before it had acted a whole chunk"
+    return WorkerFailed(f"{lost.details}{moment}{lost.advice}", lost.details)

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from rlplug_core.arrays import Either
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor, sort_episodes
-from rlplug_core.loop.chunks import chunk_arrays, write
-from rlplug_core.loop.decoupled import plain
+from rlplug_core.loop.actor import sort_episodes
+from rlplug_core.loop.chunks import chunk_arrays, chunk_state, write
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import AnyLearner, Env
@@ -35,30 +34,21 @@ class InlineActors:
         self.length = plan.chunk_steps
         self.inexact = first.spec.inexact
         self.device = first.spec.device
+        num_envs = plan.options.num_envs
+        actors = plan.options.actors
         self.actors = [
-            self._actor(plan, learner, clock, rank, first) for rank in range(plan.options.actors)
+            plan.make_actor(
+                plan.make_env(num_envs) if rank else first, learner, clock, rank, actors
+            )
+            for rank in range(actors)
         ]
         self.waiting: deque[Chunk] = deque()
         self.turn = self.version = 0
         #: The actors whose next chunk does not continue their last one.
         self.discontinuous: set[int] = set()
-        self._begin()
+        self._start_chunk()
 
-    @staticmethod
-    def _actor(
-        plan: Plan,
-        learner: AnyLearner,
-        clock: Clock,
-        rank: int,
-        first: Env,
-    ) -> Actor:
-        env = plan.make_env(plan.options.num_envs) if rank else first
-        agent = learner.agent(rank, plan.options.actors)
-        actor = Actor(env, learner, agent, learner.buffer(), clock)
-        actor.reset(plan.seeds().child("env", rank).integer())
-        return actor
-
-    def _begin(self) -> None:
+    def _start_chunk(self) -> None:
         """Start a chunk with the current weights, which are the learner's own and do not change within it."""
         self.data: State | None = None
         self.position = 0
@@ -87,7 +77,7 @@ class InlineActors:
             )
             self.discontinuous.discard(self.turn)
             self.turn = (self.turn + 1) % len(self.actors)
-            self._begin()
+            self._start_chunk()
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
         return sort_episodes(actor.take_episodes() for actor in self.actors)
@@ -101,7 +91,7 @@ class InlineActors:
             "all": [actor.state_dict() for actor in self.actors],
             "turn": self.turn,
             "version": self.version,
-            "waiting": [plain(chunk) for chunk in self.waiting],
+            "waiting": [chunk_state(chunk) for chunk in self.waiting],
             "position": self.position,
             "began": self.began,
             "data": self.data,
@@ -122,7 +112,7 @@ class InlineActors:
             actor.load_state_dict(saved)
         if self.inexact:  # all actors have started again, apart from their earlier chunks
             self.discontinuous = set(range(len(self.actors)))
-            self._begin()
+            self._start_chunk()
 
     def _copy_leaf(self, leaf: Either) -> Either:
         """Return a copy of an array or a tensor of a saved chunk, a tensor on the device; numbers are unchanged."""

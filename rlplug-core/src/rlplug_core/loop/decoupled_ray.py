@@ -12,10 +12,20 @@ from ray.exceptions import RayError, RayTaskError
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import WorkerFailed, plain, warn
-from rlplug_core.loop.async_processes import GLANCE, patience, silence
-from rlplug_core.loop.chunk_queue import Traffic
+from rlplug_core.loop.actor_placement import LOCAL
+from rlplug_core.loop.child_process import (
+    GLANCE,
+    WAIT_LONGER,
+    ChildLost,
+    check_message,
+    describe_silence,
+    silence_limit,
+)
+from rlplug_core.loop.chunk_queue import ChunkQueue
 from rlplug_core.loop.chunks import unpack
+from rlplug_core.loop.decoupled import early_loss
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.plan_words import PlanWords
 from rlplug_core.loop.ray_actor import RayActor
 from rlplug_core.loop.ray_cluster import (
     check_nodes,
@@ -25,7 +35,6 @@ from rlplug_core.loop.ray_cluster import (
     packages_of_nodes,
     reserve,
 )
-from rlplug_core.loop.worker import check_message
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, tree_map
 
@@ -40,7 +49,6 @@ class Seat:
     """An actor's place in the fleet, and the handle that has it.
 
     Attributes:
-        epoch: how many handles had it before in this process.
         generation: the number of actors that had it before in this run.
         losses: how many in a row were lost without a chunk.
         delivered: whether any has sent a chunk.
@@ -50,7 +58,6 @@ class Seat:
 
     rank: int
     handle: Any
-    epoch: int = 0
     generation: int = 0
     losses: int = 0
     delivered: bool = False
@@ -59,10 +66,14 @@ class Seat:
     silent: float = 0.0
     state: State | None = None
 
+    @property
+    def name(self) -> str:
+        return f"actor {self.rank}"
+
 
 class RayActors:
     """The learner's end of the Ray link. Weights go into Ray's store once per version, on demand, and
-    every node fetches them once. An answer has the epoch of its actor; those of a lost actor are dropped.
+    every node fetches them once. Answers of a lost actor are dropped.
 
     Placing, transport and the detection of lost nodes are Ray's. Checkpoints contain the whole state.
     """
@@ -79,11 +90,12 @@ class RayActors:
         probe.close()
         options = plan.options
         self.plan = plan
+        self.words = PlanWords.of(plan, {"device": "cpu", "on": LOCAL, "gpus": 0})
         self.clock = clock
         self.weights = learner.agent().weights()
-        self.traffic = Traffic(plan.max_lag, AHEAD, options.actors, clock)
-        self.calls: dict[Any, tuple[Seat, int]] = {}
-        self.heartbeats: dict[Any, tuple[Seat, int]] = {}
+        self.queue = ChunkQueue(plan.max_lag, AHEAD, options.actors, clock)
+        self.calls: dict[Any, Seat] = {}
+        self.heartbeats: dict[Any, Seat] = {}
         self.saved: list[State | None] = [None] * options.actors
         #: The settings of controllers so far.
         self.settings: dict[str, object] = {}
@@ -96,27 +108,27 @@ class RayActors:
             check_nodes(packages_of_nodes(plan))
             self.gpus = reserve(options.gpus)
             self.kind = _actor_class(options.cpus_per_actor)
-            self.seats = [Seat(rank, self.kind.remote(0)) for rank in range(options.actors)]
+            self.seats = [Seat(rank, self.kind.remote()) for rank in range(options.actors)]
         except BaseException:  # an interrupt too: this process must not stay in the cluster of a run that never started
             leave()
             raise
 
     @property
     def version(self) -> int:
-        return self.traffic.version
+        return self.queue.version
 
     def publish(self, weights: State) -> None:
-        self.traffic.finish_chunk()
+        self.queue.finish_chunk()
 
     def receive(self) -> list[Chunk]:
         """Return the next chunk for the learner; an empty list if none arrives in time."""
         self._begin()
         self._grant()
-        self._read_messages(0.0 if self.traffic.permits.next() else GLANCE)
-        return self.traffic.take()
+        self._read_messages(0.0 if self.queue.permits.next() else GLANCE)
+        return self.queue.take()
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        return self.traffic.episodes()
+        return self.queue.episodes()
 
     def configure(self, settings: Mapping[str, object]) -> None:
         """Send the settings to the actors, which read them between two chunks."""
@@ -127,20 +139,22 @@ class RayActors:
 
     def state_dict(self) -> State:
         """Return the state at a moment when every actor pauses between two chunks or is not ready yet."""
-        while any(self.traffic.permits.acting(seat.rank) for seat in self.seats):
+        while any(self.queue.permits.acting(seat.rank) for seat in self.seats):
             self._read_messages(GLANCE)
-        asked = [(seat, seat.epoch) for seat in self.seats if seat.ready]
+        asked = [(seat, seat.generation) for seat in self.seats if seat.ready]
         for seat, _ in asked:
             seat.state = None
             self._call(seat, "state")
-        while any(seat.state is None and seat.epoch == epoch for seat, epoch in asked):
+        while any(
+            seat.state is None and seat.generation == generation for seat, generation in asked
+        ):
             self._read_messages(GLANCE)
         return {
             "all": [
                 self.saved[seat.rank] if seat.state is None else seat.state for seat in self.seats
             ],
             "generations": [seat.generation for seat in self.seats],
-            **self.traffic.state_dict(),
+            **self.queue.state_dict(),
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -149,7 +163,7 @@ class RayActors:
             self.seats, state.get("generations", [0] * len(self.seats)), strict=True
         ):
             seat.generation = generation
-        self.traffic.load_state_dict(state)
+        self.queue.load_state_dict(state)
 
     def close(self) -> None:
         for seat in self.seats:
@@ -165,18 +179,11 @@ class RayActors:
                 self._build(seat, self.saved[seat.rank])
 
     def _build(self, seat: Seat, state: State | None) -> None:
-        """Build an actor; a replacement draws other random numbers."""
-        values = {**self.plan.flat, "device": "cpu", "on": "local", "gpus": 0}
-        if seat.generation:
-            values["seed"] = (
-                self.plan.seeds().child(f"actor {seat.rank}", seat.generation).integer()
-            )
+        """Build an actor."""
         self._call(
             seat,
-            "begin",
-            algorithm=self.plan.algorithm,
-            env=self.plan.env,
-            values=values,
+            "build",
+            words=self.words.for_actor(seat.rank, seat.generation),
             rank=seat.rank,
             settings=self.settings,
             state=state,
@@ -184,7 +191,7 @@ class RayActors:
         )
 
     def _grant(self) -> None:
-        while permit := self.traffic.grant(seat.rank for seat in self.seats if seat.ready):
+        while permit := self.queue.grant(seat.rank for seat in self.seats if seat.ready):
             self._call(
                 self.seats[permit.source],
                 "act",
@@ -204,7 +211,7 @@ class RayActors:
     def _call(self, seat: Seat, method: str, **arguments: object) -> None:
         """Call a method of the seat's actor; Ray carries the arguments there."""
         seat.silent = 0.0
-        self.calls[getattr(seat.handle, method).remote(**arguments)] = seat, seat.epoch
+        self.calls[getattr(seat.handle, method).remote(**arguments)] = seat
 
     def _read_messages(self, timeout: float) -> None:
         """Read all answers; wait for one if there is none."""
@@ -222,18 +229,18 @@ class RayActors:
 
     def _take_answer(self, answer: object) -> None:
         heartbeat = answer in self.heartbeats
-        seat, epoch = (self.heartbeats if heartbeat else self.calls).pop(answer, (None, 0))
-        if seat is None or epoch != seat.epoch:  # of an actor that was lost
+        seat = (self.heartbeats if heartbeat else self.calls).pop(answer, None)
+        if seat is None:  # of an actor that was lost
             return
         try:
             content = ray.get(answer)
         except RayTaskError as error:
             message = plain(str(error.cause or error))
             raise WorkerFailed(
-                f"actor {seat.rank} could not be started on a node: {message}", str(error)
+                f"{seat.name} could not be started on a node: {message}", str(error)
             ) from error
         except RayError as error:
-            self._replace(seat, f"was lost ({type(error).__name__})")
+            self._replace(seat, ChildLost(seat.name, f"was lost ({type(error).__name__})"))
         else:
             if not heartbeat:
                 self._handle_message(seat, *content)
@@ -241,20 +248,12 @@ class RayActors:
                 seat.acted = content
                 seat.silent = 0.0
 
-    def _handle_message(
-        self,
-        seat: Seat,
-        epoch: int,
-        kind: str,
-        content: Any,
-    ) -> None:
-        if epoch != seat.epoch:
-            return
+    def _handle_message(self, seat: Seat, kind: str, content: Any) -> None:
         seat.silent = 0.0
         if kind == "chunk":
             version, data, begins, count, episodes = content
             chunk = Chunk(seat.rank, version, unpack(data), begins)
-            self.traffic.receive_chunk(chunk, count, [Episode(*fields) for fields in episodes])
+            self.queue.receive_chunk(chunk, count, [Episode(*fields) for fields in episodes])
             seat.delivered = True
             seat.losses = 0
         elif kind == "state":
@@ -264,30 +263,31 @@ class RayActors:
             # The settings may have changed since the actor started.
             self._call(seat, "configure", settings=self.settings)
         else:
-            check_message(f"actor {seat.rank}", kind, content)
+            check_message(seat.name, kind, content)
 
     def _check(self, seat: Seat, elapsed: float) -> None:
         """Ask a silent actor for its number of steps; replace one that has not stepped for too long.
 
         Replacements that Ray has not placed yet may wait for a free node without a limit.
         """
-        is_awaited = any(called is seat for called, _ in self.calls.values())
+        is_awaited = any(called is seat for called in self.calls.values())
         if not is_awaited or (seat.delivered and not seat.ready):
             return
-        limit = patience(seat.ready, self.plan.options.worker_timeout)
+        limit = silence_limit(seat.ready, self.plan.options.worker_timeout)
         # A late check means that this process was stopped.
         seat.silent += min(elapsed, limit / 10)
         if seat.silent > limit:
-            self._replace(seat, silence(seat.ready, limit), " (--worker-timeout waits longer)")
+            how = describe_silence(seat.ready, limit)
+            self._replace(seat, ChildLost(seat.name, how, WAIT_LONGER))
         elif (
             seat.ready
             and seat.silent > limit / 4
-            and all(called is not seat for called, _ in self.heartbeats.values())
+            and all(called is not seat for called in self.heartbeats.values())
         ):
             call = seat.handle.heartbeat.options(concurrency_group="heartbeat").remote()
-            self.heartbeats[call] = seat, seat.epoch
+            self.heartbeats[call] = seat
 
-    def _replace(self, seat: Seat, how: str, advice: str = "") -> None:
+    def _replace(self, seat: Seat, lost: ChildLost) -> None:
         """Give the seat to a new actor; the old one's current chunk is lost.
 
         Raises:
@@ -296,24 +296,20 @@ class RayActors:
         """
         seat.losses += 1
         if not seat.delivered or seat.losses > LOSSES:
-            moment = "" if advice and not seat.ready else " before it had acted a whole chunk"
-            raise WorkerFailed(
-                f"actor {seat.rank} {how}{moment}{advice}", f"actor {seat.rank} {how}"
-            )
-        warn(f"actor {seat.rank} {how}; another one takes its place")
-        self.traffic.permits.forget_source(seat.rank)
+            raise early_loss(lost, seat.ready)
+        warn(f"{lost.details}; another one takes its place")
+        self.queue.permits.forget_source(seat.rank)
         for calls in (self.calls, self.heartbeats):
-            for call in [call for call, (called, _) in calls.items() if called is seat]:
+            for call in [call for call, called in calls.items() if called is seat]:
                 del calls[call]
         ray.kill(seat.handle)
-        seat.epoch = seat.epoch + 1
         seat.ready = False
         seat.acted = 0
         seat.silent = 0.0
         seat.state = None
         seat.generation += 1
         self.saved[seat.rank] = None
-        seat.handle = self.kind.remote(seat.epoch)
+        seat.handle = self.kind.remote()
         self._build(seat, None)
 
 

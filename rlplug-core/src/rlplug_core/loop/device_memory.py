@@ -23,8 +23,8 @@ from rlplug_core.types import Space
 Needs: TypeAlias = dict[str, tuple[int, str]]
 #: Bytes of a stored step besides observations and action: in replay the reward and three masks; in a rollout also the
 #: weight and the log-probability.
-REPLAYED = 7
-COLLECTED = 15
+REPLAY_BYTES = 7
+ROLLOUT_BYTES = 15
 
 
 def device_memory(plan: Plan, learner: AnyLearner, env: Env) -> str:
@@ -65,9 +65,9 @@ def _needs(plan: Plan, learner: AnyLearner, env: Env) -> Needs:
 def _storage(buffer: AnyBuffer, rows: int, step: int) -> tuple[int, str]:
     """Return the bytes that a buffer stores on the device, and the option for it; `step` has the bytes of one step."""
     if isinstance(buffer, DeviceReplay):
-        return buffer.capacity * (step + REPLAYED), "buffer_size"
+        return buffer.capacity * (step + REPLAY_BYTES), "buffer_size"
     if isinstance(buffer, RolloutBuffer) and buffer.takes_tensors:
-        return buffer.steps * rows * (step + COLLECTED), "num_envs"
+        return buffer.steps * rows * (step + ROLLOUT_BYTES), "num_envs"
     return 0, "num_envs"
 
 

@@ -40,8 +40,8 @@ class Block:
         obs = [_observations(spec.obs, spec.num_envs, places) for _ in range(3)]
         reward = [places((spec.num_envs,), np.float32) for _ in range(2)]
         action = places((spec.num_envs, *shape_of(spec.action)), dtype_of(spec.action))
-        self.path = path or _new(places.size)
-        memory = np.frombuffer(_map(self.path, places.size), np.uint8)
+        self.path = path or _make_memory(places.size)
+        memory = np.frombuffer(_open_memory(self.path, places.size), np.uint8)
         *self.obs, self.final = [tree_map(lambda place: place.view(memory), tree) for tree in obs]
         self.reward = [place.view(memory) for place in reward]
         self.action = action.view(memory)
@@ -52,7 +52,7 @@ class Block:
             Path(self.path).unlink(missing_ok=True)
 
 
-def _map(path: str, size: int) -> mmap.mmap:
+def _open_memory(path: str, size: int) -> mmap.mmap:
     # Windows: memory with a name, because an open file cannot be deleted.
     if os.name == "nt":
         return mmap.mmap(-1, size, tagname=path)  # type: ignore[call-arg]
@@ -60,7 +60,7 @@ def _map(path: str, size: int) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0)
 
 
-def _new(size: int) -> str:
+def _make_memory(size: int) -> str:
     if os.name == "nt":
         return f"rlplug-{secrets.token_hex(8)}"
     handle, path = tempfile.mkstemp(prefix="rlplug-", dir=MEMORY if MEMORY.is_dir() else None)

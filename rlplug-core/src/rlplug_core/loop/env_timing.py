@@ -18,7 +18,7 @@ from rlplug_core.types import Obs
 #: Seconds that a worker's two messages take in one vector step.
 MESSAGES = 60e-6
 #: Seconds of a measurement of steps.
-MEASURED = 0.3
+DURATION = 0.3
 
 
 def seconds_per_step(env: Env) -> float:
@@ -26,14 +26,14 @@ def seconds_per_step(env: Env) -> float:
     with preserve_generators():
         obs: Obs = env.reset(0).obs
         env.spec.action.seed(0)
-        began = time.perf_counter()
+        start = time.perf_counter()
         steps = 0
-        while time.perf_counter() - began < MEASURED:
+        while time.perf_counter() - start < DURATION:
             action = sample(env.spec.action, env.spec.num_envs)
             mask = mask_of(env.spec, obs)
             obs = env.step(action if mask is None else legal(env.spec.action, action, mask)).obs
             steps += 1
-        return (time.perf_counter() - began) / steps
+        return (time.perf_counter() - start) / steps
 
 
 def choose_env_workers(plan: Plan) -> tuple[Plan, str]:

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.loop.child_process import post
 from rlplug_core.loop.env_block import Block
-from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.torch_settings import set_torch
-from rlplug_core.loop.worker import post, run_child
+from rlplug_core.loop.plan_words import PlanWords
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Env, SupportsPart
-from rlplug_core.seeds import Seeds, global_state, load_global_state, seed_globals
+from rlplug_core.seeds import Seeds, global_state, load_global_state
 from rlplug_core.types import Array, Episode, Spec, State, Timestep, tree_map
 
 #: The requests for a step into the first or the second set of arrays; every other message is a pickled call.
@@ -28,11 +27,9 @@ CLOSE = b"2"
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a run's environments. The plan is sent as the words that the user typed."""
+    """A part of the environments of a run: `num_envs` rows, from the row `first`."""
 
-    algorithm: str
-    env: str
-    values: dict[str, Any]
+    words: PlanWords
     rank: int
     first: int
     num_envs: int
@@ -40,7 +37,7 @@ class Part:
 
 @dataclass(frozen=True)
 class WorkerEnvs:
-    """A worker's first message: the spec of its environments, whether they have goals, and whether goals end tasks."""
+    """A worker's description of its environments; `goals_end` means that a reached goal ends the task."""
 
     spec: Spec
     action_space: Any
@@ -49,8 +46,8 @@ class WorkerEnvs:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The result of a step with the end or start of an episode; arrays for the environments of one worker."""
+class StepEvents:
+    """The rest of a step's result, sent if an episode ended or started; arrays of one worker's environments."""
 
     terminated: Array
     truncated: Array
@@ -61,13 +58,8 @@ class Ended:
     has_final: bool
 
 
-def serve(part: Part, parent: Connection, lifeline: Connection) -> None:
-    """Step the environments of a part until the parent is gone."""
-    run_child(lambda: _Server(part, parent).run(), parent, lifeline)
-
-
-class _Server:
-    """The environments of one worker, and its messages."""
+class EnvWorker:
+    """The environments of one worker process. Its messages are requests for steps, and calls of its methods."""
 
     def __init__(self, part: Part, parent: Connection) -> None:
         self.part = part
@@ -76,20 +68,6 @@ class _Server:
         self.keys: list[str] = []
         self.env: Env
         self.block: Block
-        self.calls: dict[str, Callable[..., object]] = {
-            "make": self.make,
-            "attach": self.attach,
-            "inside": self.inside,
-            "limit": self.limit,
-            "reset": self.reset,
-            "state": self.state,
-            "load": self.load,
-            "tell": self.tell,
-            "info_names": self.info_names,
-            "translate": self.translate,
-            "configure": self.configure,
-            "goals": self.goals,
-        }
 
     def run(self) -> None:
         while True:
@@ -101,14 +79,12 @@ class _Server:
                 continue
             name, *arguments = pickle.loads(message)
             try:
-                post(self.parent, ("done", self.calls[name](*arguments)))
+                post(self.parent, ("done", getattr(self, name)(*arguments)))
             except RlplugError as error:
                 post(self.parent, ("refused", error))
 
     def make(self) -> WorkerEnvs:
-        plan = Plan.make(self.part.algorithm, self.part.env, self.part.values)
-        set_torch(plan.options.threads)
-        seed_globals(plan.seeds().child("env-worker", self.part.rank))
+        plan = self.part.words.start("env-worker", self.part.rank)
         env = plan.bare_env(self.part.num_envs)
         if complete(env).threads:
             raise UsageError(f"{env.spec.id} steps in its own threads; leave out --env-workers")
@@ -163,13 +139,13 @@ class _Server:
         values = [self.read_info(key) for key in self.keys]
         if not now.ended and now.count == self.part.num_envs and not np.count_nonzero(now.is_first):
             return pickle.dumps((values, None)) if values else b""
-        return pickle.dumps((values, self._end_message(now)))
+        return pickle.dumps((values, self._step_events(now)))
 
-    def _end_message(self, now: Timestep) -> Ended:
+    def _step_events(self, now: Timestep) -> StepEvents:
         has_final = now.final_obs is not now.obs
         if has_final:
             tree_map(np.copyto, self.final, now.final_obs)
-        return Ended(
+        return StepEvents(
             terminated=now.terminated,
             truncated=now.truncated,
             is_first=now.is_first,
@@ -179,8 +155,8 @@ class _Server:
             has_final=has_final,
         )
 
-    def tell(self, key: str) -> list[Any]:
-        """Return the last step's `info` value of a key, and send it with every step from now on."""
+    def subscribe(self, key: str) -> list[Any]:
+        """Return the values of a key in the last step's `info`, and send them with every step from now on."""
         self.keys.append(key)
         return self.read_info(key)
 

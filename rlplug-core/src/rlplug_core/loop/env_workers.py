@@ -7,7 +7,6 @@ long as a step of many environments, so each worker steps several of them.
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -18,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from rlplug_core.errors import BadEnv, UsageError, WorkerFailed
-from rlplug_core.loop.async_processes import GLANCE, STARTUP, Remote
+from rlplug_core.loop.child_process import Child, ChildLost
 from rlplug_core.loop.env_block import Block
-from rlplug_core.loop.env_worker import CLOSE, TURNS, Ended, Part, WorkerEnvs, serve
+from rlplug_core.loop.env_worker import CLOSE, TURNS, EnvWorker, Part, StepEvents, WorkerEnvs
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.plan_words import PlanWords
 from rlplug_core.types import Array, Goals, Spec, State, Timestep, tree_map
 
 
@@ -35,18 +35,20 @@ class EnvWorkers:
     def __init__(self, plan: Plan) -> None:
         num_envs = plan.options.num_envs
         workers = min(plan.options.env_workers, num_envs)
-        self._timeout = plan.options.worker_timeout
         self._steps = 0
         ends = [num_envs * rank // workers for rank in range(workers + 1)]
         self._rows = [slice(*pair) for pair in pairwise(ends)]
-        parts = [_part(plan, rank, rows) for rank, rows in enumerate(self._rows)]
         self.spec = Spec(None, None, num_envs, plan.env)  # type: ignore[arg-type] # until a worker has sent it
-        self._remotes = [Remote(part.rank, serve, part) for part in parts]
-        self._startup = max(STARTUP, self._timeout)
+        self._children = [self._start(plan, rank) for rank in range(workers)]
         with ExitStack() as failing:
             failing.callback(self._end)
-            self._adopt(self._ask("make", limit=self._startup))
+            self._adopt(self._ask("make"))
             failing.pop_all()
+
+    def _start(self, plan: Plan, rank: int) -> Child:
+        rows = self._rows[rank]
+        part = Part(PlanWords.of(plan), rank, rows.start, rows.stop - rows.start)
+        return Child("environment worker", rank, EnvWorker, part, plan.options.worker_timeout)
 
     def _adopt(self, workers: list[WorkerEnvs]) -> None:
         """Store the spaces that the workers send, and allocate memory for them."""
@@ -86,7 +88,7 @@ class EnvWorkers:
     def reset(self, seed: int) -> Timestep:
         """Start every environment, from the same seed as in one process."""
         self._turn = 1 - self._turn
-        self._ready = True
+        self._set_ready()
         self._ask("reset", seed, self._turn)
         obs = self._block.obs[self._turn]
         reward = self._block.reward[self._turn]
@@ -103,14 +105,14 @@ class EnvWorkers:
         self._turn = turn = 1 - self._turn
         self._block.action[...] = action
         self._steps += 1
-        for remote in self._remotes:
-            self._send(remote, TURNS[turn])
-        messages = [self._receive(remote, self._timeout) for remote in self._remotes]
+        for child in self._children:
+            self._send(child, TURNS[turn])
+        messages = [self._receive(child) for child in self._children]
         return self._read_events(messages) if any(messages) else self._quiet[turn]
 
-    def _read_events(self, messages: list[bytes]) -> Timestep:
+    def _read_events(self, messages: list[Any]) -> Timestep:
         """Return the result of a step if workers sent more than their arrays."""
-        answers = [pickle.loads(message) if message else ([], None) for message in messages]
+        answers: list[Any] = [message or ([], None) for message in messages]
         for number, key in enumerate(self._keys):
             self._cached_values[key] = [
                 value for columns, _ in answers for value in columns[number]
@@ -126,7 +128,7 @@ class EnvWorkers:
     def _end_timestep(
         self,
         quiet: Timestep,
-        events: list[tuple[slice, Ended]],
+        events: list[tuple[slice, StepEvents]],
     ) -> Timestep:
         obs = final = quiet.obs
         if any(event.has_final for _, event in events):
@@ -160,7 +162,7 @@ class EnvWorkers:
             raise UsageError(
                 f"{wrap} cannot be sent to other processes; leave --env-workers at 1"
             ) from error
-        self._adopt(self._ask("inside", wrap, limit=self._startup))
+        self._adopt(self._ask("inside", wrap))
         return self
 
     def configure(self, settings: Mapping[str, object]) -> None:
@@ -175,7 +177,7 @@ class EnvWorkers:
         """Return the value of `key` in the last step's `info` for each row; None if it has no such key."""
         if key not in self._cached_values:
             self._cached_values[key] = [
-                value for column in self._ask("tell", key) for value in column
+                value for column in self._ask("subscribe", key) for value in column
             ]
             self._keys.append(key)
         return self._cached_values[key]
@@ -203,98 +205,86 @@ class EnvWorkers:
                 f"{self.spec.id}: its state was not saved ({state['inexact']}); reset it instead"
             )
         parts = state["parts"]
-        if len(parts) != len(self._remotes):
+        if len(parts) != len(self._children):
             raise BadEnv(
                 f"{self.spec.id}: its state is that of {len(parts)} workers; use --env-workers {len(parts)}"
             )
-        self._ready = True
-        self._ask_each("load", [(part,) for part in parts], self._timeout)
+        self._set_ready()
+        self._ask_each("load", [(part,) for part in parts])
 
     def close(self) -> None:
         """Let the workers close their environments; those that do not are killed."""
-        for remote in self._remotes:
+        for child in self._children:
             with suppress(OSError):  # it is gone
-                remote.connection.send_bytes(CLOSE)
-            remote.done = True
+                child.connection.send_bytes(CLOSE)
+            child.done = True
         self._end()
 
     def _end(self) -> None:
-        for remote in self._remotes:
-            remote.end()
+        for child in self._children:
+            child.end()
 
-    def _ask(
-        self,
-        name: str,
-        *arguments: object,
-        limit: float = 0.0,
-    ) -> list[Any]:
-        """Send every worker the same request, and return their answers."""
-        return self._ask_each(name, [arguments] * len(self._remotes), limit or self._timeout)
+    def _set_ready(self) -> None:
+        """Let workers be silent for no longer than `worker_timeout` from now on."""
+        self._ready = True
+        for child in self._children:
+            child.ready = True
+
+    def _ask(self, name: str, *arguments: object) -> list[Any]:
+        """Call a method of every worker; return the results."""
+        return self._ask_each(name, [arguments] * len(self._children))
 
     def _ask_first(self, name: str, *arguments: object) -> Any:
-        """Send the first worker a request, and return its answer."""
-        self._send(self._remotes[0], pickle.dumps((name, *arguments), pickle.HIGHEST_PROTOCOL))
-        return self._value(self._remotes[0], self._timeout)
+        """Call a method of the first worker; return the result."""
+        self._send(self._children[0], pickle.dumps((name, *arguments), pickle.HIGHEST_PROTOCOL))
+        return self._result(self._children[0])
 
     def _ask_each(
         self,
         name: str,
         arguments: list[tuple[object, ...]],
-        limit: float,
     ) -> list[object]:
-        for remote, call in zip(self._remotes, arguments, strict=True):
-            self._send(remote, pickle.dumps((name, *call), pickle.HIGHEST_PROTOCOL))
-        return [self._value(remote, limit) for remote in self._remotes]
+        """Call a method of every worker, each with its own arguments; return the results."""
+        for child, call in zip(self._children, arguments, strict=True):
+            self._send(child, pickle.dumps((name, *call), pickle.HIGHEST_PROTOCOL))
+        return [self._result(child) for child in self._children]
 
-    def _value(self, remote: Remote, limit: float) -> object:
-        kind, value = pickle.loads(self._receive(remote, limit))
+    def _result(self, child: Child) -> object:
+        kind, value = self._receive(child)
         if kind == "refused":
             self.close()
             raise value
         return value
 
-    def _send(self, remote: Remote, message: bytes) -> None:
+    def _send(self, child: Child, message: bytes) -> None:
         try:
-            remote.connection.send_bytes(message)
-        except OSError:
-            raise self._fail(remote, remote.describe_exit()) from None
+            child.send_bytes(message)
+        except ChildLost as lost:
+            raise self._fail(child, lost.how) from None
 
-    def _receive(self, remote: Remote, limit: float) -> bytes:
-        """Return a worker's answer; an exception in it ends the run."""
-        remote.silent = 0.0
-        now = time.monotonic()
-        while not remote.connection.poll(GLANCE):
-            # The process may have ended while its children hold its pipe open.
-            if remote.process.exitcode is not None and not remote.connection.poll():
-                raise self._fail(remote, remote.describe_exit())
-            before = now
-            now = time.monotonic()
-            if remote.is_overdue(now - before, limit):
-                raise self._fail(
-                    remote, f"gave no answer for {limit:g} s (--worker-timeout waits longer)"
-                )
+    def _receive(self, child: Child) -> Any:
+        """Return a worker's message, None for a step without events; an exception in it ends the run."""
         try:
-            answer = remote.connection.recv_bytes()
-        except (EOFError, OSError):
-            raise self._fail(remote, remote.describe_exit()) from None
-        return self._check_error(remote, answer)
-
-    def _check_error(self, remote: Remote, answer: bytes) -> bytes:
-        if answer:
-            content = pickle.loads(answer)
-            if content[0] in ("error", "not finite"):
-                reason, details = content[1]
-                raise self._fail(remote, f"raised {reason}", details)
-        return answer
+            child.wait()
+            message = child.receive_bytes()
+        except ChildLost as lost:
+            raise self._fail(child, f"{lost.how}{lost.advice}") from None
+        if not message:
+            return None
+        content = pickle.loads(message)
+        if content[0] in ("error", "not finite"):
+            reason, details = content[1]
+            raise self._fail(child, f"raised {reason}", details)
+        return content
 
     def _fail(
         self,
-        remote: Remote,
+        child: Child,
         how: str,
         details: str = "",
     ) -> WorkerFailed:
         """Return an error with the worker and the cause, after ending all workers."""
-        rows = self._rows[remote.rank]
+        rows = self._rows[child.rank]
         is_single = rows.stop - rows.start == 1
         where = (
             f"environment {rows.start}"
@@ -309,15 +299,3 @@ class EnvWorkers:
         sentence = f"{self.spec.id}: {moment} the worker of {where} {how}"
         self._end()
         return WorkerFailed(sentence, details or sentence)
-
-
-def _part(plan: Plan, rank: int, rows: slice) -> Part:
-    """Return the input of the worker `rank`, which steps these rows."""
-    return Part(
-        algorithm=plan.algorithm,
-        env=plan.env,
-        values=plan.flat,
-        rank=rank,
-        first=rows.start,
-        num_envs=rows.stop - rows.start,
-    )

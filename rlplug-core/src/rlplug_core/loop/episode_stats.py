@@ -27,7 +27,7 @@ class EpisodeStats:
         self.returns: deque[float] = deque(maxlen=window)
         self.lengths: deque[int] = deque(maxlen=window)
         #: Whether each succeeded, and the numbers in its last `info`.
-        self.said: deque[tuple[bool | None, Mapping[str, float]]] = deque(maxlen=self.window)
+        self.outcomes: deque[tuple[bool | None, Mapping[str, float]]] = deque(maxlen=window)
         #: The returns of each agent, if there are many.
         self.by_agent: dict[str, deque[float]] = {}
         #: The names of `info` that this run records, in the order of their first episode.
@@ -39,7 +39,7 @@ class EpisodeStats:
         episode = self._with_known_names(episode)
         self.returns.append(episode.total)
         self.lengths.append(episode.length)
-        self.said.append((episode.success, episode.info))
+        self.outcomes.append((episode.success, episode.info))
         if episode.agent:
             self.by_agent.setdefault(episode.agent, deque(maxlen=self.window)).append(episode.total)
         return episode
@@ -83,19 +83,18 @@ class EpisodeStats:
         }
         for agent, returns in self.by_agent.items():
             numbers[f"rollout/return_mean/{agent}"] = sum(returns) / len(returns)
-        successes = [success for success, _ in self.said if success is not None]
+        successes = [success for success, _ in self.outcomes if success is not None]
         if successes:
             numbers["rollout/success_rate"] = sum(successes) / len(successes)
-        infos = means([info for _, info in self.said])
+        infos = means([info for _, info in self.outcomes])
         return numbers | {INFO + name: value for name, value in infos.items()}
 
     def state_dict(self) -> State:
-        outcomes = [[success, dict(info)] for success, info in self.said]
         by_agent = {agent: list(returns) for agent, returns in self.by_agent.items()}
         return {
             "returns": list(self.returns),
             "lengths": list(self.lengths),
-            "said": outcomes,
+            "said": [[success, dict(info)] for success, info in self.outcomes],
             "by_agent": by_agent,
             "names": list(self.names),
         }
@@ -103,7 +102,7 @@ class EpisodeStats:
     def load_state_dict(self, state: State) -> None:
         self.returns.extend(state["returns"])
         self.lengths.extend(state["lengths"])
-        self.said.extend((success, info) for success, info in state["said"])
+        self.outcomes.extend((success, info) for success, info in state["said"])
         self.by_agent = {
             agent: deque(returns, self.window) for agent, returns in state["by_agent"].items()
         }

@@ -19,7 +19,7 @@ from rlplug_core.seeds import preserve_generators
 from rlplug_core.types import Array, Episode, Spec
 
 #: Steps after which an episode is cut: thirty minutes of Atari at four frames per step.
-LONGEST = 27_000
+LONGEST_EPISODE = 27_000
 #: If the environment has no time limit, episodes are also cut at the length of the run, but not below this.
 SHORT_RUN = 1_000
 
@@ -34,7 +34,7 @@ class Evaluation:
         successes: whether each episode succeeded; None if it did not report success.
         infos: the numbers in the `info` of each last step.
         agents: with many agents in one world, the agent of each return.
-        cut: the number of episodes that had not ended after `longest` steps; they count with their rewards so far.
+        cut: the number of episodes that had not ended after `step_limit` steps; they count with their rewards so far.
         signals: for a learner that ranks evaluations, the sum of each of its signals over each episode; signals with
             several numbers are left out.
     """
@@ -141,11 +141,11 @@ class Evaluation:
         return {name: float(np.mean(totals)) for name, totals in self.signals.items()}
 
 
-def longest(env: Env, clock: Clock) -> int:
+def step_limit(env: Env, clock: Clock) -> int:
     """Return the number of steps after which an unfinished episode is cut."""
-    if 0 < env.spec.limit < LONGEST:
-        return LONGEST
-    return min(LONGEST, max(SHORT_RUN, clock.total))
+    if 0 < env.spec.limit < LONGEST_EPISODE:
+        return LONGEST_EPISODE
+    return min(LONGEST_EPISODE, max(SHORT_RUN, clock.total))
 
 
 class SignalTotals:
@@ -201,7 +201,7 @@ def evaluate(
         ended: dict[int, Episode] = {}
         rewards = np.zeros(num_envs)
         sums = SignalTotals(signals)
-        for step in range(longest(env, clock)):  # noqa: B007  # the length of a cut episode is read below
+        for step in range(step_limit(env, clock)):  # noqa: B007  # the length of a cut episode is read below
             player.step(clock, explore)
             rewards += to_host(player.now.reward)
             sums.add(player.now.valid, ended)

@@ -56,11 +56,17 @@ class Progress:
 
 
 class Runner(Protocol):
-    """The part of a runner that events use."""
+    """A runner, as a session and its events use it."""
 
     clock: Clock
+    #: Why a resumed run would not give the same bits; "" if it would.
+    inexact: str
     #: Whether `episodes` waits for a device; then it is called for records only, and not for the display.
     on_device: bool
+
+    def run(self, poll: Callable[[], None]) -> None:
+        """Train until the clock is done; call `poll` between vector steps, or between messages of other processes."""
+        ...
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
         """Return the episodes since the last call as (steps, worker, episode)."""
@@ -82,19 +88,12 @@ class Runner(Protocol):
         """Return the run's components by name; `learner` is one of them."""
         ...
 
-
-class Trainable(Runner, Protocol):
-    """A runner as a session drives it; `inexact` says why a resumed run would not give the same bits, or is empty."""
-
-    inexact: str
-
-    def run(self, poll: Callable[[], None]) -> None: ...
     def load_state_dict(self, state: State) -> None: ...
     def close(self) -> None: ...
 
 
 class Sink(Protocol):
-    """The receivers of events: journal and hooks, checkpoints, evaluation, display."""
+    """Receives the events of a run: writes records and checkpoints, evaluates, shows the progress."""
 
     def record(self, kind: str, step: int, data: Mapping[str, object]) -> None: ...
     def evaluate(self, learner: AnyLearner) -> Evaluation: ...
@@ -109,7 +108,7 @@ class Sink(Protocol):
 
 
 class Events:
-    """Called once per vector step; returns at once unless something is due.
+    """Logs, evaluates and saves when it is time; `poll` is called once per vector step, and usually returns at once.
 
     Records are on a grid of env steps that is the same for all seeds of a configuration.
     """
@@ -136,7 +135,8 @@ class Events:
         self.steps = self.clock.steps
         self.logged = self.evaluated = -1
         self.best = BestEvaluation()
-        self.last: float | None = None
+        #: The mean return of the last evaluation.
+        self.last_mean: float | None = None
         self.episodes = self.logged_episodes = 0
         self.recent = EpisodeStats(options.stats_window_size)
         self.pending: list[tuple[int, int, Episode]] = []
@@ -144,7 +144,8 @@ class Events:
         #: The learner's schedules, from the first log record on, and their last values.
         self.schedules: Schedules | None = None
         self.scheduled: dict[str, float] = {}
-        self.began = self.opened = self.next_tick = now()
+        #: The time at the start of the run, without the time between sessions, and of this process.
+        self.run_start = self.process_start = self.next_tick = now()
         #: Seconds that this process has not spent on training.
         self.pauses = {"evaluation": 0.0, "checkpoint": 0.0}
         self.marks: deque[tuple[float, int]] = deque(maxlen=WINDOW)
@@ -166,7 +167,7 @@ class Events:
         self.checkpoint_every = options.checkpoint_every or max(1, total // 10)
 
     def poll(self) -> None:
-        """Do all tasks that are due at the clock's steps."""
+        """Log, evaluate, save and stop, each if it is time at the clock's steps."""
         # Stop at the step that ends the last episode, so that a run can be repeated.
         if self.follows_episodes:
             self._check_limits()
@@ -213,7 +214,7 @@ class Events:
         self._collect()
         self.logged = self.clock.steps
         self.logged_episodes = self.episodes
-        step = self._point(self.log_every, at_end)
+        step = self._record_step(self.log_every, at_end)
         if self.pending:
             self.sink.record("episodes", step, columns(self.pending))
             self.pending = []
@@ -222,9 +223,9 @@ class Events:
         metrics |= self._schedule_values()
         metrics |= self.recent.metrics()
         metrics |= self._lap_speed()
-        metrics["perf/wall_s"] = self.now() - self.began
+        metrics["perf/wall_s"] = self.now() - self.run_start
         metrics["perf/updates"] = float(self.clock.updates)
-        elapsed = self.now() - self.opened or 1.0
+        elapsed = self.now() - self.process_start or 1.0
         metrics |= {
             f"perf/{name}_share": seconds / elapsed for name, seconds in self.pauses.items()
         }
@@ -236,20 +237,20 @@ class Events:
         self.evaluated = steps = self.clock.steps
         learner = self.runner.snapshot()
         result = self.sink.evaluate(learner)
-        self.last = result.mean
+        self.last_mean = result.mean
         is_best = self.best.improves(learner, result)
         metrics = {**evaluation_metrics(result), "best": is_best}
-        self.sink.record("evaluation", self._point(self.eval_every, at_end), metrics)
+        self.sink.record("evaluation", self._record_step(self.eval_every, at_end), metrics)
         if is_best:
             self.sink.checkpoint("best", steps, {"learner": learner.state_dict()}, "best")
-        self._tell_controllers(lambda: self.group.evaluated(result))
+        self._notify_controllers(lambda: self.group.evaluated(result))
 
     def _configure(self, settings: Mapping[str, object]) -> None:
-        """Hand the settings that controllers want to the environments, and record them."""
+        """Apply the settings of controllers to the environments, and record them."""
         self.runner.configure(settings)
         self.sink.record("settings", self.clock.steps, settings)
 
-    def _point(self, interval: int, at_end: bool) -> int:
+    def _record_step(self, interval: int, at_end: bool) -> int:
         """Return a record's step: the last point of its grid, or the end, which workers overshoot by some steps.
 
         Records that follow episodes have no grid (`interval` is 0).
@@ -275,7 +276,7 @@ class Events:
             steps_per_second=self.speed(),
             episodes=self.episodes,
             return_mean=self.recent.return_mean,
-            evaluation=self.last,
+            evaluation=self.last_mean,
             best=self.best.mean,
             phase=phase,
             losses=self.losses,
@@ -315,11 +316,11 @@ class Events:
             "logged": self.logged,
             "evaluated": self.evaluated,
             **self.best.state_dict(),
-            "last": self.last,
+            "last": self.last_mean,
             "episodes": self.episodes,
             "logged_episodes": self.logged_episodes,
             "recent": self.recent.state_dict(),
-            "wall": self.now() - self.began,
+            "wall": self.now() - self.run_start,
             "pending": [
                 [steps, worker, *episode.plain()] for steps, worker, episode in self.pending
             ],
@@ -333,11 +334,11 @@ class Events:
         self.logged = state["logged"]
         self.evaluated = state["evaluated"]
         self.best.load_state_dict(state)
-        self.last = state["last"]
+        self.last_mean = state["last"]
         self.episodes = state["episodes"]
         self.logged_episodes = state.get("logged_episodes", 0)
         self.recent.load_state_dict(state["recent"])
-        self.began = self.now() - state["wall"]
+        self.run_start = self.now() - state["wall"]
         self.pending = [
             (steps, worker, Episode(*plain)) for steps, worker, *plain in state["pending"]
         ]
@@ -358,11 +359,11 @@ class Events:
         if self.follows_episodes or not self.runner.on_device:
             self._collect()
         before = self.limits.reason
-        self.limits.check(self.episodes, self.now() - self.began, self.clock)
+        self.limits.check(self.episodes, self.now() - self.run_start, self.clock)
         if self.limits.reason != before:
             self.ended = self.ended or self.limits.reason
 
-    def _tell_controllers(self, call: Callable[[], str]) -> None:
+    def _notify_controllers(self, call: Callable[[], str]) -> None:
         """Pass an event to the controllers; record a new factor of learning rates, and keep a reason to stop."""
         before = self.clock.scale
         reason = call()
@@ -386,6 +387,6 @@ class Events:
         self.episodes += len(episodes)
         self.pending += episodes
         if episodes and self.group.listens:
-            self._tell_controllers(
+            self._notify_controllers(
                 lambda: self.group.ended([episode for _, _, episode in episodes])
             )

@@ -1,4 +1,4 @@
-"""Says which runs several learners may share, as asynchronous workers or with one gradient step for all."""
+"""Check learners: whether several can share a run, and whether one ignores options that the user set."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def sizes(
     yield "n_steps", f"a rollout of {rollout:,} steps", rollout * step
     for name, value in options.items():
         if name.rpartition(".")[2] == "hidden" and isinstance(value, list | tuple):
-            weights = sum(wide * deep for wide, deep in pairwise(map(number, value)))
+            weights = sum(before * after for before, after in pairwise(map(number, value)))
             yield name, f"a network of {weights:,} weights", weights * FLOAT * COPIES
 
 

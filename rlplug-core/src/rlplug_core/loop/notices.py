@@ -12,7 +12,7 @@ from rlplug_core.errors import warn
 #: Seconds that a wait may take without a message.
 SILENCE = 2.0
 #: The message after a signal.
-STOPPING = (
+STOP_NOTICE = (
     "stopping: the current update ends and a checkpoint is saved first; a second Ctrl-C or SIGTERM "
     "stops at once"
 )

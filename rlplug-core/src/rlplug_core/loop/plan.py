@@ -13,6 +13,7 @@ import torch
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.buffers.dataset import Dataset
 from rlplug_core.buffers.dataset_files import read
+from rlplug_core.clock import Clock
 from rlplug_core.config.parse import convert_both, current_names
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schedules import ParsedSchedule
@@ -21,6 +22,7 @@ from rlplug_core.context import Context
 from rlplug_core.errors import UsageError
 from rlplug_core.learner_dataset import LearnerDataset
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.actor_placement import LOCAL, address_of
 from rlplug_core.loop.controllers import settings_of
 from rlplug_core.loop.freezing import freeze
@@ -92,13 +94,12 @@ class Plan:
         learner: type[Any] = find_algorithm(request.algorithm)
         check_options(request.algorithm, [option.name for option in schema(learner.Config)])
         values = current_names(learner.Config, request.options, request.algorithm)
-        places = {name: with_path(str(values[name])) for name in targets(learner, values)}
+        places = {name: with_path(str(values[name])) for name in _target_options(learner, values)}
         source = request.source
         eval_source = request.eval_source
         options, config, schedules = convert_both(
             learner.Config, {**values, **places}, request.algorithm
         )
-        eval_wrappings = tuple(map(WrapperSpec.parse, choose_wrappers(options.eval_wrap)))
         plan = cls(
             algorithm=request.algorithm,
             env=source.name,
@@ -109,7 +110,7 @@ class Plan:
             schedules=schedules,
             source=source,
             eval_source=eval_source,
-            eval_wrappings=eval_wrappings if options.eval_wrap else None,
+            eval_wrappings=_eval_wrappers(options.eval_wrap),
             controllings=tuple(PartSpec.parse("controller", text) for text in options.controller),
         )._write_options()
         plan.check()
@@ -128,10 +129,12 @@ class Plan:
             else replace(self.eval_source, device=options.device),
             options=replace(
                 options,
-                wrap=words(self.wrappings),
-                controller=words(self.controllings),
+                wrap=_words_of(self.wrappings),
+                controller=_words_of(self.controllings),
                 log=tuple(map(with_path, options.log)),
-                eval_wrap=words(self.eval_wrappings) if self.eval_wrappings else options.eval_wrap,
+                eval_wrap=_words_of(self.eval_wrappings)
+                if self.eval_wrappings
+                else options.eval_wrap,
             ),
         )
 
@@ -159,11 +162,6 @@ class Plan:
         return values
 
     @property
-    def arguments(self) -> Mapping[str, object]:
-        """Return the keyword arguments of the environment."""
-        return self.source.arguments
-
-    @property
     def max_lag(self) -> int:
         """Return the largest policy lag of decoupled actors: the option, or twice as many chunks as actors, minus one.
 
@@ -180,7 +178,10 @@ class Plan:
     @property
     def targets(self) -> tuple[str, ...]:
         """Return the options that name something to import: the algorithm's own, and the evaluation environment."""
-        return (*targets(self.learner, self.flat), *(["eval_env"] if self.options.eval_env else []))
+        return (
+            *_target_options(self.learner, self.flat),
+            *(["eval_env"] if self.options.eval_env else []),
+        )
 
     def check(self) -> None:
         """Refuse a plan that cannot run, before anything is built."""
@@ -339,6 +340,19 @@ class Plan:
         freeze(learner, options.freeze)
         return learner
 
+    def make_actor(
+        self,
+        env: Env,
+        learner: AnyLearner,
+        clock: Clock,
+        rank: int,
+        ranks: int,
+    ) -> Actor:
+        """Make the actor `rank` of several, with its own agent, buffer and seed, and reset its environments."""
+        actor = Actor(env, learner, learner.agent(rank, ranks), learner.buffer(), clock)
+        actor.reset(self.seeds().child("env", rank).integer())
+        return actor
+
     def _learner_dataset(
         self,
         env: Env,
@@ -351,14 +365,16 @@ class Plan:
         return learner_dataset(fit_dataset(self.dataset, env), seeds, device)
 
 
-def words(parts: Iterable[WrapperSpec | PartSpec]) -> tuple[str, ...]:
+def _words_of(parts: Iterable[WrapperSpec | PartSpec]) -> tuple[str, ...]:
     """Return the words that were typed for each part, with absolute paths."""
     return tuple(part.words for part in parts)
 
 
-def choose_wrappers(wrap: Iterable[str]) -> list[str]:
-    """Return the wrappers without the word `none`, which means no wrappers."""
-    return [wrapper for wrapper in wrap if wrapper != "none"]
+def _eval_wrappers(words: tuple[str, ...]) -> tuple[WrapperSpec, ...] | None:
+    """Return the wrappers of evaluations, without the word `none`; None if evaluations use those of training."""
+    if not words:
+        return None
+    return tuple(WrapperSpec.parse(text) for text in words if text != "none")
 
 
 def _wrappers_of(
@@ -374,7 +390,7 @@ def _wrappers_of(
         raise
 
 
-def targets(
+def _target_options(
     learner: type[Any],
     values: Mapping[str, object],
 ) -> tuple[str, ...]:

@@ -65,8 +65,8 @@ def launch(
     return process
 
 
-def prepare() -> None:
-    """Start the server early if it will be needed: it takes a second, and other work can continue meanwhile."""
+def start_server_early() -> None:
+    """Start the server if it will be needed: it takes a second, and other work can continue meanwhile."""
     if not can_fork():
         fork_server()
 

@@ -44,7 +44,7 @@ HEALTH = {
 #: The watch while this process is in a cluster, if it is in one.
 _WATCHES: list[RayWatch] = []
 #: Seconds that a node may take to report its installed packages.
-ASKING = 120.0
+NODE_TIMEOUT = 120.0
 
 
 @contextlib.contextmanager
@@ -139,7 +139,7 @@ def reserve(gpus: int) -> object:
         return None
     node = f"node:{ray.util.get_node_ip_address()}"
     group = ray.util.placement_group([{"GPU": gpus, node: 0.001}])
-    if not group.wait(ASKING / 10):
+    if not group.wait(NODE_TIMEOUT / 10):
         ray.util.remove_placement_group(group)
         raise UsageError(
             f"--gpus {gpus}: the cluster has no {gpus} free on this machine, where the learner is"
@@ -194,7 +194,7 @@ def _version_on(node: str, package: str) -> str:
     strategy = NodeAffinitySchedulingStrategy(node, soft=False)
     try:
         return str(
-            ray.get(ask.options(scheduling_strategy=strategy).remote(package), timeout=ASKING)
+            ray.get(ask.options(scheduling_strategy=strategy).remote(package), timeout=NODE_TIMEOUT)
         )
     except RayTaskError as error:
         if isinstance(error.cause, PackageNotFoundError):

@@ -103,7 +103,7 @@ class NullStream(io.StringIO):
         return len(text)
 
 
-class OwnStream:
+class ProgramStream:
     """A program's own stream, such as a service's; after the first write or flush that raises, it ignores all.
 
     Its other attributes are those of the program's stream.
@@ -195,6 +195,6 @@ def safe_streams() -> Iterator[None]:
 
 def guard(stream: TextIO, name: str) -> TextIO:
     """Return a program's own stream so that its errors end no run; every other stream unchanged."""
-    if stream is None or isinstance(stream, OwnStream | NullStream | SafeTextStream):
+    if stream is None or isinstance(stream, ProgramStream | NullStream | SafeTextStream):
         return stream
-    return cast("TextIO", OwnStream(stream, name))
+    return cast("TextIO", ProgramStream(stream, name))

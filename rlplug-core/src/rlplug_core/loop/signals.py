@@ -113,13 +113,13 @@ def _handles_signals() -> list[int]:
     return [number for number in STOPPING if isinstance(signal.getsignal(number), _Listener)]
 
 
-def _before_a_fork() -> None:
+def _before_fork() -> None:
     """Block signals until the new process has its own handlers: Python would drop a signal that arrives earlier."""
     if _handles_signals():
         _masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
 
 
-def _after_a_fork() -> None:
+def _after_fork() -> None:
     before = _masks.pop(threading.get_ident(), None)
     if before is not None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -135,7 +135,7 @@ def _set_fork_handlers() -> None:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else _do_nothing)
     if numbers:
         signal.set_wakeup_fd(-1)
-    _after_a_fork()
+    _after_fork()
 
 
 def _do_nothing(number: int, frame: object) -> None:
@@ -144,7 +144,7 @@ def _do_nothing(number: int, frame: object) -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_before_a_fork, after_in_parent=_after_a_fork, after_in_child=_set_fork_handlers
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_set_fork_handlers
     )
 
 

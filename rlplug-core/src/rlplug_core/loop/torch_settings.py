@@ -22,7 +22,7 @@ WITHOUT_GPU = {
     "cudagraphs": False,
 }
 #: `M_TRIM_THRESHOLD` and `M_MMAP_THRESHOLD` of glibc's `mallopt`, with our values; 32 MiB is the largest.
-KEPT = {-1: 256 * 2**20, -3: 32 * 2**20}
+MALLOC_OPTIONS = {-1: 256 * 2**20, -3: 32 * 2**20}
 
 
 def without_auto(options: RunOptions, runner: str) -> RunOptions:
@@ -100,7 +100,7 @@ def _keep_freed_memory() -> None:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:
-        for parameter, size in KEPT.items():
+        for parameter, size in MALLOC_OPTIONS.items():
             mallopt(parameter, size)
 
 

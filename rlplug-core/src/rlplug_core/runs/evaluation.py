@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
-from rlplug_core.acting.deviating import Deviating
+from rlplug_core.acting.disturbed_agent import DisturbedAgent
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError, did_you_mean, plain, warn
 from rlplug_core.loop.evaluate import Evaluation, evaluate
@@ -176,7 +176,7 @@ def prepare_agent(
         clock = Clock(plan.options.total_timesteps, saved.step)
         agent = learner.agent()
     if conditions.epsilon:
-        agent = Deviating(agent, env.spec, conditions.epsilon, Seeds(seed))
+        agent = DisturbedAgent(agent, env.spec, conditions.epsilon, Seeds(seed))
     return agent, clock
 
 

@@ -24,7 +24,7 @@ from rlplug_core.errors import (
     Stopped,
     quote_all,
 )
-from rlplug_core.loop.actor import start
+from rlplug_core.loop.actor import start_agent
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_kind import kind_of
@@ -297,7 +297,7 @@ def walk(agent: Agent, env: Env) -> Walk:
     """Step an environment with an agent and measure it."""
     result = Walk()
     with preserve_generators():
-        agent, memory = start(agent, env.spec)
+        agent, memory = start_agent(agent, env.spec)
         now = env.reset(0)
         while result.steps < WALK_STEPS and result.seconds < WALK_SECONDS:
             act = agent.act(now.obs, now.is_first, memory, Clock(1))

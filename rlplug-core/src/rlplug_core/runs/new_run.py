@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.errors import UsageError, warn
-from rlplug_core.loop.build import fillable
+from rlplug_core.loop.build import require_replay
 from rlplug_core.loop.device_memory import device_memory
 from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.learner_data import fit_dataset, gets_dataset
@@ -83,7 +83,7 @@ def _make_learner(plan: Plan, env: Env) -> AnyLearner:
     check_optimized(learner, plan.runner, plan.options.learners)
     if plan.dataset is not None:
         if plan.options.offline or not gets_dataset(plan.learner):
-            fillable(plan, learner.buffer())
+            require_replay(plan, learner.buffer())
         fit_dataset(plan.dataset, env)
         for sentence in differences_to_run(plan.dataset, plan.env):
             warn(sentence)

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Stopped, UsageError, WorkerFailed, warn
-from rlplug_core.loop.events import Trainable
-from rlplug_core.loop.notices import STOPPING, say_later
+from rlplug_core.loop.events import Runner
+from rlplug_core.loop.notices import STOP_NOTICE, say_later
 from rlplug_core.loop.sync import Sync
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.runs.checkpoint import Point
@@ -73,7 +73,7 @@ class StopSignal:
     def receive(self, number: int) -> None:
         self.number = number
         self.clock.stop = True
-        self._notice = say_later(STOPPING)
+        self._notice = say_later(STOP_NOTICE)
         if self._ends_immediately:
             raise Stopped(f"stopped by signal {number} in the final evaluation", number)
 
@@ -96,12 +96,12 @@ class StopSignal:
             raise interrupted(self.number, self.clock.steps, run, saved, status == "finished")
 
 
-def restarts_envs(runner: Trainable) -> bool:
+def restarts_envs(runner: Runner) -> bool:
     """Return whether each checkpoint restarts the environments, as --resume-exact asks."""
     return isinstance(runner, Sync) and runner.make_env is not None
 
 
-def wrapper_state(runner: Trainable) -> State:
+def wrapper_state(runner: Runner) -> State:
     """Return the learned state of the training environment's wrappers, such as running means."""
     return complete(runner.actor.env).learned() if isinstance(runner, Sync) else {}
 

@@ -15,7 +15,7 @@ from rlplug_core.errors import BadCheckpoint, NonFinite, NotWritten, Stopped, cl
 from rlplug_core.loop.actor import missing_env_state
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import Evaluation
-from rlplug_core.loop.events import Events, Progress, Trainable
+from rlplug_core.loop.events import Events, Progress, Runner
 from rlplug_core.loop.garbage import freeze_objects
 from rlplug_core.loop.learner_checks import check_optimizers
 from rlplug_core.loop.memory_check import USUAL_CHECKPOINTS
@@ -195,7 +195,7 @@ class Session:
         goal = {"limit": limit, "rescale": rescale} if limit else {}
         self._record_start(point.step if point else 0, goal)
         seed_globals(self.plan.seeds().child("globals"))
-        self.runner: Trainable = build(self.plan, self.clock)
+        self.runner: Runner = build(self.plan, self.clock)
         try:
             self._set_limit(limit, rescale)
             controllers = map(build_controller, self.plan.controllings)

@@ -10,7 +10,7 @@ import torch
 from rlplug_core.clock import Clock
 from rlplug_core.learner_dataset import LearnerDataset
 from rlplug_core.loop.build import build
-from rlplug_core.loop.events import Trainable
+from rlplug_core.loop.events import Runner
 from rlplug_core.loop.learner_data import gets_dataset
 from rlplug_core.loop.plan import Plan
 from rlplug_core.protocols import Env
@@ -75,7 +75,7 @@ def _differs(subject: Subject, values: Mapping[str, object]) -> str:
     return difference(leaves(synchronous.agent.weights()), leaves(other.weights()))
 
 
-def _run(subject: Subject, values: Mapping[str, object]) -> Trainable:
+def _run(subject: Subject, values: Mapping[str, object]) -> Runner:
     """Run everything in this process and return the runner."""
     steps = subject.horizon.turns * ROWS * subject.spec.agents_per_world
     common = {"inline": True, "num_envs": ROWS, "seed": 0, "total_timesteps": steps}

@@ -11,7 +11,7 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.types import Act, Array, Obs, RecurrentState, Spec, State, align_mask
 
 
-class Deviating:
+class DisturbedAgent:
     """Acts as `agent`, but with probability `epsilon` takes a uniformly random action, legal if there is a mask."""
 
     def __init__(
