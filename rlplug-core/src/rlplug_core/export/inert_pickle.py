@@ -86,9 +86,8 @@ def _check_instructions(data: bytes) -> None:
             raise ValueError(f"it has more than {MOST:,} instructions")
         if code.name not in INSTRUCTIONS:
             raise ValueError(f"it has the instruction {code.name}")
-        if (
-            code.name == "LONG_BINPUT" and int(value or 0) > MOST
-        ):  # `pickle` allocates a table for it
+        # `pickle` allocates a table up to this place.
+        if code.name == "LONG_BINPUT" and int(value or 0) > MOST:
             raise ValueError(f"it stores more than {MOST:,} values")
         names += code.name == "STACK_GLOBAL"
     if names > MOST_NAMES:
