@@ -17,7 +17,7 @@ from rlplug_core.config.options import Config
 from rlplug_core.errors import BadEnv, UsageError
 from rlplug_core.loop.env_timing import seconds_per_step
 from rlplug_core.nets.actions import legal, sample, shape_of
-from rlplug_core.plugins.single_wrappers import Single
+from rlplug_core.plugins.single_wrappers import SingleWrapper
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.agents import Agents
 from rlplug_envs.capture.self_test import self_test
@@ -269,7 +269,7 @@ class Walk(gymnasium.Env[Any, Any]):
     [("MaxAndSkipObservation:skip=4", "action-repeat"), ("StickyAction:repeat_action_probability=1", "sticky-actions")],
 )
 def test_gymnasium_wrappers_that_repeat_actions_raise_with_masks(words: str, instead: str) -> None:
-    single = Single.parse(*f"gymnasium:{words}".rsplit(":", 1))
+    single = SingleWrapper.parse(*f"gymnasium:{words}".rsplit(":", 1))
     with pytest.raises(UsageError, match=rf"repeats actions, also those that the masks of Walk.*--wrap {instead}"):
         SerialEnvs(Walk, 2, "Walk", inexact="").inside(single)
 

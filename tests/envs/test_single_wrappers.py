@@ -10,7 +10,7 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from rlplug_core.errors import BadConfig, PluginError, UsageError
-from rlplug_core.plugins.single_wrappers import Single
+from rlplug_core.plugins.single_wrappers import SingleWrapper
 from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.protocols import Env
 from rlplug_envs.families.classic import HELD, Gymnasium
@@ -188,7 +188,7 @@ def test_returns_below_wrappers_resume() -> None:
 
 def test_arguments_are_python_literals() -> None:
     words = "shape=(84,84),flag=true,name=abc,number=-1.5"
-    keywords = Single("gymnasium:ResizeObservation", words).keywords()
+    keywords = SingleWrapper("gymnasium:ResizeObservation", words).keywords()
     assert keywords == {"shape": (84, 84), "flag": True, "name": "abc", "number": -1.5}
 
 
@@ -238,7 +238,7 @@ def test_learning_wrapper_inside_an_environment_warns_once(capsys: pytest.Captur
 
 def test_argument_without_a_name_raises() -> None:
     with pytest.raises(BadConfig, match="'3' is not an argument; write name=value"):
-        Single("gymnasium:TimeLimit", "3").keywords()
+        SingleWrapper("gymnasium:TimeLimit", "3").keywords()
 
 
 @pytest.mark.parametrize(

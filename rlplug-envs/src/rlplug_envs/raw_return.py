@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.wrappers import TimeLimit
 
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins.single_wrappers import Single, repeating
+from rlplug_core.plugins.single_wrappers import SingleWrapper, replacement_of
 from rlplug_core.types import GymEnv, GymWrapper, Spec
 from rlplug_envs.spaces import masked
 from rlplug_envs.watch import NUMBERS
@@ -73,15 +73,19 @@ def wrap_single(wrap: Wrap, spec: Spec, limit: float) -> Wrap:
     Raises:
         UsageError: the wrapper would take actions that a mask forbids.
     """
-    if isinstance(wrap, Single) and masked(spec.obs) and (repeating_name := repeating(wrap.load())):
+    if (
+        isinstance(wrap, SingleWrapper)
+        and masked(spec.obs)
+        and (replacement := replacement_of(wrap.load()))
+    ):
         raise UsageError(
             f"{wrap.name} repeats actions, also those that the masks of {spec.id} forbid by then; "
-            f"use --wrap {repeating_name}"
+            f"use --wrap {replacement}"
         )
 
     def wrap_env(env: GymEnv) -> GymEnv:
         env = env if limit == inf else TimeLimit(env, int(limit))
         # Our own wrappers at most sum rewards.
-        return wrap(with_raw_return(env) if isinstance(wrap, Single) else env)
+        return wrap(with_raw_return(env) if isinstance(wrap, SingleWrapper) else env)
 
     return wrap_env

@@ -45,7 +45,7 @@ class Family:
 
     @property
     def installed(self) -> bool:
-        """Return whether its package is there; nothing of it is imported."""
+        """Return whether its package is installed; nothing of it is imported."""
         return not self.module or find_spec(self.module.partition(".")[0]) is not None
 
     @property

@@ -29,14 +29,14 @@ REPEATING = {"MaxAndSkipObservation": "action-repeat", "StickyAction": "sticky-a
 
 
 @dataclass(frozen=True)
-class Single:
+class SingleWrapper:
     """A wrapper of Gymnasium and its keyword arguments, as words that can be sent to other processes."""
 
     name: str
     arguments: str
 
     @classmethod
-    def parse(cls, name: str, text: str) -> Single:
+    def parse(cls, name: str, text: str) -> SingleWrapper:
         """Return the wrapper of `gymnasium:Name`, `module:Name` or `file.py:Name`.
 
         Raises:
@@ -83,7 +83,7 @@ class Single:
         return wrapped
 
 
-def around_each(env: Env, config: Single) -> Env:
+def around_each(env: Env, config: SingleWrapper) -> Env:
     """Put a wrapper around each environment of a vector.
 
     Raises:
@@ -109,7 +109,7 @@ def learns(code: object) -> bool:
     return isinstance(code, type) and issubclass(code, kinds)
 
 
-def repeating(code: object) -> str:
+def replacement_of(code: object) -> str:
     """Return the wrapper of rlplug that replaces one that repeats actions; "" for any other wrapper."""
     from gymnasium import wrappers
 

@@ -41,13 +41,13 @@ class WrapperSpec:
             UsageError: no plugin has this name, or the text has another form. BadConfig: an option is wrong.
             PluginError: the plugin is disabled, incompatible or broken, or the class is not a wrapper.
         """
-        from rlplug_core.plugins.single_wrappers import SHORT, Single, around_each, is_single
+        from rlplug_core.plugins.single_wrappers import SHORT, SingleWrapper, around_each, is_single
 
         name, text = split(words)
         code: Any = None if name.startswith(SHORT) else wrapper(name)
         if code is None or is_single(code):
             name = name if code is None else absolute(name)
-            return cls(join_words(name, text), around_each, Single.parse(name, text))
+            return cls(join_words(name, text), around_each, SingleWrapper.parse(name, text))
         return cls(with_path(words), code, _config(code, text, name, "wrapper"))
 
     def wrap(self, env: Env, training: bool = True) -> Env:
@@ -94,10 +94,10 @@ class WrapperSpec:
 
     def _missing_argument_hint(self) -> str:
         """Return how to write a wrapper of Gymnasium with the first argument that it lacks, or an empty string."""
-        from rlplug_core.plugins.single_wrappers import Single
+        from rlplug_core.plugins.single_wrappers import SingleWrapper
 
         config = self.config
-        if not isinstance(config, Single):
+        if not isinstance(config, SingleWrapper):
             return ""
         code: Any = config.load()
         missing = missing_argument(partial(code, None, **config.keywords()))

@@ -79,7 +79,7 @@ def _opening(places: Array) -> Array:
     return (places[..., 2] == 0) & _half(places)
 
 
-def later_matters(subject: Subject) -> bool:
+def depends_on_later_steps(subject: Subject) -> bool:
     """Return whether samples depend on later observations, so whether it bootstraps.
 
     Raises:

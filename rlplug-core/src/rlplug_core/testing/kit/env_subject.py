@@ -25,7 +25,7 @@ TENSORS = ("obs", "final_obs", "reward", "terminated", "truncated", "is_first", 
 
 
 class Converter(EnvBase):
-    """An environment with other arrays or tensors than the one inside, and its state."""
+    """The base of environments that convert the arrays or tensors of the one inside; it passes on the state."""
 
     def __init__(self, env: Env) -> None:
         self.env = env

@@ -46,8 +46,6 @@ def explore(subject: Subject) -> None:
         greedy_actions(subject, subject.learner(subject.spec, Seeds(0)).agent(rank, 2))
         for rank in (0, 1)
     )
-    if not first:
-        return
     different = [path for path in first if difference({path: first[path]}, {path: second[path]})]
     if len(different) > CHANCE * len(first):
         raise Failed(
@@ -107,7 +105,7 @@ def leaks(subject: Subject) -> None:
     """After a run no thread and no process of it is left."""
     threads = set(threading.enumerate())
     processes = children()
-    # Without a name for it, the run can be collected.
+    # The run gets no name, so that the garbage collector can free it.
     Trial(subject).run(subject.horizon.turns)
     gc.collect()
     if left := [thread.name for thread in threading.enumerate() if thread not in threads]:

@@ -135,7 +135,7 @@ class Subject:
         return True
 
     def _maker(self, env_class: type[envs.Vector]) -> Callable[[int], Env]:
-        """Return a function that makes an environment of the kit; only the check `copies` overwrites its arrays."""
+        """Return a function that makes an environment without `scribbles`: only the check `copies` tests for that."""
 
         def make(num_envs: int) -> Env:
             env = env_class(num_envs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlplug_core.errors import UsageError
-from rlplug_core.testing.kit.credit import later_matters
+from rlplug_core.testing.kit.credit import depends_on_later_steps
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.probe import End, Probe, Scenario
 from rlplug_core.testing.kit.short_run import Trial
@@ -33,7 +33,7 @@ def termination(subject: Subject) -> None:
 def truncation(subject: Subject) -> None:
     """An algorithm that bootstraps uses the value of the true successor of a truncated step."""
     require_bootstrap(subject)
-    if not _finals_matter(subject):
+    if not _depends_on_finals(subject):
         raise Failed(
             "the successor of a truncated step changes nothing; a time limit is not a termination: bootstrap with the "
             "value of the step's own next_obs"
@@ -51,9 +51,9 @@ def successors(subject: Subject) -> None:
     """An algorithm that learns from successors, also in later updates, learns from those of truncated steps."""
     if subject.once("bootstraps", lambda: _bootstraps(subject)):
         raise Skipped("'truncation' tests it")
-    if not (_later_matters(subject) or _newest_matter_later(subject)):
+    if not (_depends_on_later_steps(subject) or _later_update_depends_on_newest(subject)):
         raise Skipped("it does not bootstrap in later updates either")
-    if not _finals_matter(subject):
+    if not _depends_on_finals(subject):
         raise Failed(
             "updates depend on successors of steps, but successors of truncated steps change nothing; bootstrap "
             "there with the value of the step's own next_obs, not of its obs"
@@ -74,15 +74,19 @@ def _bootstraps(subject: Subject) -> bool:
         main_spec = subject.spec
         spec = Spec(main_spec.obs, main_spec.action, rows, main_spec.id, goals=main_spec.goals)
         try:
-            matter = _newest_matter(subject, spec, 1)
+            depends = _depends_on_newest(subject, spec, 1)
         except UsageError:
             continue  # too many rows for its buffer
-        if matter is not False:
-            return bool(matter)
+        if depends is not False:
+            return bool(depends)
     return False
 
 
-def _newest_matter(subject: Subject, spec: Spec, number: int) -> bool | None:
+def _depends_on_newest(
+    subject: Subject,
+    spec: Spec,
+    number: int,
+) -> bool | None:
     """Return whether update `number` depends on the successors of its newest steps; None without this update.
 
     An update that waits for the end of an episode does not come, because the episodes are endless.
@@ -95,24 +99,24 @@ def _newest_matter(subject: Subject, spec: Spec, number: int) -> bool | None:
     return bool(difference(base.learner_state(), changed.learner_state()))
 
 
-def _later_matters(subject: Subject) -> bool:
+def _depends_on_later_steps(subject: Subject) -> bool:
     try:
-        return later_matters(subject)
+        return depends_on_later_steps(subject)
     except (Skipped, Failed):  # single samples cannot be measured
         return False
 
 
-def _newest_matter_later(subject: Subject) -> bool:
+def _later_update_depends_on_newest(subject: Subject) -> bool:
     """Return whether a later update depends on the successors of its newest steps; values may start at 0."""
     for number in LATER:
-        matter = _newest_matter(subject, subject.spec, number)
-        if matter is not False:
-            return bool(matter)
+        depends = _depends_on_newest(subject, subject.spec, number)
+        if depends is not False:
+            return bool(depends)
     return False
 
 
-def _finals_matter(subject: Subject) -> bool:
-    """Return whether successors of truncated steps matter, also before the newest step."""
+def _depends_on_finals(subject: Subject) -> bool:
+    """Return whether the learner depends on successors of truncated steps, also before the newest step."""
     first = subject.horizon.first
     # More updates within a window would also learn from its steps while they are the newest ones.
     one_each = subject.horizon.turns >= 3 * first

@@ -24,7 +24,7 @@ from rlplug_core.testing.kit.trees import difference
 
 _METRIC = re.compile(r"[a-z][a-z0-9_]*(/[a-z0-9_]+)+")
 #: Groups of metrics that are reserved for the run.
-_TAKEN = ("rollout", "eval", "perf")
+_RESERVED = ("rollout", "eval", "perf")
 
 
 def updates(subject: Subject) -> None:
@@ -47,9 +47,9 @@ def metrics(subject: Subject) -> None:
             raise Failed(
                 f"a metric is named '{name}'; write lower-case group/name, such as loss/policy"
             )
-        if name.partition("/")[0] in _TAKEN:
+        if name.partition("/")[0] in _RESERVED:
             raise Failed(
-                f"metric '{name}': the groups {', '.join(_TAKEN)} are reserved for the run"
+                f"metric '{name}': the groups {', '.join(_RESERVED)} are reserved for the run"
             )
     for name in trial.updates.graphs:
         raise Failed(f"metric '{name}' still has its graph; detach it")
@@ -89,7 +89,7 @@ def copies(subject: Subject) -> None:
 def weight_zero(subject: Subject) -> None:
     """The content of samples that are not transitions (`valid` False, weight 0) changes nothing in the learner."""
     changed = part_affected_by_garbage(subject, "truncated")
-    # If rows matter only after one kind of end, that end is the cause.
+    # If rows affect the learner only after one kind of end, the end is the cause.
     if changed and part_affected_by_garbage(subject, "terminated"):
         raise Failed(
             f"'{changed}' depends on rows of weight 0; leave them out of losses, sums and statistics"
