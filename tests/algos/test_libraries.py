@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlplug_core.fast import layer_ops, matmul
+from rlplug_core.fast import dense_pass, layer_ops, matmul
 from tests.algos.test_schedules import FOLLOWING, OFF, env_of, options_of
 
 REPLAYED = ("c51", "iqn", "noisy-dqn", "qrdqn")
@@ -30,6 +30,7 @@ def test_weights_do_not_depend_on_the_library(
     monkeypatch.setattr(matmul, "onednn_is_faster", lambda: True)
     monkeypatch.setattr(matmul, "ONEDNN_MINIMUM", 0)
     monkeypatch.setattr(layer_ops, "ONEDNN_MINIMUM", 0)
+    monkeypatch.setattr(dense_pass, "NUMPY_MAXIMUM", 0)  # numba would compute whole passes
     monkeypatch.setattr(matmul, "_product", count)
     weights = train_runner(algorithm, env_of(algorithm), **options).snapshot().state_dict()
     assert calls

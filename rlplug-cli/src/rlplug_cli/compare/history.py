@@ -126,7 +126,7 @@ def history(path: Path, metrics: Collection[str]) -> History:
     journal = path / "journal.jsonl"
     only_evaluations = all(name.startswith("eval/") for name in metrics)
     kinds = (*(("evaluation",) if only_evaluations else CURVE_KINDS), "start", "final_eval", "end")
-    records = read_journal(journal, kinds=kinds) if journal.exists() else ()
+    records = read_journal(journal, kinds=kinds)
     events: list[JournalRecord] = []
     curves = curves_of(_split_records(records, events), tuple(dict.fromkeys((RETURN, *metrics))))
     origins = _share_origins(tuple(config.get("origins", {}).items()))

@@ -85,9 +85,7 @@ def missing_metrics_error(
 ) -> UsageError:
     """Return the error about metrics that no run has recorded; it names the recorded ones."""
     journals = [run.path / "journal.jsonl" for arm in compared for run in arm.runs]
-    names = sorted(
-        {name for journal in journals if journal.exists() for name in read_curves(journal)}
-    )
+    names = sorted({name for journal in journals for name in read_curves(journal)})
     return UsageError(
         f"no run here has recorded {' or '.join(metrics)}; recorded are {', '.join(names) or 'no metrics'}"
     )
