@@ -556,7 +556,7 @@ def test_memory_of_a_run_is_predicted_and_checked(algorithm: str) -> None:
     assert sentence.startswith("memory on cpu: at least ")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(free_memory, "free_bytes", lambda device: 1_000)
-        with pytest.raises(UsageError, match=r"the run \(environments 384 B, stored .* where 1,000 B are free"):
+        with pytest.raises(UsageError, match=r"the run \(environments 384 B, stored .* and 1,000 B are free"):
             device_memory(plan, trainer.learner, trainer.actor.env)
 
 
