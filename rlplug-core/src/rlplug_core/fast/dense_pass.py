@@ -155,7 +155,9 @@ def common_memory(parameters: list[nn.Parameter]) -> Array | None:
         return None
     if len({each.data_ptr() for each in parameters}) < len(parameters):
         return None
-    memory: Array = torch.empty(0).set_(parameters[0].untyped_storage()).numpy()
+    # Explicit, because an environment may have set other defaults.
+    tensor = torch.empty(0, dtype=torch.float32, device="cpu")
+    memory: Array = tensor.set_(parameters[0].untyped_storage()).numpy()
     return memory
 
 

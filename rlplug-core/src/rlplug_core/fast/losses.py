@@ -272,7 +272,7 @@ def _tensors(result: object) -> list[Tensor]:
 
 #: The memory of every FastLoss. Nothing reads it, because each operation and attribute goes through
 #: `FastLoss.__torch_function__`.
-UNREAD = torch.zeros(())
+UNREAD = torch.zeros((), device="cpu")
 #: The result of `getrefcount` for an object in a list if nothing else refers to it; its argument counts, too.
 ONLY_SPARE = 2
 #: The largest number of unused losses of a name: a caller still refers to the last loss while it computes the next.
