@@ -1,68 +1,49 @@
 """Reads a pickle as plain records: no class is imported, and no function is called.
 
-`pickletools` checks the instructions first. Then `pickle` follows them, with a `Record` in place of each object of a
-class. Arrays of NumPy are decoded from their records.
+The module `pickletools` splits the file into its instructions. Those that would build objects of a class make a
+`Record` with the name of the class instead, and arrays of NumPy are decoded from the records of their parts. `pickle`
+itself does not follow them, even without classes: the hash of a key in a hostile file can take forever.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
 import pickletools
-from typing import Any, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rlplug_core.types import Array
 
-#: The most instructions of a file, and the most classes and functions that it may name.
+#: The most instructions of a file.
 MOST = 1_000_000
-MOST_NAMES = 10_000
-#: The instructions in files of Stable-Baselines3.
-INSTRUCTIONS = frozenset(
-    (
-        *("PROTO", "FRAME", "STOP", "MARK", "MEMOIZE", "BINPUT", "LONG_BINPUT"),
-        *("BINGET", "LONG_BINGET", "NONE", "NEWTRUE", "NEWFALSE"),
-        *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
-        *("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
-        *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-        *("EMPTY_TUPLE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET", "FROZENSET"),
-        *("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "APPEND", "APPENDS", "ADDITEMS", "SETITEM"),
-        *("SETITEMS", "STACK_GLOBAL", "REDUCE", "NEWOBJ", "BUILD"),
-    )
-)
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_VALUES = {
+    *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+    *("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
+    *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+}
+_EMPTY: dict[str, Callable[[], object]] = {
+    "EMPTY_TUPLE": tuple,
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+    "EMPTY_SET": list,
+}
+_MARK = object()
 
 
+@dataclass
 class Record:
-    """An object that was not constructed; the items of lists and dictionaries with a class of their own are lost.
+    """A record of an object that was not constructed: the name of its class, its arguments and its state.
 
     Attributes:
-        name: the module and the name of its class or function, such as `numpy.dtype`.
-        args: the arguments of the call that would construct it.
-        state: the state that it would get, such as its attributes.
+        name: the module and the class, such as `numpy.dtype`; "" if it is not a name.
     """
 
-    name: ClassVar[str]
-    args: tuple[Any, ...]
+    name: str
+    args: Any = ()
     state: Any = None
-
-    def __new__(cls, *args: Any) -> Record:
-        record = super().__new__(cls)
-        record.args = args
-        return record
-
-    def __setstate__(self, state: object) -> None:
-        self.state = state
-
-    def extend(self, items: object) -> None: ...
-    def __setitem__(self, key: object, item: object) -> None: ...
-
-
-class _Unpickler(pickle.Unpickler):
-    """Makes a kind of record for each class or function, and imports none."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        return type("Record", (Record,), {"name": f"{module}.{name}"})
 
 
 def read_pickle(data: bytes) -> Any:
@@ -71,31 +52,107 @@ def read_pickle(data: bytes) -> Any:
     Raises:
         ValueError: it is damaged, too long, or has an instruction that the files of Stable-Baselines3 do not have.
     """
-    _check_instructions(data)
+    machine = _Machine()
     try:
-        return _Unpickler(io.BytesIO(data)).load()
-    except (pickle.UnpicklingError, EOFError, LookupError, TypeError, AttributeError) as error:
+        for count, (code, value, _) in enumerate(pickletools.genops(data)):
+            if count > MOST:
+                raise ValueError(f"it has more than {MOST:,} instructions")
+            if code.name == "STOP":
+                return machine.stack.pop()
+            machine.step(code.name, value)
+    except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise ValueError("its instructions do not fit each other") from error
+    raise ValueError("it has no end")
 
 
-def _check_instructions(data: bytes) -> None:
-    """Raise ValueError for instructions that `pickle` must not follow, or that would take too much time or memory."""
-    names = 0
-    for count, (code, value, _) in enumerate(pickletools.genops(data)):
-        if count > MOST:
-            raise ValueError(f"it has more than {MOST:,} instructions")
-        if code.name not in INSTRUCTIONS:
-            raise ValueError(f"it has the instruction {code.name}")
-        # `pickle` allocates a table up to this place.
-        if code.name == "LONG_BINPUT" and int(value or 0) > MOST:
-            raise ValueError(f"it stores more than {MOST:,} values")
-        names += code.name == "STACK_GLOBAL"
-    if names > MOST_NAMES:
-        raise ValueError(f"it names more than {MOST_NAMES:,} classes and functions")
+class _Machine:
+    """The stack and the memory of the instructions."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.memory: dict[int, object] = {}
+
+    def step(self, name: str, value: Any) -> None:
+        """Follow one instruction; raises ValueError for an unknown one."""
+        if name in ("PROTO", "FRAME"):
+            return
+        if name in _CONSTANTS:
+            self.stack.append(_CONSTANTS[name])
+        elif name in _VALUES:
+            self.stack.append(value)
+        elif name in _EMPTY:
+            self.stack.append(_EMPTY[name]())
+        elif name == "MARK":
+            self.stack.append(_MARK)
+        elif name in ("MEMOIZE", "BINPUT", "LONG_BINPUT"):
+            self.memory[len(self.memory) if value is None else value] = self.stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            self.stack.append(self.memory[value])
+        elif name in _COMBINE:
+            _COMBINE[name](self)
+        else:
+            raise ValueError(f"it has the instruction {name}")
+
+    def pop_to_mark(self) -> list[object]:
+        """Take the values after the last mark."""
+        place = len(self.stack) - 1
+        while self.stack[place] is not _MARK:
+            place -= 1
+            if place < 0:
+                raise IndexError(place)
+        values = self.stack[place + 1 :]
+        del self.stack[place:]
+        return values
+
+    def tuple_of(self, count: int) -> None:
+        values = [self.stack.pop() for _ in range(count)]
+        self.stack.append(tuple(reversed(values)))
+
+    def extend(self, values: list[object]) -> None:
+        target = self.stack[-1]
+        if isinstance(target, list):
+            target += values
+
+    def update(self, values: list[object]) -> None:
+        target = self.stack[-1]
+        for key, value in zip(values[::2], values[1::2], strict=True):
+            # A record has no arguments of this form, and other keys are not read.
+            if isinstance(target, dict) and isinstance(key, str):
+                target[key] = value
+
+    def name_class(self) -> None:
+        name = self.stack.pop()
+        self.stack.append(Record(f"{self.stack.pop()}.{name}"))
+
+    def construct(self) -> None:
+        args = self.stack.pop()
+        self.stack.append(Record(self.stack.pop().name, args))
+
+    def build(self) -> None:
+        state = self.stack.pop()
+        self.stack[-1].state = state
+
+
+_COMBINE: dict[str, Callable[[_Machine], None]] = {
+    "TUPLE": lambda machine: machine.stack.append(tuple(machine.pop_to_mark())),
+    "TUPLE1": lambda machine: machine.tuple_of(1),
+    "TUPLE2": lambda machine: machine.tuple_of(2),
+    "TUPLE3": lambda machine: machine.tuple_of(3),
+    "APPEND": lambda machine: machine.extend([machine.stack.pop()]),
+    "APPENDS": lambda machine: machine.extend(machine.pop_to_mark()),
+    "ADDITEMS": lambda machine: machine.extend(machine.pop_to_mark()),
+    "FROZENSET": lambda machine: machine.stack.append(machine.pop_to_mark()),
+    "SETITEM": lambda machine: machine.update([machine.stack.pop(-2), machine.stack.pop()]),
+    "SETITEMS": lambda machine: machine.update(machine.pop_to_mark()),
+    "STACK_GLOBAL": _Machine.name_class,
+    "REDUCE": _Machine.construct,
+    "NEWOBJ": _Machine.construct,
+    "BUILD": _Machine.build,
+}
 
 
 def array_of(value: Any) -> Array:
-    """Return the array of a record, as float64.
+    """Return the array of numbers in the record of one.
 
     Raises:
         ValueError: it is not an array of floats.
