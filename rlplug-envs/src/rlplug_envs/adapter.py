@@ -171,7 +171,7 @@ class Adapter:
         if not has_events and self._time < self._deadline:
             return quiet
         timestep = self._finish(obs, reward, np.asarray(terminated, np.bool_), ended, info)
-        self._check_obs(watch)  # at the observations after the adapter's own resets
+        self._check_obs(watch)  # again, for the observations after the resets of the adapter
         return timestep
 
     def _finite_rewards(self, env_reward: Any, *ends: Any) -> Array:
@@ -202,7 +202,7 @@ class Adapter:
     def limit(self, steps: int) -> None:
         """Truncate episodes after `steps` steps, if no shorter limit is set; called before the first reset.
 
-        This needs masked resets in every mode. An environment that ignores the mask is refused at the first one.
+        This needs masked resets in every mode. An environment that ignores the mask is refused at the first such reset.
         """
         self._limit = min(self._limit, steps)
         self._deadline = self._starts.min() + self._limit

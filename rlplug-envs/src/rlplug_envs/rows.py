@@ -56,7 +56,10 @@ def double_buffer(
     never: Array,
     always: Array,
 ) -> list[tuple[Timestep, Obs, Array, Watch]]:
-    """Return two sets of arrays (observation, reward), each with a Timestep without ends of episodes, and a watch."""
+    """Return two sets of arrays (observation, reward), each with a Timestep without ends of episodes, and a watch.
+
+    `never` and `always` are masks [N] of False and of True.
+    """
     sets = []
     for _ in range(2):
         obs = allocate(spec.obs, spec.num_envs)
@@ -105,7 +108,7 @@ def check_state(state: State, num_envs: int, spec: Spec) -> None:
 
 
 def are_usual(flags: Array, reward: Any, *ends: Any) -> bool:
-    """Return whether these are arrays [N] of the usual types, which need no further checks."""
+    """Return whether these are arrays [N] of the usual types, which need no further checks; `flags` is any mask [N]."""
     return (
         reward.__class__ is np.ndarray
         and reward.shape == flags.shape
@@ -123,7 +126,7 @@ def check_masked_reset(
     after: Obs,
     running: Array,
 ) -> None:
-    """Raise BadEnv if the first masked reset changed observations of the mask `running`, too."""
+    """Raise BadEnv if the first masked reset also changed observations of the rows in the mask `running`."""
     if not equal_rows(before, after, running):
         raise BadEnv(
             f"{id}: reset(options={{'reset_mask': …}}) also changed environments outside the mask, "

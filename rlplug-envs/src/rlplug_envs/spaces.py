@@ -232,14 +232,14 @@ def canonical_integers(
         )
 
     def to_env(action: Array) -> Array:
-        choices = action.reshape(len(action), *space.shape).astype(np.int64)
-        return (choices + space.low).astype(space.dtype)
+        numbers = action.reshape(len(action), *space.shape).astype(np.int64)
+        return (numbers + space.low).astype(space.dtype)
 
     return spaces.MultiDiscrete(choices.astype(np.int64).reshape(-1)), to_env
 
 
 def _number_converter(space: spaces.Discrete) -> Callable[[Array], object] | None:
-    """Return a function from numbers that count from 0 to the space's own; None if they are the same."""
+    """Return a function from choices, counted from 0, to the numbers of the space; None if these are the same."""
     start = int(space.start)
     dtype = space.dtype
     if dtype != np.int64:

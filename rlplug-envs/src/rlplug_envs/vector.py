@@ -211,7 +211,7 @@ class SerialEnvs:
         return ended
 
     def _check_obs(self, watch: Watch) -> None:
-        """Raise BadEnv for NaN, infinity and wrong states; warn of numbers far outside their bounds."""
+        """Raise BadEnv for NaN, infinite and invalid observations; warn of values far outside their bounds."""
         if watch.has_suspects():
             watch.examine([self._time - start for start in self._starts])
 
@@ -245,7 +245,7 @@ class SerialEnvs:
                 ended.setdefault(row, False)
         final = tree_map(np.copy, obs)
         episodes = self._end_episodes(sorted(ended), obs)
-        self._check_obs(watch)  # at the observations of the resets
+        self._check_obs(watch)  # again, for the first observations of new episodes
         is_first = np.zeros(self.spec.num_envs, np.bool_)
         terminated = is_first.copy()
         for row, has_terminated in ended.items():
@@ -333,9 +333,9 @@ class SerialEnvs:
         key = (repr(spec) if spec else make, wrap)
         if key not in _TESTED:
             _TESTED[key] = self_test(lambda: SerialEnvs(lambda: wrap_env(make()), 1, id, limit, ""))
-        rows = SerialEnvs(lambda: wrap_env(next(envs)), len(self.envs), id, inexact=_TESTED[key])
-        rows._make = lambda: wrap_env(make())
-        return rows
+        vector = SerialEnvs(lambda: wrap_env(next(envs)), len(self.envs), id, inexact=_TESTED[key])
+        vector._make = lambda: wrap_env(make())
+        return vector
 
     def info(self, key: str) -> list[Any]:
         """Return the value of `key` in the last step's `info` for each environment; None if it is absent."""

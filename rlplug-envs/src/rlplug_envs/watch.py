@@ -26,9 +26,9 @@ from rlplug_envs.observation_dtypes import (
     find_mismatch,
 )
 
-#: The interface before Gymnasium.
+#: The name in messages of the interface before Gymnasium.
 OLD_GYM = "the old package gym"
-#: An observation outside more than this many times its bounds causes a warning.
+#: An observation that exceeds its bounds by more than this many times their size causes a warning.
 FAR = 10.0
 #: The warnings that this process has shown.
 _warned: set[str] = set()
@@ -62,7 +62,7 @@ class Watch:
         elif isinstance(space, spaces.Box) and obs.dtype == np.float32:
             self._spaces.append((name, space, obs))
             flat = obs.reshape(-1)
-            # `flat.dot` takes less time, and warns of what overflows.
+            # `flat.dot` takes less time, but warns of an overflow.
             self.parts.append((partial(np.vdot, flat), flat, _largest_squares(space, len(obs))))
         elif isinstance(space, Ranged) and name != f"{MASK}/":
             self._counted.append((name[:-1], space, obs))
@@ -279,7 +279,7 @@ def check_reward(
 
 def check_rewards(describe_step: Callable[[int], str], reward: Array) -> None:
     """Raise BadEnv for a reward [N] that float32 does not hold; `describe_step` names a row and its step."""
-    # Python's numbers, because integers may be larger than any of numpy's.
+    # Numbers of Python, because an array of objects may hold integers larger than any of numpy's.
     for row, number in enumerate(reward.tolist()):
         if not LEAST <= number <= LARGEST:
             raise bad_reward_error(describe_step(row), number)
@@ -320,7 +320,7 @@ def _largest_squares(space: spaces.Box, rows: int) -> float:
 
 
 def _raise_limit(part_with_limit: Watched) -> Watched:
-    """Return a part with a new limit after its examination, so that its size causes no second warning."""
+    """Return a part with a higher limit after its examination, so that large numbers are not examined at every step."""
     measure, part, largest = part_with_limit
     if not largest or measure(part) <= largest:
         return part_with_limit

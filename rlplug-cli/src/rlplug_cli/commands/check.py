@@ -1,4 +1,4 @@
-"""`rlplug check ALGO`: checks an algorithm, installed or in a file, against the contract."""
+"""`rlplug check NAME`: checks a plugin, installed or in a file, against the contract."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ COLORS = {
     "expected": "yellow",
     "skipped": "bright_black",
 }
-#: The checks of the kinds that have no further arguments.
+#: The functions that return the checks of a kind, for kinds that only need the name of the plugin.
 CHECKS = {
     "env": env_checks,
     "controller": controller_checks,
@@ -57,7 +57,7 @@ CHECKS = {
     "population": population_checks,
     "hooks": hook_checks,
 }
-#: The groups of the kinds with results that `--record` writes.
+#: The group of each kind with results that `--record` can write.
 GROUPS: dict[str, Group] = {
     "algorithm": "algorithms",
     "env": "envs",
@@ -78,7 +78,11 @@ GROUPS: dict[str, Group] = {
     shell_complete=algorithms_and_environments,
 )
 @click.option(
-    "--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Check it with this option value."
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Check an algorithm with this option value.",
 )
 @click.option(
     "--env",

@@ -1,4 +1,4 @@
-"""`rlplug compare RUN…`."""
+"""`rlplug compare RUN…`: curves and statistics of runs over seeds."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ def command(
 ) -> None:
     """Compare runs over seeds: curves with intervals, final scores, probabilities of improvement.
 
-    RUN is a run's path or name or the source of a shared agent, GROUP the start of its group, SWEEP a directory of
-    runs. Runs that differ only in seed and environment are combined.
+    RUN is the path or the name of a run or the source of a shared agent, GROUP the first characters of a group,
+    SWEEP a directory of runs. Runs that differ only in seed and environment are combined.
     """
     from rlplug_cli.compare.lines import Settings
     from rlplug_cli.compare.report import report

@@ -1,4 +1,4 @@
-"""`rlplug doctor`."""
+"""`rlplug doctor`: problems of this installation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def command(ctx: click.Context) -> None:
     echo(f"interpreter {sys.executable}")
     echo(f"MLflow store {store.tracking_uri()}")
     findings = [problem(record) for record in plugins.records() if record.status != "ok"]
-    findings += _without_index()
+    findings += _index_problems()
     hooks: list[str] = []
     plugins.Hooks(report=findings.append).doctor(hooks)
     for sentence in findings + hooks:
@@ -38,7 +38,8 @@ def command(ctx: click.Context) -> None:
     )
 
 
-def _without_index() -> Iterator[str]:
+def _index_problems() -> Iterator[str]:
+    """Yield a sentence for each algorithm and provider of environments without a usable index."""
     for record in plugins.records():
         if record.status == "ok" and record.group in ("algorithms", "envs"):
             entry, reason = read_index(record)

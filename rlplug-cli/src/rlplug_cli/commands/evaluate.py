@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--all-checkpoints",
     is_flag=True,
-    help="Every checkpoint of the run, in the order of steps.",
+    help="Evaluate every checkpoint of the run, in the order of steps.",
 )
 @condition_options("Play")
 @click.option(
@@ -95,7 +95,7 @@ def command(
 
 
 def _used_seed(run: Run, seed: int | None) -> int:
-    """Return the seed of the environments; without an own one, that of the run's final evaluation."""
+    """Return the seed of the environments: `seed`, or that of the run's final evaluation if it is None."""
     from rlplug_core.runs import evaluation_seed, plan_of
 
     return evaluation_seed(plan_of(run), seed)
@@ -123,7 +123,7 @@ def plain(result: Evaluation) -> dict[str, Any]:
 
 
 def sentence(result: Evaluation, how: str) -> str:
-    """Return an evaluation in two lines."""
+    """Return an evaluation as text; `how` is the kind of episodes, `greedy` or `played`."""
     success = "" if result.success_rate is None else f", success rate {result.success_rate:.1%}"
     agents = "".join(f", {agent} {figures(mean)}" for agent, mean in result.by_agent.items())
     by_agent = f"\nby agent: {agents[2:]}" if agents else ""

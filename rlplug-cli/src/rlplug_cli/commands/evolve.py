@@ -104,7 +104,7 @@ def _search_options(
     seeds = ",".join(str(seed + number) for number in range(members))
     return TuneOptions(
         trials=1,
-        seeds=f"{seeds},",
+        seeds=f"{seeds},",  # one number without a comma would be a count
         space=space,
         objective="population",
         prune=False,
@@ -118,7 +118,7 @@ def _plan(goal: Goal, every: int | None, members: int, rule: str) -> Plan:
     """Return the plan of a population.
 
     Raises:
-        UsageError, PluginError: the chunks or the rule are wrong.
+        UsageError, PluginError: `every` does not fit the run, or the rule is wrong.
     """
     from rlplug_cli.evolve.evolution import Plan, check_chunks, rule_of
     from rlplug_core.plugins import PartSpec

@@ -58,7 +58,7 @@ def command(
 
     target = out or find_run(run) / "export"
     if out is None:
-        refuse_link(target)  # it may be planted
+        refuse_link(target)  # someone else may have put it there
     with new_directory(target, follow=out is not None) as temporary:
         opened_run.export(temporary, checkpoint, onnx=onnx, torchscript=torchscript)
         if mlflow:

@@ -56,7 +56,7 @@ def command(
 
 
 def _plugins_of(name: str) -> list[Record]:
-    """Return the plugins of a distribution that have an index: all except hooks."""
+    """Return the plugins of a distribution that have an index: all except hooks and loggers."""
     installed = plugins.records()
     matching = [
         entry
@@ -69,6 +69,6 @@ def _plugins_of(name: str) -> list[Record]:
     if not matching:
         hint = did_you_mean(name, {entry.distribution for entry in installed})
         raise UsageError(
-            f"no plugin '{name}' with algorithms, environments, wrappers or controllers is installed{hint}"
+            f"no plugin '{name}' that contributes more than hooks and loggers is installed{hint}"
         )
     return matching

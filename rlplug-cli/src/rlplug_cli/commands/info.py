@@ -94,7 +94,11 @@ def command(
 
 
 def _refuse_results(name: str) -> None:
-    """Name the command that shows a run or an exported policy."""
+    """Refuse the name of a run or of an exported policy.
+
+    Raises:
+        UsageError: it is one; the message names the command that shows it.
+    """
     if is_regular(Path(name) / "policy.json"):
         raise UsageError(export_advice(name))
     is_run = any(is_regular(path / "config.json") for path in (Path(name), OUT / name))
@@ -130,7 +134,7 @@ def _show_algorithm(name: str, env: str | None, json: bool) -> None:
 
 
 def _preset(algorithm: str, env: str) -> dict[str, object]:
-    """Return the preset that a run takes; without that of the kind if the environment cannot be made."""
+    """Return the presets that a run takes; without those for its kind of environment if it cannot be made."""
     try:
         request = RunRequest.make(algorithm, env, {}).with_presets()
     except RlplugError:  # `_networks` says why
@@ -149,7 +153,7 @@ def _networks(algorithm: str, env: str) -> str:
 
 
 def _group(name: str) -> Group:
-    """Return the group of a name, or of the nearest ones: algorithms, wrappers, controllers, or else environments."""
+    """Return the group of the plugin or environment `name`; for an unknown name that of the most similar one."""
     if is_target(name) and names_code(name):
         return _group_of(load_target(name, "plugin"))
     matching = [
@@ -167,7 +171,7 @@ def _group(name: str) -> Group:
 
 
 def _group_of(code: object) -> Group:
-    """Return the kind of a class or a function by its attributes."""
+    """Return the group of a class or a function by its attributes."""
     attributes = set(dir(code))
     if any(name.startswith("rlplug_") for name in attributes):
         return "loggers"

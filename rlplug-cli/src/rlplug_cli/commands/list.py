@@ -70,7 +70,7 @@ def command(
         _environments(names, as_json, actions)
         return
     if actions is not None:
-        # Agents know a Tuple as a Dict.
+        # Agents get a Tuple as a Dict, so algorithms declare only Dict.
         _print_algorithms_for("Dict" if actions.lower() == "tuple" else actions, as_json)
         return
     if as_json:

@@ -84,7 +84,7 @@ def command(
     """
     opened_run = open_run(run, trust)
     if video is None and frames is None and sheet is None:
-        video = _default_film(opened_run, checkpoint)
+        video = _default_video(opened_run, checkpoint)
     result = opened_run.play(
         episodes,
         seed,
@@ -106,8 +106,8 @@ def command(
             echo(f"{noun:<7} {short_path(file)}")
 
 
-def _default_film(run: Run, checkpoint: str) -> Path | None:
-    """Return the default path of a film, or None if a window can open."""
+def _default_video(run: Run, checkpoint: str) -> Path | None:
+    """Return the default path of a video, or None if a window can open."""
     from rlplug_core.films import usual_suffix
     from rlplug_core.runs import has_display
 

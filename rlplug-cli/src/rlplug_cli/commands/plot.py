@@ -1,4 +1,4 @@
-"""`rlplug plot RUN…`."""
+"""`rlplug plot RUN…`: curves of runs as a picture."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def command(
 ) -> None:
     """Draw curves of runs: by env steps, seconds or updates, several metrics side by side.
 
-    RUN is a run's path or name, GROUP the start of its group, SWEEP a directory of runs.
+    RUN is the path or the name of a run, GROUP the first characters of a group, SWEEP a directory of runs.
     """
     from rlplug_cli.compare.figures import save
     from rlplug_cli.compare.lines import Settings, lines

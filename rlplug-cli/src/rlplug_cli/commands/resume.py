@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Resume(click.Command):
-    """The command; an option of training leads to `rlplug run --init`."""
+    """The command `resume`; its error about an option of training names `rlplug run --init`, which accepts it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:

@@ -37,6 +37,7 @@ from rlplug_core.plugins import (
 if TYPE_CHECKING:
     from rlplug_core.plugins import RunRequest
 
+# Not after "no": "has no option 'NAME'" quotes the word that the user typed.
 _OPTION = re.compile(r"(?<!no )option '([\w.]+)'")
 _BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.PROMPT)
 
@@ -181,7 +182,7 @@ class AlgorithmCommand(TakesArguments):
         seeds: str | None,
         jobs: int | None,
         until: int | None,
-        **typed: object,
+        **typed: object,  # read from the context, which knows their sources
     ) -> None:
         from rlplug_cli.threads import one_thread  # help does not need it
 
@@ -284,10 +285,10 @@ class AlgorithmCommand(TakesArguments):
                     formatter.write_dl(lines)
 
     def _section(self, option: click.Option) -> str:
-        own_names = {declared.name for declared in self.algorithm_options}
+        names = {declared.name for declared in self.algorithm_options}
         name = option.option.name if isinstance(option, SchemaOption) else option.name
         if isinstance(option, SchemaOption) or name in ("net", "critic_net"):
-            return sections.title(str(name), self.algorithm, name in own_names)
+            return sections.title(str(name), self.algorithm, name in names)
         return "Input and output"
 
 
@@ -312,7 +313,7 @@ def _check_seeds(
     jobs: int | None,
     until: int | None,
 ) -> None:
-    """Raise UsageError if an option of several runs is combined with one of a single run."""
+    """Raise UsageError if `--until` comes with `--seeds`, or `--jobs` without it."""
     if seeds is not None and until is not None:
         raise UsageError("option '--until' is for a single run; leave out --seeds")
     if seeds is None and jobs:

@@ -18,7 +18,7 @@ from rlplug_cli.shared_options import runs_directory_option
 from rlplug_core.errors import UsageError, plain, warn
 from rlplug_core.runs import Summary, find_run, remove_run, run_directories, summary
 
-#: The columns that a narrow terminal leaves out, the first one first: most names of runs have the first two.
+#: The columns that a narrow terminal leaves out, in this order; most names of runs contain the first two.
 OPTIONAL_COLUMNS = ("ALGORITHM", "ENVIRONMENT", "LAST", "BEST", "FINAL LAST/BEST", "STEPS")
 HEADER = (
     "RUN",
@@ -165,7 +165,7 @@ def _matches(name: str, out: Path) -> list[Path]:
     by_name = {str(path.relative_to(out)): path for path in run_directories(out)}
     if name in by_name:
         return [by_name[name]]
-    paths = [path for known, path in by_name.items() if fnmatchcase(known, name)]
+    paths = [path for run_name, path in by_name.items() if fnmatchcase(run_name, name)]
     if not paths:
         raise UsageError(f"no run in {out}/ matches {name} ('rlplug runs' lists them)")
     return paths
@@ -233,7 +233,7 @@ def _conclude_in_mlflow(path: Path) -> str:
         return ""
     try:
         mirror = Mirror(path)
-    except UsageError:  # another process is sending it
+    except UsageError:  # another process is sending its records
         return ""
     try:
         mirror.send_rest()

@@ -1,4 +1,4 @@
-"""`rlplug sweep ALGORITHM,… ENV,…`."""
+"""`rlplug sweep ALGORITHM,… ENV,…`: trains every algorithm on every environment."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     "pairs",
     multiple=True,
     metavar="[ALGORITHM:]NAME=A,B,…",
-    help="Alternatives of an option.",
+    help="Alternative values of an option.",
 )
 @click.option(
     "--on",
     metavar="PLACE",
     default="local",
-    help="Where runs run: local, ray, ray://HOST:PORT, slurm  [local]",
+    help="Place of the runs: local, ray, ray://HOST:PORT, slurm  [local]",
 )
 @click.option(
     "--sbatch",
@@ -174,8 +174,8 @@ def _default_name(
     words: Sequence[str],
 ) -> str:
     """Return the directory's name without `--name`: always the same for the same command."""
-    parts = ["+".join(word.rpartition(":")[2] for word in part) for part in (algorithms, envs)]
-    name = f"sweep-{'-'.join(parts)[:60]}-{digest([*algorithms, *envs, *words])}"
+    lists = ["+".join(name.rpartition(":")[2] for name in names) for names in (algorithms, envs)]
+    name = f"sweep-{'-'.join(lists)[:60]}-{digest([*algorithms, *envs, *words])}"
     return name.replace("/", "-")
 
 
@@ -201,7 +201,7 @@ def option_of(command: AlgorithmCommand, flag: str) -> click.Option:
     """Return the option of a flag that a sweep or a study may set.
 
     Raises:
-        UsageError: the option does not exist, or it is one of the single command `run`.
+        UsageError: the option does not exist, or only `rlplug run` has it.
     """
     flags = {
         name: parameter
@@ -297,13 +297,13 @@ def parse_options(
         yield flag, parameter, value
 
 
-def _refuse_value(parameter: click.Option, flag: str, value: str) -> None:
-    """Refuse a value after a flag.
+def _refuse_value(parameter: click.Option, flag: str, equals: str) -> None:
+    """Refuse a value after a flag; `equals` is "=" if there is one, else "".
 
     Raises:
-        UsageError: there is one.
+        UsageError: the flag has a value.
     """
-    if value:
+    if equals:
         name = parameter.option.name if isinstance(parameter, SchemaOption) else str(parameter.name)
         raise UsageError(
             f"option '{flag}' takes no value; for alternatives write --set {name}=yes,no"

@@ -1,4 +1,4 @@
-"""`rlplug tune ALGORITHM ENV`."""
+"""`rlplug tune ALGORITHM ENV`: searches for the best options with Optuna."""
 
 from __future__ import annotations
 
@@ -153,7 +153,10 @@ def command(
 
 
 def _default_directory(goal: Goal, out: Path) -> Path:
-    """Return the directory of a study without `--name`: always the same for the same search."""
+    """Return the directory of a study without `--name`: always the same for the same search.
+
+    A study that an older version started keeps its directory.
+    """
     algorithm = goal.algorithm.rpartition(":")[2].lower()
     stem = f"tune-{algorithm}-{goal.env.rpartition(':')[2]}".replace("/", "-")
     directory = out / f"{stem}-{goal.digest}"
@@ -273,7 +276,7 @@ def _range_of(
     parameter: click.Option,
     value: str,
 ) -> tuple[str, Range | None]:
-    """Return the name of a typed option, also in `--set NAME=RANGE`, and its range, or None if it has a value."""
+    """Return the name of a typed option, also in `--set NAME=RANGE`, and its range; None for a single value."""
     from rlplug_cli.tune.space import parse_range
 
     by_name = {option.name: option for option in command.options}

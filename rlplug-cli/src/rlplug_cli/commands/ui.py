@@ -91,6 +91,7 @@ def _wait_for_end(
 
 def newest_experiment(port: int, token: str) -> str:
     """Return the URL of the newest experiment with the best runs first, or "" if there is none."""
+    # Two, because one of them may be the experiment "Default" of MLflow.
     query = {"max_results": 2, "order_by": ["last_update_time DESC"]}
     request = urllib.request.Request(
         f"http://{HOST}:{port}/api/2.0/mlflow/experiments/search",
@@ -117,7 +118,7 @@ def _start_server(
 ) -> subprocess.Popen[bytes]:
     """Start the server under a guard, which stops it when this process ends."""
     store.apply_settings()
-    # Jobs would start seven more processes, and their interface has no authentication.
+    # MLflow's execution of jobs would start seven more processes, and its interface has no authentication.
     environment = {
         **os.environ,
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
@@ -175,7 +176,7 @@ def _last_line(log: IO[bytes]) -> str:
 
 
 def _end_server(server: subprocess.Popen[bytes]) -> None:
-    """Close the guard's pipe, so it ends the whole group; kill the group if that fails."""
+    """Close the guard's pipe, so that it ends the process group; kill the group if that fails."""
     assert server.stdin is not None
     server.stdin.close()
     try:

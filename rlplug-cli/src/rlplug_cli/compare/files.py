@@ -38,7 +38,10 @@ def merge_moved_files(runs: Sequence[History]) -> list[History]:
 
 
 def _newest(runs: Sequence[History], role: str) -> dict[str, str]:
-    """Return the newest name of each file in a role; other names stay."""
+    """Return the newest name of each file in a role; other names stay.
+
+    It joins the paths and the contents of one file in a tree; `parents` has the parent of each.
+    """
     parents: dict[object, object] = {}
 
     def root(key: object) -> object:
@@ -59,7 +62,7 @@ def _newest(runs: Sequence[History], role: str) -> dict[str, str]:
 
 
 def _readable(names: Mapping[str, str]) -> dict[str, str]:
-    """Return the names with files without their directories, except for two files with the same name."""
+    """Return the values without the directories of files, unless two files have the same name."""
     counts = Counter(file_name(name) for name in set(names.values()))
     return {
         old: file_name(name) if counts[file_name(name)] == 1 else name

@@ -29,8 +29,8 @@ SECONDS = "perf/wall_s"
 UPDATES = "perf/updates"
 #: The metric of each axis; "" for env steps.
 AXES = {"steps": "", "seconds": SECONDS, "updates": UPDATES}
-#: The keys that comparisons read of a configuration, besides options and origins, and of other records than those of
-#: curves; a `start` record holds the whole configuration.
+#: The keys that comparisons keep of a configuration, besides options and origins, and of records other than those of
+#: curves. The rest takes memory: a `start` record holds the whole configuration.
 CONFIG_KEYS = ("algorithm", "env", "created", "sources", "dataset")
 EVENT_KEYS = {"limit", "rescale", "status", "checkpoint", "return_mean", "last_return_mean"}
 #: The name of the run's extensions among its options.
@@ -39,7 +39,7 @@ EXTENDED = "extended"
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """One run, read once; `env` and `algorithm` are their names, after a move the newest ones.
+    """One run, read once; `env` and `algorithm` are names, the newest ones if their files were moved.
 
     `options` are the run's options, with its last total and its extensions.
     """
@@ -103,13 +103,13 @@ def total_with_extensions(
     An extension is `2000:5000` if schedules kept the old total, and `2000:5000:rescale` if they were stretched.
     """
     total = first
-    moves = list[tuple[int, int, bool]]()
+    spans = list[tuple[int, int, bool]]()
     for limit, stretched in extensions(first, starts):
         # Two extensions without stretching are one.
-        start = moves.pop()[0] if moves and not (moves[-1][2] or stretched) else total
-        moves += [(start, limit, stretched)] if limit != start else []
+        start = spans.pop()[0] if spans and not (spans[-1][2] or stretched) else total
+        spans += [(start, limit, stretched)] if limit != start else []
         total = limit
-    texts = [f"{start}:{end}{':rescale' * stretched}" for start, end, stretched in moves]
+    texts = [f"{start}:{end}{':rescale' * stretched}" for start, end, stretched in spans]
     return total, ",".join(texts) or "none"
 
 
@@ -170,5 +170,5 @@ def _options(
 
 @lru_cache(maxsize=1000)
 def _share_origins(origins: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """Return equal origins as one object: there are as many of them as runs."""
+    """Return origins as a dictionary; equal ones are one object, because thousands of runs may have the same."""
     return dict(origins)

@@ -90,7 +90,10 @@ def _distinguishing_options(
 
 
 def _distinguishing_values(values: Mapping[History, Values]) -> list[str]:
-    """Return the names of the values that distinguish the configurations of one environment."""
+    """Return the names of the values that distinguish the configurations of one environment.
+
+    It tries in turn the options that the user set, those with extensions and files, all options, and all values.
+    """
     rows = list(values.values())
     optional = (name for row in rows for name in row if name.startswith((ENV_ARGUMENT, SOURCES)))
     known = [
@@ -136,7 +139,7 @@ def _value_label(name: str, value: object, digits: int) -> str:
 
 
 def _digits(values: Sequence[object]) -> int:
-    """Return the number of digits, at least six, that distinguishes numbers, also from integers: 0.9999999 is not 1."""
+    """Return how many digits, at least six, distinguish the numbers, also from integers: 0.9999999 is not 1."""
     numbers = {value for value in values if isinstance(value, float)}
     for digits in range(6, 17):
         rounded = {value: float(f"{value:.{digits}g}") for value in numbers}
@@ -177,10 +180,10 @@ def _algorithm_names(
 
 def _unique_suffix(place: str, paths: Sequence[str]) -> str:
     """Return the shortest end of a path, in whole names, that no other path has."""
-    parts = Path(place).parts
-    for count in range(1, len(parts)):
-        end = parts[-count:]
+    names = Path(place).parts
+    for count in range(1, len(names)):
+        end = names[-count:]
         same_end = [path for path in paths if Path(path).parts[-count:] == end]
         if len(same_end) == 1:
             return str(Path(*end))
-    return place and str(Path(*parts))
+    return place and str(Path(*names))

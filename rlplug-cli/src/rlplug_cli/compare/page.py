@@ -33,7 +33,7 @@ def page(comparison: Report, title: str) -> str:
 def content(comparison: Report, title: str) -> str:
     """Return the content of the page as HTML."""
     share = f"{100 * comparison.settings.confidence:g} %"
-    parts = [
+    blocks = [
         f"<h1>{escape(title)}</h1>",
         _remarks(comparison.remarks),
         f'<div class="wide">{figures.svg(comparison.lines, comparison.settings)}</div>',
@@ -46,7 +46,7 @@ def content(comparison: Report, title: str) -> str:
         f"<h2>Runs</h2>{_runs(comparison)}",
         f"<footer>rlplug {__version__}</footer>",
     ]
-    return "\n".join(parts)
+    return "\n".join(blocks)
 
 
 def shell(title: str, inner: str, head: str = "") -> str:

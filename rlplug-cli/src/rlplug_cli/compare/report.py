@@ -59,7 +59,7 @@ def report(
         metrics: the metrics of the curves.
         by: options that label and group runs.
         settings: how curves and scores are made.
-        running: whether runs that are not finished have curves next to finished runs of their line.
+        running: whether unfinished runs have a separate curve if other runs of their arm are finished.
 
     Raises:
         UsageError: a word names nothing, or nothing was recorded yet.
@@ -134,7 +134,7 @@ def _remarks(
     drawn: Sequence[Line],
     running: bool,
 ) -> list[str]:
-    """Return warnings about the results: unfinished runs, few seeds."""
+    """Return remarks about unfinished runs, runs without curves or final evaluations, and few seeds."""
     runs = [run for arm in compared for run in arm.runs]
     notes = []
     if pending := [run.path.name for run in runs if not run.is_finished]:
@@ -241,12 +241,12 @@ def as_csv(comparison: Report) -> str:
     for arm in comparison.arms:
         for run in arm.runs:
             for checkpoint, value in run.scores.items():
-                words = (_cell(run.env), _cell(arm.label), checkpoint)
-                write((*words, "", run.seed, "", value, "", ""))
+                cells = (_cell(run.env), _cell(arm.label), checkpoint)
+                write((*cells, "", run.seed, "", value, "", ""))
     for score in comparison.scores:
         for how, estimate in score.estimates.items():
-            words = (_cell(score.env), _cell(score.label), score.checkpoint)
-            write((*words, how, "", score.seeds, *estimate))
+            cells = (_cell(score.env), _cell(score.label), score.checkpoint)
+            write((*cells, how, "", score.seeds, *estimate))
     return file.getvalue()
 
 

@@ -33,7 +33,10 @@ ALL = "all, normalized"
 
 
 class Score(NamedTuple):
-    """One arm's final score on one environment or over `ALL`, by each aggregate; `seeds` is the least number on one."""
+    """One arm's final score on one environment or over `ALL`, by each aggregate.
+
+    `seeds` is the number of runs; over `ALL`, that of the environment with the fewest.
+    """
 
     env: str
     label: str
@@ -54,8 +57,8 @@ class Improvement(NamedTuple):
 class Cost(NamedTuple):
     """The steps and seconds of one arm's runs on one environment until an evaluation reached `target`.
 
-    Each cost is (median, least, most) over the seeds; infinite if a run, or half of them, never reached it. A run
-    that is not finished counts once it has reached it.
+    Each cost is (median, least, most) over the seeds. The most is infinite if a run never reached the target, and the
+    median if half of the runs did not. An unfinished run counts only if it has reached the target.
     """
 
     env: str
@@ -150,13 +153,14 @@ def _improvement(
     tasks: Sequence[tuple[str, Floats, Floats]],
     settings: Settings,
 ) -> Improvement:
-    names, ours, theirs = (list(column) for column in zip(*tasks, strict=True))
+    names, first_scores, second_scores = (list(column) for column in zip(*tasks, strict=True))
     generator = np.random.default_rng(0)
     drawn = tuple(
-        draws([len(task) for task in side], settings.reps, generator) for side in (ours, theirs)
+        draws([len(task) for task in side], settings.reps, generator)
+        for side in (first_scores, second_scores)
     )
     probability = probability_of_improvement(
-        ours, theirs, (drawn[0], drawn[1]), settings.confidence
+        first_scores, second_scores, (drawn[0], drawn[1]), settings.confidence
     )
     if probability.value < 0.5:
         first, second, probability = (
@@ -224,6 +228,6 @@ def cost_of_target(run: History, target: float) -> tuple[float, float]:
 
 
 def _spread(values: Floats) -> tuple[float, float, float]:
-    ordered = np.sort(values)  # np.median of infinities in an even number would be no number
+    ordered = np.sort(values)  # np.median of an even number of infinities is NaN
     middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
     return float(middle), float(ordered[0]), float(ordered[-1])

@@ -47,6 +47,7 @@ def _runs_of_word(word: str, out: Path) -> list[Path]:
             and (inside := run_directories(path))
         ):
             return inside
+    # Shorter words would be the start of many groups.
     grouped = [
         path for path in run_directories(out) if len(word) >= 4 and group(path).startswith(word)
     ]
@@ -86,7 +87,10 @@ def _without_repetitions(
     runs: Sequence[History],
     run_labels: Mapping[History, str],
 ) -> tuple[list[History], list[str]]:
-    """Return one run per configuration and seed, the longest: a repetition is not another sample."""
+    """Return one run per configuration, environment and seed, since a repetition is not another sample.
+
+    The longest finished run counts; without finished runs, the longest.
+    """
     longest: dict[tuple[str, str, int], History] = {}
     remarks = []
 

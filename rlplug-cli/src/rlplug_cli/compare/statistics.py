@@ -3,7 +3,7 @@
 Agarwal et al., 2021, "Deep reinforcement learning at the edge of the statistical precipice", arXiv:2108.13264. A task
 is an environment, a stratum of the bootstrap: each redraw takes as many runs of every task as there are, with
 replacement.
-`scores` are one array of runs per task; tasks may have different numbers of runs.
+`scores` has one array per task, with the score of each run; tasks may have different numbers of runs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Aggregate = Literal["mean", "iqm", "median"]
-#: Aggregates of a curve's point; with one task the median of the tasks' means would be its mean.
+#: Aggregates of a point of a curve. A curve has one task, so the median of the tasks' means would equal the mean.
 Center = Literal["mean", "iqm"]
 
-#: Numbers that are in memory at once, 8 MB.
+#: The most numbers that are in memory at once, 8 MB.
 PART = 2**20
 #: The share of scores that the interquartile mean leaves out at each end.
 TRIM = 0.25
@@ -44,7 +44,7 @@ class Band(NamedTuple):
 
 
 class LargeDraws:
-    """The redraws of a task of many runs, drawn again each time, in parts, because all at once take gigabytes."""
+    """The redraws of a task of many runs; `parts` draws them again each time, because all at once take gigabytes."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class LargeDraws:
         self.size = size
         self.reps = reps
         self._generator = deepcopy(generator)
-        for rows in _split(reps, max(1, PART // size)):  # others draw from it afterwards
+        for rows in _split(reps, max(1, PART // size)):  # later tasks draw after these
             generator.integers(size, size=(rows, size))
 
     def parts(self, rows: int) -> Iterator[Indices]:
@@ -146,7 +146,7 @@ def band(
         value = curves.mean(axis=0)
     else:
         value = np.sort(curves, axis=0)[cut : len(curves) - cut].mean(axis=0)
-    missing = np.isnan(curves).any(axis=0)  # which a sort would take for the largest, and leave out
+    missing = np.isnan(curves).any(axis=0)  # a sort puts NaN last, and the IQM would leave it out
     interval = _interval(np.concatenate(redrawn), confidence)
     return Band(*(np.where(missing, np.nan, values) for values in (value, *interval)))
 
@@ -164,18 +164,18 @@ def probability_of_improvement(
     """
     values = []
     redrawn = []
-    for better_scores, worse_scores, our_drawn, their_drawn in zip(
+    for better_task, worse_task, better_drawn, worse_drawn in zip(
         better, worse, *drawn, strict=True
     ):
-        pairs = len(better_scores) * len(worse_scores)
-        single = np.ones((1, len(better_scores))), np.ones((1, len(worse_scores)))
-        values.append(_count_wins(better_scores, worse_scores, *single)[0] / pairs)
+        pairs = len(better_task) * len(worse_task)
+        single = np.ones((1, len(better_task))), np.ones((1, len(worse_task)))
+        values.append(_count_wins(better_task, worse_task, *single)[0] / pairs)
         wins = []
-        for our_index, their_index in _parts(
-            [our_drawn, their_drawn], len(better_scores) + len(worse_scores)
+        for better_index, worse_index in _parts(
+            [better_drawn, worse_drawn], len(better_task) + len(worse_task)
         ):
-            counts = _counts(our_index, len(better_scores)), _counts(their_index, len(worse_scores))
-            wins.append(_count_wins(better_scores, worse_scores, *counts))
+            counts = _counts(better_index, len(better_task)), _counts(worse_index, len(worse_task))
+            wins.append(_count_wins(better_task, worse_task, *counts))
         redrawn.append(np.concatenate(wins) / pairs)
     low, high = _interval(np.mean(redrawn, axis=0), confidence)
     return Estimate(float(np.mean(values)), float(low), float(high))
@@ -227,9 +227,9 @@ def _counts(drawn: Indices, size: int) -> Floats:
 def _iqm_values(curves: Floats, counts: Floats, cut: int) -> Floats:
     """Return the trimmed mean of every redraw at every point, `[reps, T]`, without sorting each redraw.
 
-    In the order of their values, the runs of a redraw fill positions 0 to n; how many of the copies of the first i runs
-    are between positions `cut` and `n - cut` is F_i, from the running sum of the counts. Run i contributes
-    F_i - F_(i-1), so that the sum over runs is, by parts, F_n v_n - F_0 v_1 - sum F_i (v_(i+1) - v_i).
+    In the order of their values, the runs of a redraw fill positions 0 to n. F_i, the number of copies of the first i
+    runs between positions `cut` and `n - cut`, comes from the running sum of the counts. Run i counts F_i - F_(i-1)
+    times, so that the sum over runs is, by parts, F_n v_n - F_0 v_1 - sum F_i (v_(i+1) - v_i).
     """
     size = len(curves)
     order = np.argsort(curves, axis=0)

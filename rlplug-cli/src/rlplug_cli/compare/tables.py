@@ -28,12 +28,12 @@ COSTS = (
 def text(comparison: Report) -> str:
     """Return final scores, probabilities of improvement, costs of a return and remarks as plain text."""
     share = f"{100 * comparison.settings.confidence:g} %"
-    parts = [
+    tables = [
         table(header, rows, optional=_optional_columns(header, rows), wrapped=NAMES)
         for header, rows in sections(comparison, share)
     ]
     return "\n\n".join(
-        [*parts, "\n".join(f"note: {remark}" for remark in comparison.remarks)]
+        [*tables, "\n".join(f"note: {remark}" for remark in comparison.remarks)]
     ).rstrip()
 
 
@@ -41,7 +41,7 @@ def _optional_columns(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
 ) -> list[str]:
-    """Return the columns that a narrow terminal can leave out: an environment that all rows share, then means."""
+    """Return the columns that a narrow terminal can leave out: a shared environment, then means, then seeds."""
     same = [
         title
         for title, *cells in zip(header, *rows, strict=True)
@@ -94,7 +94,7 @@ def _improvement(improvement: Improvement) -> tuple[str, ...]:
     return (
         improvement.better,
         improvement.worse,
-        interval(improvement.probability, lambda share: f"{share:.2f}"),
+        interval(improvement.probability, lambda value: f"{value:.2f}"),
         envs,
     )
 

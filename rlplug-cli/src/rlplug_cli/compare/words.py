@@ -37,7 +37,7 @@ def bounds(words: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     """Return the returns that count as 0 and as 1, by environment.
 
     Raises:
-        UsageError: a word does not hold two finite numbers, the second above the first.
+        UsageError: a word names no environment, or does not hold two finite numbers, the second above the first.
     """
     returns = {}
     for word in words:

@@ -20,7 +20,7 @@ ERROR = "rlplug.error"
 
 @dataclass
 class Batch:
-    """The content of one request; `end` is the last record if it ends the run."""
+    """The content of one request; `cursor` and `time` are of its last record, which is `end` if it ends the run."""
 
     metrics: list[tuple[str, float, int, int]] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
@@ -58,7 +58,7 @@ def tags_of(record: JournalRecord) -> dict[str, str]:
     data = record.data
     if record.kind == "tag":
         return {key_of(key): text_of(value) for key, value in data.items()}
-    if record.kind == "start" and data.get("limit"):  # a parameter cannot change
+    if record.kind == "start" and data.get("limit"):  # not as a parameter: those cannot change
         return {
             "rlplug.total_timesteps": str(data["limit"]),
             "rlplug.rescaled": str(bool(data.get("rescale"))).lower(),
@@ -104,5 +104,5 @@ def key_of(name: str) -> str:
 
 
 def text_of(value: object) -> str:
-    """Return a value as text; MLflow refuses parameters over 6,000 characters."""
+    """Return a value as text of at most 6,000 characters, because MLflow refuses longer parameters."""
     return (value if isinstance(value, str) else json.dumps(value))[:6000]

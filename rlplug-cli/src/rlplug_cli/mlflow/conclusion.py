@@ -17,7 +17,7 @@ from rlplug_core.runs import genuine, run_directories
 
 @notice("recording the end in MLflow")
 def conclude(directory: Path, files: Sequence[Path], status: str) -> None:
-    """Send the rest of a sweep; `status` is MLflow's. A failure is reported and ends nothing.
+    """Send the rest of a sweep; `status` is one of MLflow's. A failure is only reported, because the runs are safe.
 
     Runs without a sender, because MLflow is switched off, are skipped.
     """

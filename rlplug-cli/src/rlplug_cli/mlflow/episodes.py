@@ -72,7 +72,7 @@ def _save(path: Path, columns: Columns) -> Path:
 
 
 def _array(values: list[float | None], kind: str) -> Array:
-    """Return a column of a NumPy type, null for None; `pyarrow.array` would import pandas, a fifth of a short run."""
+    """Return a column of a NumPy type, null for None; `pyarrow.array` imports pandas, a fifth of a short run's time."""
     import numpy as np
     from pyarrow import Array, from_numpy_dtype, py_buffer
 

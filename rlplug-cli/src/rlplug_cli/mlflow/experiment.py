@@ -1,4 +1,4 @@
-"""Entries of MLflow for a run: its experiment, its tags and its parameters."""
+"""The entries for a run in MLflow: its experiment, its tags and its parameters."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ DRAIN = "RLPLUG_MLFLOW_DRAIN_SECONDS"
 NOTICE = 2.0
 
 _senders: dict[Path, Sender] = {}
-#: A process that has no run yet.
+#: The process that has no run yet, if there is one.
 _waiting: list[Sender] = []
 
 
@@ -90,7 +90,10 @@ class Sender:
         self._relay = threading.Thread(target=self._relay_output, name="rlplug-mlflow", daemon=True)
 
     def follow(self, run: Path) -> None:
-        """Send this run from now on. The run has started its processes: no fork is safe while the thread reads."""
+        """Send this run from now on.
+
+        Call it after the run has started its processes: no fork is safe while the thread reads.
+        """
         self._relay.start()
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # the process has failed and has said why

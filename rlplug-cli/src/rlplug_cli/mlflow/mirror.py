@@ -52,11 +52,12 @@ class Busy(UsageError):
 
 @dataclass
 class State:
-    """The content of `mlflow.json`: the address of the mirror and its last record.
+    """The content of `mlflow.json`: the store, the MLflow run, and the last record that MLflow got.
 
     Attributes:
         cursor, time: sequence number and time of that record.
         ahead: whether MLflow once had more records than the journal, which had lost its end.
+        seal: shows that this account wrote the file.
     """
 
     tracking_uri: str
@@ -89,7 +90,7 @@ class State:
 
 
 class Mirror:
-    """Sends one run. Only one process can do so at a time, until `close`. Notes for the user go to `say`."""
+    """Sends one run to MLflow; keeps other processes from doing so until `close`. Notes for the user go to `say`."""
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class Mirror:
         """Send the next batch and return whether there was one; raises the errors of MLflow."""
         if not self._position:
             if self.state.run_id:
-                self._connect()  # a copy is sent from the start
+                self._connect()  # sets the cursor of a copied run to 0
             self._find_position()
         position = self._position
         batch, after = self._next_records(position)
@@ -251,7 +252,7 @@ class Mirror:
         run_id = self.state.run_id
         if batch.resumed:
             client.update_run(run_id, status="RUNNING")
-            if ERROR in client.get_run(run_id).data.tags:  # the run continues after it
+            if ERROR in client.get_run(run_id).data.tags:  # of an earlier process
                 client.delete_tag(run_id, ERROR)
         metrics = [
             Metric(key, value, time, step)
@@ -279,8 +280,8 @@ class Mirror:
     def _find_position(self) -> None:
         """Find the position after the last record that MLflow got; start again if the journal does not have it.
 
-        It is missing after a loss of power on an unreliable disk, or with a copy from a backup. Points that MLflow has
-        are then not sent again, even if the run recorded them once more with another time.
+        The journal lacks it after a loss of power on an unreliable disk, or in a copy from a backup. Points that
+        MLflow has are then not sent again, even if the run recorded them once more with another time.
         """
         last = (
             locate_record(self.run / "journal.jsonl", self.state.cursor)

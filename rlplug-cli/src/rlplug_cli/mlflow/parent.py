@@ -52,7 +52,7 @@ def _find_or_create(
     experiment: str,
 ) -> str:
     """Return the parent's id; it is found by its uid if a process died before it could record the id."""
-    sweep = as_type(read_json(directory / NAME), Sweep, directory / NAME)  # with a checked uid
+    sweep = as_type(read_json(directory / NAME), Sweep, directory / NAME)  # checks the uid
     same_uid = client.search_runs([experiment], f"tags.`rlplug.uid` = '{sweep.uid}'")
     if existing := duplicates.run_of_directory(same_uid, directory):
         return str(existing.info.run_id)

@@ -32,7 +32,8 @@ def locate(uri: str, run: Path, run_id: str, requested: str) -> str | None:
     if path is None or path.exists():
         return uri
     above_run = (sqlite_uri(folder / path.name) for folder in run.absolute().parents)
-    query = "select 1 from runs where run_uuid = ?"  # a server has no file, and is not asked
+    # Only files are asked: `_first_value` returns "" for a server.
+    query = "select 1 from runs where run_uuid = ?"
     return next(
         (
             candidate

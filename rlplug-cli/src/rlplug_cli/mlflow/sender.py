@@ -34,14 +34,14 @@ NICE = 10
 def main(seconds: float) -> int:
     """Send the run that stdin names until stdin ends, then the rest for at most `seconds`; 0 if all was sent."""
     for number in STOPPING:
-        signal.signal(number, signal.SIG_IGN)  # for the run, which then ends this process
+        signal.signal(number, signal.SIG_IGN)  # the run handles it, and then ends this process
     if hasattr(os, "nice"):
         os.nice(NICE)
     run = "the run"
     try:
         import_mlflow()
         if store.sqlite_path(store.tracking_uri()) is not None:
-            import mlflow.store.tracking.sqlalchemy_store  # noqa: F401 - before the run is there
+            import mlflow.store.tracking.sqlalchemy_store  # noqa: F401 - slow, so before the run
         line = sys.stdin.readline()
         if not line:
             return 0
@@ -148,7 +148,7 @@ class Sender:
 
 
 def _pause(ended: threading.Event, seconds: float) -> None:
-    """Wait until it is time, or the run ends."""
+    """Wait `seconds`, or until the run ends; after its end at most `EVERY` seconds."""
     if ended.is_set():
         time.sleep(max(0.0, min(seconds, EVERY)))
     else:

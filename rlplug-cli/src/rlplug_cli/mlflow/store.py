@@ -70,7 +70,7 @@ def check_path(path: Path, remedy: str) -> None:
     """Refuse a path of a SQLite file that a URL cannot express; `remedy` names another way than renaming.
 
     Raises:
-        RlplugError: it is one.
+        RlplugError: it is such a path.
     """
     if match := _NO_PATH.search(str(path)):
         raise RlplugError(
@@ -94,13 +94,13 @@ def has_own_artifacts(uri: str, place: str) -> bool:
     path = sqlite_path(uri)
     if path is None or os.environ.get(URI):
         return True
-    parts = urlsplit(place)
-    inside = Path(unquote(parts.path)).resolve().is_relative_to(path.parent.resolve())
-    return inside and parts.scheme in ("", "file") and not parts.netloc
+    url = urlsplit(place)
+    inside = Path(unquote(url.path)).resolve().is_relative_to(path.parent.resolve())
+    return inside and url.scheme in ("", "file") and not url.netloc
 
 
 def prepare(uri: str) -> None:
-    """Create a local store that does not exist yet; any number of processes may ask at once, and be killed.
+    """Create a local store that does not exist yet; many processes may call this at once, and may be killed in it.
 
     Raises:
         Damaged: the file is not a SQLite database. RlplugError: the path cannot be used. OSError: it cannot be

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 PATH = "/rlplug/runs/"
 _PAGE = re.compile(rf"{PATH}(\d{{1,30}})")
-#: How the runs are sorted.
+#: The order of the runs and the filters, in the browser's storage and in the address.
 SORTED = {
     "orderByKey": "metrics.`final_eval/return_mean`",
     "orderByAsc": False,
@@ -53,7 +53,7 @@ VIEW = {
         "selectedXAxisMetricKey": "",
     },
 }
-#: The browser's storage: the side of MLflow for training, without the assistant's panel.
+#: Settings for all experiments: the side of MLflow for training, without the panel of the assistant.
 EVERYWHERE = {
     "mlflow.workflowType_v1": '"machine_learning"',
     "mlflow.assistant.panelOpen_v1": "false",

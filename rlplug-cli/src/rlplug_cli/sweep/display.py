@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ORDER = ("running", "failed", "killed", "interrupted", "waiting", "finished")
 #: Lines of the terminal that are not rows of runs.
 MARGIN = 6
-#: Columns of figures, and those that a narrow terminal leaves out, the first one first.
+#: Columns of figures, and those that a narrow terminal leaves out, in this order.
 FIGURES = ("STEPS", "STEPS/S", "RETURN", "EVALUATION", "BEST", "TO GO")
 LEAST_IMPORTANT = ("STEPS/S", "RETURN", "EVALUATION", "TO GO", "STEPS")
 
@@ -175,11 +175,11 @@ def outcome(pool: TaskPool, entry: Entry) -> str:
 def status_counts(pool: TaskPool) -> str:
     """Return the number of tasks in each status."""
     states = [entry.progress.status for entry in pool.entries.values()]
-    parts = [f"{states.count('finished')} of {len(states)} finished"]
+    counts = [f"{states.count('finished')} of {len(states)} finished"]
     for status in ("running", "failed", "killed", "interrupted"):
         if status in states:
-            parts.append(f"{states.count(status)} {status}")
-    return ", ".join(parts)
+            counts.append(f"{states.count(status)} {status}")
+    return ", ".join(counts)
 
 
 def screen(

@@ -28,7 +28,8 @@ def seeds(text: str, first: int = 1) -> list[int]:
         numbers = [int(word) for word in text.split(",") if word.strip()]
     except ValueError:
         numbers = []
-    if not numbers or min(numbers) < ("," not in text):
+    least = 0 if "," in text else 1  # a seed may be 0, a number of seeds may not
+    if not numbers or min(numbers) < least:
         raise UsageError(
             f"--seeds {text}: write how many, as in --seeds 5, or which, as in --seeds 1,2,7"
         )
@@ -66,37 +67,37 @@ def alternatives(text: str, kind: str) -> list[str]:
     `gru:units=8,own=1,lstm`, which has two alternatives. If there is a semicolon, or if the option is a list, every
     comma belongs to a value.
     """
-    parts = _split(text, ";")
-    if len(parts) == 1 and kind not in LISTS:
-        parts = _split(text, ",")
+    values = _split(text, ";")
+    if len(values) == 1 and kind not in LISTS:
+        values = _split(text, ",")
         if kind == "target":
-            parts = _join_options(parts)
-    return [part.strip() for part in parts if part.strip()]
+            values = _join_options(values)
+    return [value.strip() for value in values if value.strip()]
 
 
-def _join_options(parts: Sequence[str]) -> list[str]:
+def _join_options(words: Sequence[str]) -> list[str]:
     """Join names of plugins with their options, `option=value`, that were split at commas."""
     joined: list[str] = []
-    for part in parts:
-        name, is_option, _ = part.strip().partition("=")
+    for word in words:
+        name, is_option, _ = word.strip().partition("=")
         if joined and is_option and name.isidentifier():
-            joined[-1] += f",{part}"
+            joined[-1] += f",{word}"
         else:
-            joined.append(part)
+            joined.append(word)
     return joined
 
 
 def _split(text: str, separator: str) -> list[str]:
     """Split at a separator outside brackets and quotes."""
-    parts = [""]
+    values = [""]
     depth = 0
     for token in re.findall(r'"[^"]*"|.', text, re.DOTALL):
         depth = max(0, depth + (token in "([{") - (token in ")]}"))
         if token == separator and not depth:
-            parts.append("")
+            values.append("")
         else:
-            parts[-1] += token
-    return parts
+            values[-1] += token
+    return values
 
 
 def axis(name: str, flag: Sequence[str], text: str, kind: str) -> list[Choice]:
@@ -130,8 +131,8 @@ def tasks(
         for algorithm, env in product(algorithms, envs):
             for choices in product(*axes[algorithm]):
                 words = tuple(word for words, _ in choices for word in words)
-                parts = [part for _, part in choices if part]
-                name = _name(algorithm, env, parts, seed)
+                labels = [label for _, label in choices if label]
+                name = _name(algorithm, env, labels, seed)
                 grid.append(Task(name, algorithm, env, seed, words))
     names = [task.name for task in grid]
     for index, task in enumerate(grid):
@@ -140,12 +141,12 @@ def tasks(
     return grid
 
 
-def _name(algorithm: str, env: str, parts: Iterable[str], seed: int) -> str:
+def _name(algorithm: str, env: str, labels: Iterable[str], seed: int) -> str:
     short = algorithm.rpartition(":")[2].rpartition("/")[2].lower()
-    words = "-".join([short, env.rpartition(":")[2], *parts])
+    words = "-".join([short, env.rpartition(":")[2], *labels])
     stem = re.sub(r"[^A-Za-z0-9._=-]+", "-", words).strip("-.")
     if len(stem) > 120:
-        stem = f"{stem[:100]}-{digest([algorithm, env, *parts])}"
+        stem = f"{stem[:100]}-{digest([algorithm, env, *labels])}"
     return f"{stem}-s{seed}"
 
 

@@ -80,7 +80,7 @@ class Sweep:
 
     Attributes:
         kind: the command: `seeds` (`run --seeds`), `sweep`, `tune` or `evolve`.
-        uid: the id of its parent run in MLflow, hexadecimal.
+        uid: the id of the sweep, a tag of its parent run in MLflow.
         created: when the sweep started, in seconds of Unix time.
         tasks: the runs.
         files: the SHA-256 of each file that the tasks name, by path.

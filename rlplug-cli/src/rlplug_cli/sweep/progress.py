@@ -20,6 +20,7 @@ class RunProgress:
         train_return: mean return of the last training episodes.
         finals: mean return of the final evaluation, of the `last` weights and the `best` checkpoint.
         status: `waiting` before the run starts, then as `RunDirectory.status` says.
+        error: the last error in the journal, or "".
     """
 
     path: Path
@@ -90,6 +91,7 @@ class RunProgress:
         elif record.kind == "start":
             self.steps = record.step
             self.status = "running"
+            # A resumed run repeats the steps after its checkpoint, with their evaluations.
             self._evaluations = valid_records([*self._evaluations, record])[:-1]
         elif record.kind == "end":
             self.status = data["status"]

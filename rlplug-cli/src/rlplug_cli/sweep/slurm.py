@@ -18,6 +18,7 @@ from rlplug_core.errors import BadFile, MissingPackage, RlplugError, UsageError,
 from rlplug_core.runs import shell_word
 
 SCRIPT = "slurm.sh"
+#: The file with the number of the last job.
 SUBMITTED = "slurm.json"
 #: Seconds between the signal to save a checkpoint and the time limit of a task.
 WARNING = 120

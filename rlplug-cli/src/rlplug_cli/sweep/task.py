@@ -100,7 +100,7 @@ def run_on_node(
     directory: str,
     name: str,
     words: Sequence[str],
-    place: str,
+    cwd: str,
     settings: Mapping[str, str],
 ) -> int:
     """Run a task on a Ray node and return the exit code.
@@ -109,7 +109,7 @@ def run_on_node(
 
     Args:
         words: the command's words, for a run that has not started yet.
-        place: the working directory.
+        cwd: the working directory.
         settings: environment variables to set.
     """
     run = Path(directory) / name
@@ -117,7 +117,7 @@ def run_on_node(
     process = start_with_guard(
         ["resume", str(run)] if started else words,
         log_path(Path(directory), name),
-        cwd=place,
+        cwd=cwd,
         env={**os.environ, **settings},
     )
     assert process.stdin is not None
@@ -136,7 +136,7 @@ def run_in_slurm(directory: Path, index: int) -> int:
     for number in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, lambda number, frame: process.send_signal(number))
     code = process.wait()
-    if code == 128 + signal.SIGUSR1:
+    if code == 128 + signal.SIGUSR1:  # the run saved a checkpoint before the time limit
         job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
         return subprocess.run(["scontrol", "requeue", job], check=False).returncode
     return code if code >= 0 else 128 - code

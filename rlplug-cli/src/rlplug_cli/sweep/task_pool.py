@@ -94,8 +94,9 @@ class TaskPool:
                 continue
             entry.job = None
             status = entry.progress.read_status()
+            # A finished run may lack its tables and mirrors.
             unfinished = status in ("killed", "waiting", "finished") and not entry.progress.is_over
-            killed = unfinished and code >= 128
+            killed = unfinished and code >= 128  # as a shell reports signals
             stopping = entry.stopped or bool(self.signal)
             if killed and not stopping and entry.starts <= RESTARTS:
                 self.start(entry)

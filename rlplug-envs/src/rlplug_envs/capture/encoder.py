@@ -238,12 +238,12 @@ class Encoder:
 
     def _encode_space(self, space: Space, path: Path) -> Captured:
         """Encode the generator that a space samples with, None until it is used; the rest is constant."""
-        parts: list[Captured] = [
+        states: list[Captured] = [
             self._encode_space(part, (*path, str(number)))
             for number, part in enumerate(subspaces(space))
         ]
         generator = self.encode(space._np_random, (*path, "random"))
-        return {KIND: "space", "random": generator, "parts": parts}
+        return {KIND: "space", "random": generator, "parts": states}
 
     def _encode_array(self, array: Array, path: Path) -> Captured:
         """Return common C-ordered arrays unchanged; text, long doubles and Fortran order as bytes."""

@@ -21,7 +21,7 @@ from rlplug_core.types import Array, Obs, Timestep, tree_map
 from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.games import Parallel, Turns
 
-#: Seconds that the test takes if a step is slow, and the number of steps that it always makes.
+#: The most seconds of the test, and the fewest steps, which it makes even if they take longer.
 MAX_SECONDS = 5.0
 MIN_STEPS = 8
 
@@ -53,9 +53,9 @@ def compare(first: Env, second: Env, steps: int) -> str:
     space.seed(0)
     actions = [sample(space, first.spec.num_envs) for _ in range(steps)]
     # Not seed 0: a restore resets to it first, which must not bring back parts that were not captured.
-    start = first.reset(1)
+    first_timestep = first.reset(1)
     started = time.perf_counter()
-    *_, result = play(first, start.obs, actions[:MIN_STEPS])
+    *_, result = play(first, first_timestep.obs, actions[:MIN_STEPS])
     actions = actions[: affordable_steps((time.perf_counter() - started) / MIN_STEPS)]
     *_, result = play(first, result.obs, actions[: len(actions) // 2])
     obs = tree_map(np.copy, result.obs)
@@ -131,7 +131,7 @@ def raising_method(error: BaseException) -> str:
 
 def timestep_bytes(timestep: Timestep) -> list[bytes]:
     """Return everything in the timestep as bytes, so that equal means equal bit for bit."""
-    parts: list[bytes] = [f"{timestep.episodes} {timestep.ended} {timestep.count}".encode()]
+    contents: list[bytes] = [f"{timestep.episodes} {timestep.ended} {timestep.count}".encode()]
     trees: list[object] = [
         timestep.obs,
         timestep.final_obs,
@@ -146,5 +146,5 @@ def timestep_bytes(timestep: Timestep) -> list[bytes]:
         if isinstance(tree, dict):
             trees.extend(tree.values())
         else:
-            parts.append(np.asarray(tree).tobytes())
-    return parts
+            contents.append(np.asarray(tree).tobytes())
+    return contents

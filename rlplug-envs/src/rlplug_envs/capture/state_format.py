@@ -25,9 +25,9 @@ Captured: TypeAlias = (
 
 #: The key that marks a dictionary as an encoded value of another type.
 KIND = "~"
-#: Levels that values may be nested; each one takes several frames of Python's stack here and in checkpoints.
+#: The most levels of nested values; each one takes several frames of Python's stack here and in checkpoints.
 MAX_DEPTH = 100
-#: Values that are captured in about half a second. Environments in many rows may have some for each row.
+#: The most values, captured in about half a second; many rows may have more: `VALUES_PER_ROW` for each.
 MAX_VALUES = 100_000
 VALUES_PER_ROW = 1_000
 #: An array or an object takes as much additional time as this many numbers.
@@ -38,7 +38,7 @@ MAX_BYTES = 1 << 29
 PACKED_FROM = 32
 #: Arrays of at least this many bytes are compared, so that equal ones are stored once.
 SHARED_FROM = 1 << 14
-#: Python refuses to write integers with more digits as decimal text.
+#: Integers with more bits are stored in hexadecimal, because Python refuses to write very long ones in decimal.
 MAX_BITS = 4096
 
 #: Arrays of these types are stored unchanged; others as bytes.

@@ -41,8 +41,8 @@ class Acrobot(TensorWorld):
         draw: DeviceGenerator,
     ) -> Moved:
         torque = (action - 1).float()
-        angles = runge_kutta(rows["state"], torque)
-        angle1, angle2, speed1, speed2 = angles.unbind(1)
+        state = runge_kutta(rows["state"], torque)
+        angle1, angle2, speed1, speed2 = state.unbind(1)
         angle1, angle2 = (
             torch.remainder(angle + math.pi, 2 * math.pi) - math.pi for angle in (angle1, angle2)
         )

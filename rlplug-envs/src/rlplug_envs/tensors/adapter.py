@@ -190,11 +190,11 @@ class TensorAdapter(EnvBase):
 
     def _update_probe(self, obs: Obs, reward: Tensor) -> None:
         """Make the probe NaN if an observation or a reward is not finite; `EndedRows` reads it later."""
-        parts = [reward]
-        tree_map(parts.append, obs)
-        for part in parts:
-            if part.is_floating_point():
-                self._probe = self._probe + (part * 0).sum()
+        tensors = [reward]
+        tree_map(tensors.append, obs)
+        for tensor in tensors:
+            if tensor.is_floating_point():
+                self._probe = self._probe + (tensor * 0).sum()
 
     def _canonical(self, obs: Obs) -> Obs:
         """Return observations of the canonical space: float64 becomes float32, a tuple a dictionary."""
@@ -205,13 +205,13 @@ class TensorAdapter(EnvBase):
         self._check_tensors(observation=obs)
         return obs.to(torch.float32) if obs.is_floating_point() else obs
 
-    def _check_tensors(self, **parts: object) -> None:
-        """Raise BadEnv if a part of a step is not a tensor."""
-        for name, part in parts.items():
-            if not isinstance(part, Tensor):
+    def _check_tensors(self, **values: object) -> None:
+        """Raise BadEnv if a value of a step is not a tensor."""
+        for name, value in values.items():
+            if not isinstance(value, Tensor):
                 raise BadEnv(
                     f"{self.spec.id}: it declares the device {self.device}, but its {name} is of type "
-                    f"{type(part).__name__}; return tensors, or leave out 'device'"
+                    f"{type(value).__name__}; return tensors, or leave out 'device'"
                 )
 
     @property

@@ -54,6 +54,7 @@ class Breakout(GridGame):
         bricks = rows["bricks"] & ~(ball_mask & hit.view(-1, 1, 1))
         at_bottom = (position[:, 0] == BOTTOM) & ~struck
         is_cleared = at_bottom & ~has_any(bricks)
+        # The paddle is in the column that the ball comes from, or in the one that it moves to.
         is_under = at_bottom & (rows["ball"][:, 1] == paddle)
         is_aside = at_bottom & ~is_under & (position[:, 1] == paddle)
         bounces = hit | is_under | is_aside
@@ -70,13 +71,13 @@ class Breakout(GridGame):
         return next_rows, hit.float(), at_bottom & ~is_under & ~is_aside
 
     def observe(self, rows: Rows) -> Tensor:
-        parts = [
+        channels = [
             in_bottom_row(rows["paddle"]),
             one_hot(*rows["ball"].unbind(1)),
             one_hot(*rows["before"].unbind(1)),
             rows["bricks"],
         ]
-        return torch.stack(parts, 3)
+        return torch.stack(channels, 3)
 
 
 def _move_ball(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:

@@ -69,7 +69,7 @@ class JaxRows:
         self._move = jax.jit(_make_step(jax, functions, num_envs))
 
     def limit(self, steps: int) -> None:
-        """Truncate episodes after `steps` steps, or earlier if they already are."""
+        """Truncate episodes after `steps` steps, if no shorter limit is set."""
         self.time_limit = min(self.time_limit or steps, steps)
 
     def reset(
@@ -135,7 +135,7 @@ class JaxRows:
         return self.jax.device_put(torch.as_tensor(tensor).cpu().numpy().copy(), self.place)
 
     def close(self) -> None:
-        """Holds nothing that must be closed."""
+        """Do nothing: no resource needs to be closed."""
 
 
 def _make_start(

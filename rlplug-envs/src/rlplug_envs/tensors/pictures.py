@@ -13,7 +13,7 @@ from rlplug_core.types import Array
 
 
 @cache
-def _draw(id: str) -> Any:
+def _picture_env(id: str) -> Any:
     env: Any = gymnasium.make(id, render_mode="rgb_array").unwrapped
     env.reset(seed=0)
     return env
@@ -26,7 +26,7 @@ def picture(id: str, state: Tensor, **attributes: object) -> Array:
         state: the values of its attribute `state`.
         attributes: other attributes that it draws.
     """
-    env = _draw(id)
+    env = _picture_env(id)
     env.state = to_host(state)
     for name, value in attributes.items():
         setattr(env, name, value)

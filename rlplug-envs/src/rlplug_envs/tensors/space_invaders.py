@@ -73,7 +73,7 @@ class SpaceInvaders(GridGame):
         aliens = rows["aliens"]
         moving_left = aliens & (rows["direction"] < 0).view(-1, 1, 1)
         cannon = in_bottom_row(rows["cannon"])
-        parts = [
+        channels = [
             cannon,
             aliens,
             moving_left,
@@ -81,7 +81,7 @@ class SpaceInvaders(GridGame):
             rows["shots"],
             rows["alien_shots"],
         ]
-        return torch.stack(parts, 3)
+        return torch.stack(channels, 3)
 
 
 def _move_aliens(rows: Rows) -> tuple[Rows, Tensor]:

@@ -71,6 +71,7 @@ class StickyActions(Transform):
         return self._remember(self.env.step(self._taken))
 
     def _remember(self, timestep: Timestep) -> Timestep:
+        """Store the rows without an action in their episode, those in turn, and the mask, for the next step."""
         waits = self._first if self._turn is not None else False
         self._first = timestep.is_first | waits
         self._turn = timestep.turn

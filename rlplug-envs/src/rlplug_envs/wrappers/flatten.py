@@ -18,7 +18,7 @@ from rlplug_envs.spaces import masked
 
 @dataclass(frozen=True)
 class _Part:
-    """The place of one array of an observation: its keys, its columns, and the starts of its one-hot parts."""
+    """The place of one array of an observation: its keys, its columns, and for one-hot the result of `_starts`."""
 
     keys: tuple[str, ...]
     columns: slice
@@ -107,7 +107,7 @@ def _leaves(
 
 
 def _starts(space: Space) -> Array | None:
-    """Return what to add to a value to get its column, if the space is one-hot in the vector."""
+    """Return the numbers to add to values to get their columns; None if the space is not one-hot in the vector."""
     if isinstance(space, spaces.Discrete):
         return np.array([-space.start])
     if isinstance(space, spaces.MultiDiscrete):

@@ -186,11 +186,11 @@ def _layouts(space: Space, frames: int, id: str) -> object:
 
 def _stack_space(space: Space, layouts: Any) -> Space:
     if isinstance(layouts, Mapping):
-        parts = space.spaces.items() if isinstance(space, spaces.Dict) else ()
+        entries = space.spaces.items() if isinstance(space, spaces.Dict) else ()
         return spaces.Dict(
             {
                 name: _stack_space(inner, layouts[name]) if name in layouts else inner
-                for name, inner in parts
+                for name, inner in entries
             }
         )
     return layouts.stack_space()

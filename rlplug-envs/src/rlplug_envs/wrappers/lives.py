@@ -39,8 +39,9 @@ class EpisodicLife(Transform):
     def step(self, action: Array) -> Timestep:
         timestep = self.env.step(action)
         values = self._read_info("lives")
+        # Lists, because numpy takes longer for small arrays.
         if values == self._lives.tolist() and not np.count_nonzero(timestep.is_first):
-            return timestep  # lists, because numpy takes longer for small arrays
+            return timestep
         lives = self._numbers(values, timestep.valid & ~timestep.is_first)
         lost = (
             (lives < self._lives)

@@ -91,11 +91,11 @@ class RandomOpponents(Transform):
         return None if returns is None else returns[self._rows]
 
     def state_dict(self) -> State:
-        own_state = {
+        wrapper_state = {
             "obs": tree_map(np.copy, self._obs),
             "action": self._choices.np_random.bit_generator.state,
         }
-        return super().state_dict() | own_state
+        return super().state_dict() | wrapper_state
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)

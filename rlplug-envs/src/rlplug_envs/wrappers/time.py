@@ -57,6 +57,7 @@ class TimeFeature(Transform):
         self._now, self._next = np.zeros((2, num_envs, self._width + 1), np.float32)
 
     def _extend_space(self, space: Space, id: str) -> Space:
+        """Return the space with one more number; store the width of `space` and whether it has a mask."""
         inner = (
             space["obs"]
             if isinstance(space, spaces.Dict) and space.keys() == {"obs", MASK}
@@ -112,7 +113,7 @@ class TimeFeature(Transform):
         return self._now
 
     def _append_age(self, obs: Obs, out: Array) -> Obs:
-        """Return `obs` with the rows' ages after it, written into `out` [N, width + 1]."""
+        """Return `obs` with the elapsed share of each episode as the last column, written into `out` [N, width + 1]."""
         out[:, :-1] = obs["obs"] if self._masked else obs
         out[:, -1] = np.minimum(self._age * self._share, 1)
         return {"obs": out, MASK: obs[MASK]} if self._masked else out

@@ -72,12 +72,12 @@ class Stated(WorldProxy):
 
     def observation_space(self, agent: str) -> Space:
         space = self.env.observation_space(agent)
-        parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"obs": space}
-        return spaces.Dict({**parts, STATE: self.space})
+        entries = dict(space.spaces) if isinstance(space, spaces.Dict) else {"obs": space}
+        return spaces.Dict({**entries, STATE: self.space})
 
     def observation(self, agent: str, obs: Raw) -> Raw:
-        parts = dict(obs) if isinstance(obs, Mapping) else {"obs": obs}
-        return {**parts, STATE: np.array(self.env.state(), self.space.dtype)}
+        entries = dict(obs) if isinstance(obs, Mapping) else {"obs": obs}
+        return {**entries, STATE: np.array(self.env.state(), self.space.dtype)}
 
 
 def _state_space(env: World) -> Space:
