@@ -198,7 +198,7 @@ def norms(learner: Any) -> dict[str, float]:
         (
             "ppo",
             {"recurrent_cell": "gru", "n_steps": 8, "batch_size": 7},
-            r"has no room for a row of 8 steps; give --batch-size 8 or more, or --n-steps 7 or fewer",
+            r"has no room for a sequence of 8 steps; give --batch-size 8 or more, or --n-steps 7 or fewer",
         ),
         *(
             (

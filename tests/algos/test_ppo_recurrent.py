@@ -172,8 +172,8 @@ def test_minibatch_smaller_than_a_row_raises_one_sentence(make_learner: Callable
     with pytest.raises(BadConfig) as caught:
         make_learner("ppo", "Chain", recurrent_cell="lstm", n_steps=64, batch_size=63)
     assert str(caught.value) == (
-        "with a memory minibatches are made of whole rows, and one of 63 samples has no room for a row of 64 "
-        "steps; give --batch-size 64 or more, or --n-steps 63 or fewer"
+        "with a memory minibatches are made of whole sequences, and one of 63 samples has no room for a "
+        "sequence of 64 steps; give --batch-size 64 or more, or --n-steps 63 or fewer"
     )
 
 

@@ -234,7 +234,7 @@ def test_convolutions_refuse_small_images() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"net.channels": [4]}, "channels, kernels and strides need as many numbers each"),
+        ({"net.channels": [4]}, "channels, kernels and strides must have the same length"),
         ({"net.init": "torch", "net.gain": 2.0}, "leave gain and output_gain at none"),
         ({"net.init": "torch", "net.output_gain": 2.0}, "leave gain and output_gain at none"),
         ({"net.activation": "swish"}, "net.activation"),

@@ -146,7 +146,7 @@ class FastTensor(Elementwise, Reductions):
             other = operand(other)
         left = self.value
         if other.__class__ is not FastTensor:
-            if other == 0 and other.__class__ is float:  # no infinite gradient becomes NaN
+            if other == 0 and other.__class__ is float:  # else 0 times an infinite gradient is NaN
                 return FastTensor(left * other)
             return self._linear(left * other, lambda g, into: (g * other,))
         right = other.value
@@ -228,14 +228,14 @@ class FastTensor(Elementwise, Reductions):
         value: Array,
         backward: Callable[[Array, Gradients], tuple[Array]],
     ) -> FastTensor:
-        """Return a function of this array and a constant; `backward` is for operands of the same shape."""
+        """Return a function's result for this array and a constant; `backward` is for operands of the same shape."""
         if self.backward_of is None or not is_grad_enabled():
             return FastTensor(value)
         shape = self.value.shape
         if value.shape == shape:
             return FastTensor(value, (self,), backward)
         return FastTensor(
-            value, (self,), lambda g, into: (reduce_rows(backward(g, into)[0], shape),)
+            value, (self,), lambda g, into: (sum_to_shape(backward(g, into)[0], shape),)
         )
 
     def mean(self, dim: int | None = None) -> FastTensor:
@@ -269,8 +269,8 @@ class FastTensor(Elementwise, Reductions):
     __hash__ = object.__hash__
 
     def __getitem__(self, index: Any) -> FastTensor:
-        parts = index if isinstance(index, tuple) else (index,)
-        if not all(part is None or part is ... or isinstance(part, int | slice) for part in parts):
+        items = index if isinstance(index, tuple) else (index,)
+        if not all(item is None or item is ... or isinstance(item, int | slice) for item in items):
             raise NoFastPath("an index that is not a slice")
         before = self.value
 
@@ -302,21 +302,21 @@ add_absent_attributes(FastTensor)
 OVERRIDING[FastTensor] = FastTensor.__torch_function__
 
 
-def operand(other: object) -> Any:
+def operand(value: object) -> Any:
     """Return an operand: a FastTensor or a number. A tensor with a gradient becomes a FastTensor with one."""
-    kind = other.__class__
+    kind = value.__class__
     if kind is FastTensor or kind is float or kind is int:
-        return other
-    if isinstance(other, Tensor):
-        return from_tensor(other)
-    if isinstance(other, np.ndarray | np.number | bool):
-        return FastTensor(np.asarray(other))
-    raise NoFastPath(f"an operand of type {type(other).__name__}")
+        return value
+    if isinstance(value, Tensor):
+        return from_tensor(value)
+    if isinstance(value, np.ndarray | np.number | bool):
+        return FastTensor(np.asarray(value))
+    raise NoFastPath(f"an operand of type {type(value).__name__}")
 
 
-def raw(other: object) -> Any:
+def raw(value: object) -> Any:
     """Return the array of a FastTensor; a number is returned unchanged."""
-    return other.value if other.__class__ is FastTensor else other
+    return value.value if value.__class__ is FastTensor else value
 
 
 def array_of(constant: Operand) -> Array:
@@ -325,7 +325,7 @@ def array_of(constant: Operand) -> Array:
 
 
 def from_tensor(tensor: Tensor) -> FastTensor:
-    """Return a tensor as a FastTensor; a parameter keeps its gradient.
+    """Return a tensor as a FastTensor; if it is a parameter, gradients reach it.
 
     Raises:
         NoFastPath: autograd computed the tensor, or NumPy cannot read it.
@@ -344,7 +344,7 @@ def from_tensor(tensor: Tensor) -> FastTensor:
     parameter = tensor
 
     def backward(gradient: Array, into: Gradients) -> tuple[()]:
-        into.add(parameter, reduce_rows(gradient, value.shape))
+        into.add(parameter, sum_to_shape(gradient, value.shape))
         return ()
 
     return FastTensor(value, (), backward)
@@ -356,7 +356,7 @@ def _binary(
     second: FastTensor,
     backward: Backward,
 ) -> FastTensor:
-    """Return a function of two arrays, the second one with a gradient.
+    """Return the result of a function of two arrays, the second one with a gradient.
 
     Args:
         value: the result.
@@ -368,12 +368,12 @@ def _binary(
     shapes = first.value.shape, second.value.shape
     if first.backward_of is None:
         return FastTensor(
-            value, (second,), lambda g, into: (reduce_rows(backward(g, into)[1], shapes[1]),)
+            value, (second,), lambda g, into: (sum_to_shape(backward(g, into)[1], shapes[1]),)
         )
     if shapes[0] == shapes[1] == value.shape:
         return FastTensor(value, (first, second), backward)
     return FastTensor(
-        value, (first, second), lambda g, into: tuple(map(reduce_rows, backward(g, into), shapes))
+        value, (first, second), lambda g, into: tuple(map(sum_to_shape, backward(g, into), shapes))
     )
 
 
@@ -389,7 +389,7 @@ def _share(difference: Array) -> Array:
     return share
 
 
-def reduce_rows(gradient: Array, shape: tuple[int, ...]) -> Array:
+def sum_to_shape(gradient: Array, shape: tuple[int, ...]) -> Array:
     """Sum a gradient over the axes along which an operand of this shape was broadcast."""
     if gradient.shape == shape:
         return gradient

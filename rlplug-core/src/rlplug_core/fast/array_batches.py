@@ -1,4 +1,4 @@
-"""Batches of arrays: each tensor is made when plain code reads it, because to make one takes as long as an operation.
+"""Batches of arrays: each tensor is made when plain code reads it, because making one takes as long as an operation.
 
 A loss on the fast path reads none. Such a batch is an instance of a subclass of the batch's class; `map` and
 `dataclasses.replace` make batches of the class itself.
@@ -86,7 +86,7 @@ class Layout:
         make: Callable[[Array], Field],
         tree: Callable[[Field], Field],
     ) -> Field:
-        """Do as `convert`, only once for each batch: SAC computes several losses of it, PPO one in each epoch."""
+        """Convert as `convert` does, once for each batch: SAC computes several losses of it, PPO one in each epoch."""
         if batch.fast is None:
             batch.fast = self.convert(batch, make, tree)
         return batch.fast
@@ -155,7 +155,7 @@ def _standard_normal(
     generator: np.random.Generator,
     shape: tuple[int, ...],
 ) -> Tensor:
-    """Draw as `Batch.standard_normal` does, without a look at the device of a field."""
+    """Draw as `Batch.standard_normal` does, without reading the device of a field."""
     return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
 
 
@@ -246,5 +246,5 @@ def _split_tree(tree: Field, count: int) -> Sequence[Field]:
         if not tree:
             return [{} for _ in range(count)]
         columns = [_split_tree(each, count) for each in tree.values()]
-        return [dict(zip(tree, parts, strict=True)) for parts in zip(*columns, strict=True)]
+        return [dict(zip(tree, values, strict=True)) for values in zip(*columns, strict=True)]
     return list(tree.reshape(count, len(tree) // count, *tree.shape[1:]))

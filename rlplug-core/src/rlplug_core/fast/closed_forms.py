@@ -60,12 +60,12 @@ def _standardize(
 ) -> Result:
     loops = loop_module("learning")
     value = values.value
-    factor = array_of(weight)
-    fits = value.dtype == factor.dtype == np.float32 and value.flags.c_contiguous
+    weights = array_of(weight)
+    fits = value.dtype == weights.dtype == np.float32 and value.flags.c_contiguous
     if loops is None or not fits:
         return NotImplemented
     outputs = np.empty_like(value)
-    loops.standardize(value, factor, epsilon, outputs)
+    loops.standardize(value, weights, epsilon, outputs)
     return FastTensor(outputs)
 
 
@@ -84,8 +84,8 @@ def _expectile_loss(
     expectile: float,
 ) -> FastTensor:
     error: FastTensor = value - target
-    above = np.where(error.value > 0, 1 - expectile, expectile).astype(error.value.dtype)
-    return error.square() * FastTensor(above)
+    factor = np.where(error.value > 0, 1 - expectile, expectile).astype(error.value.dtype)
+    return error.square() * FastTensor(factor)
 
 
 def _projection(

@@ -11,7 +11,7 @@ from rlplug_core.fast.gradients import NoFastPath
 from rlplug_core.fast.node import Node
 from rlplug_core.types import Array
 
-#: The type `float`; in the class below this name is a method.
+#: The type `float`: in the class below, `float` is a method.
 Number: TypeAlias = float
 
 
@@ -21,7 +21,7 @@ class Elementwise(Node):
     __slots__ = ()
 
     def unary(self, value: Array, derivative: Callable[[], Array]) -> Self:
-        """Return a function of this array with a derivative."""
+        """Return the result `value` of a function of this array; `derivative` computes its derivative."""
         return self.result(value, lambda gradient, into: (gradient * derivative(),))
 
     def exp(self) -> Self:

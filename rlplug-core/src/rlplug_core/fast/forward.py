@@ -1,4 +1,4 @@
-"""Forward passes on the host: a recorded network in NumPy if it is a plain one on the CPU, else torch.
+"""Forward passes: a recorded network in NumPy if it is a plain one on the CPU, CUDA graphs on a GPU, else torch.
 
 For one environment and two layers of 64 units torch takes 25 microseconds, NumPy 8, and one loop by numba 2. The views
 share the memory of the parameters, so they are never stale while parameters are changed in place.
@@ -185,8 +185,8 @@ def _dueling(op: DuelingOp) -> Function:
 
 
 def _concat(op: ConcatOp) -> Function:
-    parts = [_chain(chain.ops) for chain in op.chains]
-    return lambda features: np.concatenate([part(features) for part in parts], -1)
+    functions = [_chain(chain.ops) for chain in op.chains]
+    return lambda features: np.concatenate([function(features) for function in functions], -1)
 
 
 #: The function of each operation between linear layers.

@@ -56,14 +56,14 @@ def _maximum(first: Operand, second: object = None) -> FastTensor:
     return BINARY["maximum"](first, second)
 
 
-def concatenate(parts: Sequence[Operand], dim: int = 0) -> FastTensor:
-    """Concatenate parts [B, F] along the last axis."""
-    arrays: list[FastTensor] = list(map(operand, parts))
-    values = [part.value for part in arrays]
+def concatenate(operands: Sequence[Operand], dim: int = 0) -> FastTensor:
+    """Concatenate operands [B, F] along the last axis."""
+    arrays: list[FastTensor] = list(map(operand, operands))
+    values = [array.value for array in arrays]
     if dim not in (-1, values[0].ndim - 1):
         raise NoFastPath("torch.cat along another axis than the last one")
     result = np.concatenate(values, -1)
-    tracked = [number for number, part in enumerate(arrays) if part.backward_of is not None]
+    tracked = [number for number, array in enumerate(arrays) if array.backward_of is not None]
     if not (tracked and torch.is_grad_enabled()):
         return FastTensor(result)
 
@@ -75,29 +75,29 @@ def concatenate(parts: Sequence[Operand], dim: int = 0) -> FastTensor:
     return FastTensor(result, [arrays[number] for number in tracked], backward)
 
 
-def stack(parts: Sequence[FastTensor], dim: int = 0) -> FastTensor:
-    """Stack n parts of one shape to [n, ...]."""
+def stack(arrays: Sequence[FastTensor], dim: int = 0) -> FastTensor:
+    """Stack n arrays of one shape to [n, ...]."""
     if dim != 0:
         raise NoFastPath("torch.stack along another axis than the first one")
-    values = [operand(part).value for part in parts]
+    values = [operand(array).value for array in arrays]
     result = np.empty((len(values), *values[0].shape), values[0].dtype)
     for number, value in enumerate(values):  # `np.stack` takes three times as long
         result[number] = value
-    tracked = [number for number, part in enumerate(parts) if part.backward_of is not None]
+    tracked = [number for number, array in enumerate(arrays) if array.backward_of is not None]
     if not (tracked and torch.is_grad_enabled()):
         return FastTensor(result)
     return FastTensor(
         result,
-        [parts[number] for number in tracked],
+        [arrays[number] for number in tracked],
         lambda gradient, into: [gradient[number] for number in tracked],
     )
 
 
-def pooled(parts: FastTensor) -> FastTensor:
-    """Concatenate n parts [n, B, F] along the features to [B, n * F]."""
-    count, rows, width = parts.value.shape
-    return parts.result(
-        parts.value.transpose(1, 0, 2).reshape(rows, count * width),
+def pooled(outputs: FastTensor) -> FastTensor:
+    """Put the outputs [n, B, F] of n networks side by side, [B, n * F]."""
+    count, rows, width = outputs.value.shape
+    return outputs.result(
+        outputs.value.transpose(1, 0, 2).reshape(rows, count * width),
         lambda gradient, into: (gradient.reshape(rows, count, width).transpose(1, 0, 2),),
     )
 

@@ -70,8 +70,8 @@ def _gaussian(head: Gaussian, outputs: FastTensor, action: Operand) -> Result:
     scaled = np.empty(actions.shape, array.dtype)
     inverse = np.empty(actions.shape, array.dtype)
     log_prob = np.empty(len(array), array.dtype)
-    deviations = np.empty(len(array), array.dtype)
-    loops.gaussian(array, actions, scaled, inverse, log_prob, deviations)
+    log_deviations = np.empty(len(array), array.dtype)
+    loops.gaussian(array, actions, scaled, inverse, log_prob, log_deviations)
 
     def log_prob_backward(gradient: Array, into: Gradients) -> tuple[Array]:
         below = np.empty_like(array)
@@ -84,7 +84,7 @@ def _gaussian(head: Gaussian, outputs: FastTensor, action: Operand) -> Result:
         return (below,)
 
     log_prob -= 0.5 * dims * math.log(2 * math.pi)
-    entropy = deviations + 0.5 * dims * math.log(2 * math.pi * math.e)
+    entropy = log_deviations + 0.5 * dims * math.log(2 * math.pi * math.e)
     return outputs.result(log_prob, log_prob_backward), outputs.result(entropy, entropy_backward)
 
 
@@ -95,8 +95,8 @@ def _draw(
 ) -> Result:
     """Draw actions y = tanh(x), x = mean + deviation * noise, and their log-probabilities [B].
 
-    By x, y has the derivative 1 - y² and log p has 2 y; by the log standard deviation, log p has -1 in addition. Log
-    standard deviations outside their bounds have a gradient of 0.
+    With respect to x, y has the derivative 1 - y², and log p has 2 y. With respect to the log standard deviation, log p
+    has -1 in addition; outside its bounds the gradient is 0.
     """
     loops = loops_for(outputs.value)
     if loops is None:

@@ -19,8 +19,8 @@ class HookCheck:
     """Checks for hooks.
 
     Args:
-        find: returns whether there are hooks. It is called again only after torch has numbered another hook, of any
-            module or tensor.
+        find: returns whether there are hooks. It is called again only after another hook of any module or tensor
+            was registered; torch numbers hooks.
     """
 
     def __init__(self, find: Callable[[], bool]) -> None:

@@ -138,13 +138,13 @@ def _adam(
     loops = loop_module("learning") if rule.decays_gradient and on_host(parameters, lr) else None
     if loops is None:
         return NotImplemented
-    *changed, steps = arrays_of(rule, parameters, gradient, *state.values())
+    *arrays, steps = arrays_of(rule, parameters, gradient, *state.values())
     steps += 1
     count = int(steps)
     beta1, beta2 = rule.betas
     rate = lr / (1 - beta1**count)
     scale = (1 - beta2**count) ** -0.5
-    loops.adam(*changed, rule.betas, rate, scale, rule.eps, rule.weight_decay)
+    loops.adam(*arrays, rule.betas, rate, scale, rule.eps, rule.weight_decay)
     return None
 
 

@@ -232,7 +232,7 @@ class ScaleOp:
         self.norm = norm
 
     def refresh_views(self) -> None:
-        """Keep no views: the norm's numbers move."""
+        """Keep no views: `forward` reads the norm again in each call."""
 
     def forward(self, values: Array) -> tuple[Array, tuple[Array, Array]]:
         norm = self.norm
@@ -337,9 +337,9 @@ class NoisyLinearOp:
         """Return the noise on the weight [outputs, inputs] and on the bias [outputs], from noise [size]."""
         layer = self.layer
         if layer.kind == "factorized":
-            into = noise[: layer.inputs]
-            out = noise[layer.inputs :]
-            return out[:, None] * into, out
+            input_noise = noise[: layer.inputs]
+            output_noise = noise[layer.inputs :]
+            return output_noise[:, None] * input_noise, output_noise
         return noise[: -layer.outputs].reshape(layer.outputs, layer.inputs), noise[-layer.outputs :]
 
 
@@ -348,8 +348,8 @@ class ElementwiseOp:
 
     Args:
         function: of an array; writes its results into the second argument, or into a new array if that is None.
-        derivative: of the outputs, or of the inputs.
-        uses_inputs: whether `derivative` is of the inputs.
+        derivative: computes the derivative from the outputs, or from the inputs.
+        uses_inputs: whether `derivative` takes the inputs.
         name: the name of its loops, "" if it has none (`numba_loops.activation_loops`).
     """
 
@@ -375,7 +375,7 @@ class ElementwiseOp:
         return outputs, values if self.uses_inputs else outputs
 
     def in_place(self, values: Array) -> Array:
-        """Compute outputs in place; the derivative is then computed from `values`."""
+        """Compute outputs; `values` then contains what `derivative` takes: the outputs, or the unchanged inputs."""
         return self.function(values, None if self.uses_inputs else values)
 
     def gradient(self, gradient: Array, saved: Array) -> Array:

@@ -252,10 +252,10 @@ class _Results:
         return self.autograd_results[index]
 
 
-def _are_constants(parts: dict[str, Field]) -> bool:
-    """Return whether all parts are FastTensors without a gradient."""
-    for part in parts.values():  # noqa: SIM110 - a generator takes twice as long
-        if part.__class__ is not FastTensor or part.backward_of is not None:
+def _are_constants(values: dict[str, Field]) -> bool:
+    """Return whether all values are FastTensors without a gradient."""
+    for value in values.values():  # noqa: SIM110 - a generator takes twice as long
+        if value.__class__ is not FastTensor or value.backward_of is not None:
             return False
     return True
 
@@ -389,5 +389,5 @@ def _fill_gradient(
 def _views(flat: Array, parameters: list[nn.Parameter]) -> Gradients:
     """Return views of a flat gradient for each parameter."""
     ends = np.cumsum([parameter.numel() for parameter in parameters])[:-1]
-    parts = zip(parameters, np.split(flat, ends), strict=True)
-    return Gradients({parameter: part.reshape(parameter.shape) for parameter, part in parts})
+    pairs = zip(parameters, np.split(flat, ends), strict=True)
+    return Gradients({parameter: view.reshape(parameter.shape) for parameter, view in pairs})

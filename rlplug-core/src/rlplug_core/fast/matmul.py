@@ -1,4 +1,4 @@
-"""Matrix products by the faster of the two libraries that torch carries for float32 on a CPU.
+"""Matrix products by the faster of the two libraries that torch contains for float32 on a CPU.
 
 Torch uses MKL, which uses AVX-512 only on Intel processors; oneDNN uses every instruction that the processor has. On an
 AMD EPYC of family 26 that is 210 GFLOPS per core instead of 106 (`bench/notes/measured-once.md`). The choice depends

@@ -23,12 +23,12 @@ from rlplug_core.types import Array
 
 @dataclass(frozen=True)
 class CellLoops:
-    """Numbers of a kind of cell, and its step in torch.
+    """The loops and sizes of a kind of cell, and its step in torch.
 
     Attributes:
         name: the prefix of the names of its loops in `loops.memory`.
         gates: the number of gates of a unit.
-        saved: how many numbers of a unit the backward pass needs.
+        saved: how many numbers the backward pass needs for a unit.
         two_gradients: whether the gradients at the two products differ.
         step: torch's own step.
     """
@@ -65,7 +65,7 @@ def fits(cell: nn.RNNCellBase, features: Tensor) -> bool:
         and features.dtype is cell.weight_hh.dtype is torch.float32
         and not (cell._forward_hooks or cell._forward_pre_hooks or cell._backward_hooks)
         and not torch.compiler.is_compiling()
-        and not torch._C._is_tracing()  # a trace would keep the numbers
+        and not torch._C._is_tracing()  # a trace would record the results as constants
     )
 
 
@@ -213,14 +213,14 @@ class Steps:
     ) -> tuple[Array, Array, list[Array]]:
         """Return gradients at both products, [T * N, gates * H] each, and at each part before the first step."""
         steps, rows, units = self.states[0].shape
-        parts = [part.reshape(steps, rows, units) for part in gradients]
+        grad_states = [gradient.reshape(steps, rows, units) for gradient in gradients]
         grad_input = np.empty((steps, rows, self.kind.gates * units), self.weight.dtype)
         grad_hidden = np.empty_like(grad_input) if self.kind.two_gradients else grad_input
-        carries = [np.zeros_like(part[0]) for part in parts]
-        product = np.empty_like(parts[0][0])
+        carries = [np.zeros_like(part[0]) for part in grad_states]
+        product = np.empty_like(grad_states[0][0])
         for t in reversed(range(steps)):
             states = [part[t] for part in self.states]
-            above = [part[t] for part in parts]
+            above = [part[t] for part in grad_states]
             below = [grad_input[t], grad_hidden[t]] if self.kind.two_gradients else [grad_input[t]]
             self.backward_step(self.saved[t], self.valid[t], *states, *above, *carries, *below)
             np.dot(grad_hidden[t], self.weight, out=product)

@@ -28,7 +28,7 @@ SLOW = (
     "fast, with torch's products: numpy was imported before rlplug and may use several threads; set "
     "OPENBLAS_NUM_THREADS=1"
 )
-#: Two threads must not use numba's simplest thread pool at once.
+#: Two threads must not use numba's simplest thread pool, workqueue, at once.
 LOCK = Lock()
 
 
@@ -77,7 +77,7 @@ def call_on_threads(
         _start_threads()
         before = numba.get_num_threads()
         number = min(threads, numba.config.NUMBA_NUM_THREADS)
-        if before == number:  # to set the number takes a while
+        if before == number:  # setting the number takes time
             function(*arguments)
             return
         numba.set_num_threads(number)
@@ -89,7 +89,7 @@ def call_on_threads(
 
 @cache
 def _start_threads() -> None:
-    """Start numba's threads, and restore the number of torch's threads, which this sets to the number of cores."""
+    """Start numba's threads, and restore the number of torch's threads, which numba sets to the number of cores."""
     import numba
 
     before = torch.get_num_threads()
@@ -104,7 +104,7 @@ def has_scipy() -> bool:
 
 
 def loop_library() -> str:
-    """Return the libraries that compute loops, for the record of a run: bits may differ."""
+    """Return the libraries that compute loops, for the record of a run: others may give other bits."""
     if not available():
         return "numpy"
     return f"numba {version('numba')}" + (f" and SciPy {version('scipy')}" if has_scipy() else "")

@@ -68,7 +68,7 @@ class Form:
         parameters: for each network, the weight and the bias of each layer in turn.
         places: [L, 2] the places of the weight and the bias of each layer in a vector of the parameters of one network.
         hidden, outputs: the number of outputs of all layers but the last, and of the last.
-        weights: the number of parameters of one network.
+        size: the number of parameters of one network.
         work: multiplications of all networks for one row.
         gradient: returns the flat gradient of the networks.
     """
@@ -78,7 +78,7 @@ class Form:
     places: Array
     hidden: int
     outputs: int
-    weights: int
+    size: int
     work: int
     gradient: PerGradient[FlatGradient | None]
 
@@ -94,7 +94,7 @@ class ParallelDense:
         self.members = members
         #: The memory addresses of the parameters, for each network, when `networks` was made.
         self.addresses: list[list[int]] = []
-        #: None if the parameters are not in one array.
+        #: The networks, as loops take them; None if the parameters are not in one array.
         self.networks: Networks | None = None
 
     @cached_property
@@ -139,7 +139,7 @@ class ParallelDense:
             # Optimizers and `FastLoss.backward` have their gradients in one array.
             assert flat is not None
             trained = len(flat.array)
-            block_gradients = np.empty((count * blocks, form.weights if trained else 0), np.float32)
+            block_gradients = np.empty((count * blocks, form.size if trained else 0), np.float32)
             below = np.empty((count, *array.shape) if sources else (count, 0, 0), np.float32)
             forward_pass = array, hidden, outputs
             results = block_gradients, form.places, below
@@ -168,8 +168,8 @@ def _form(chains: Sequence[Chain]) -> Form | None:
     """Return the form of networks; None if they differ, or if loops cannot compute them."""
     if pass_loops() is None:
         return None
-    kinds, *others = (layer_kinds(chain.ops) for chain in chains)
-    if not kinds or any(other != kinds for other in others):
+    kinds, *rest = (layer_kinds(chain.ops) for chain in chains)
+    if not kinds or any(each != kinds for each in rest):
         return None
     parameters = [chain.parameters for chain in chains]
     outputs = [out for _, out, _ in kinds]
@@ -180,7 +180,7 @@ def _form(chains: Sequence[Chain]) -> Form | None:
         places=np.cumsum([0, *sizes[:-1]]).reshape(-1, 2),
         hidden=sum(outputs[:-1]),
         outputs=outputs[-1],
-        weights=sum(sizes),
+        size=sum(sizes),
         work=len(chains) * sum(inputs * out for inputs, out, _ in kinds),
         gradient=PerGradient(partial(flat_gradient, parameters)),
     )

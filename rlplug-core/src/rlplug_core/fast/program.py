@@ -166,13 +166,13 @@ class DuelingOp:
         per_action = gradient.reshape(len(gradient), self.actions, -1)
         centered = (per_action - per_action.mean(1, keepdims=True)).reshape(gradient.shape)
         advantage_grads, value_grads = _split(param_grads, [self.advantage, self.value])
-        parts = (
+        gradients = (
             self.advantage.backward(centered, saved[0], needs_input_grad, advantage_grads),
             self.value.backward(per_action.sum(1), saved[1], needs_input_grad, value_grads),
         )
         if not needs_input_grad:
             return None
-        total: Array = np.sum([part for part in parts if part is not None], 0)
+        total: Array = np.sum([each for each in gradients if each is not None], 0)
         return total
 
 

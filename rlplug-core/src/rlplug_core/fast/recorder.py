@@ -113,13 +113,13 @@ class NoiseRecorder:
         sizes: Sequence[int],
         axis: int = 0,
     ) -> list[NoiseRecorder]:
-        """Return parts of these sizes."""
-        parts = []
+        """Return recorders for parts of these sizes."""
+        recorders = []
         start = self.start
         for size in sizes:
-            parts.append(NoiseRecorder(start, start + size))
+            recorders.append(NoiseRecorder(start, start + size))
             start += size
-        return parts
+        return recorders
 
     def __getattr__(self, name: str) -> NoReturn:
         raise NoFastPath(f"Tensor.{name}")
@@ -201,14 +201,14 @@ OPERATIONS: dict[Function, Callable[..., Applied]] = {
 }
 
 
-def _split(*parts: Recorder) -> tuple[tuple[Op, ...], list[Chain]]:
-    """Return the operations that all parts share, and those that each has after them."""
+def _split(*recorders: Recorder) -> tuple[tuple[Op, ...], list[Chain]]:
+    """Return the operations that all recorders share, and those that each has after them."""
     shared = 0
-    for ops in zip(*(part.ops for part in parts), strict=False):
+    for ops in zip(*(each.ops for each in recorders), strict=False):
         if any(op is not ops[0] for op in ops):
             break
         shared += 1
-    return parts[0].ops[:shared], [Chain(part.ops[shared:]) for part in parts]
+    return recorders[0].ops[:shared], [Chain(each.ops[shared:]) for each in recorders]
 
 
 def _dueling(value: Recorder, advantage: Recorder) -> Recorder:
@@ -218,12 +218,12 @@ def _dueling(value: Recorder, advantage: Recorder) -> Recorder:
     return Recorder((*shared, op), advantage.row_shape)
 
 
-def _concatenate(parts: Sequence[Recorder], dim: int = 0) -> Recorder:
-    if dim != -1 or any(part.row_shape is not None for part in parts):
+def _concatenate(recorders: Sequence[Recorder], dim: int = 0) -> Recorder:
+    if dim != -1 or any(each.row_shape is not None for each in recorders):
         raise NoFastPath("torch.cat along another axis than the last one")
-    if len(parts) == 1:
-        return parts[0]
-    shared, chains = _split(*parts)
+    if len(recorders) == 1:
+        return recorders[0]
+    shared, chains = _split(*recorders)
     return Recorder((*shared, ConcatOp(chains)))
 
 

@@ -1,4 +1,4 @@
-"""Functions of a `FastTensor` along an axis, and its other shapes, by torch's names."""
+"""Functions of a `FastTensor` along an axis, and functions that change its shape, by torch's names."""
 
 from __future__ import annotations
 

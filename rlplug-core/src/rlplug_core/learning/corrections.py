@@ -1,6 +1,6 @@
 """Value targets for rollouts of an older policy, by truncated importance weights: V-trace and Retrace.
 
-Rollouts are NumPy arrays or tensors, [T, N].
+Rollouts are NumPy arrays or tensors, [T, N]; Retrace takes arrays only.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ def retrace(
 
     Args:
         rollout: T steps of N environments.
-        value, next_value: [T, N] the current policy's mean of Q at each observation and at each step's true successor.
+        value, next_value: [T, N] the mean of Q under the current policy, at each observation and at each step's true
+            successor.
         chosen: [T, N] Q of the actions that were taken.
         ratio: [T, N] pi(a|s) / mu(a|s); clipped at 1.
         gamma: discount per step.

@@ -29,7 +29,7 @@ class DeferredNanCheck:
         self.send(torch.stack([norm, loss.detach()]), name)
 
     def send(self, numbers: Tensor, name: str) -> None:
-        """Check the numbers of the previous call; the next call checks `numbers` [2], a norm and a loss."""
+        """Check the numbers of the previous call, and start a copy of `numbers` [2], a norm and a loss, to the host."""
         self.look(self.when)
         self.sent = (*_copy_to_host(numbers), name)
 

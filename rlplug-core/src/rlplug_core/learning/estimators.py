@@ -60,7 +60,8 @@ def gae(
 def _sum_discounted(delta: Array, decay: Array, advantage: Array) -> Array:
     """Write a[t] = delta[t] + decay[t] a[t + 1], [T, N], into `advantage`.
 
-    If there are few long columns, they are computed as lists, which have less overhead per number; the result is equal.
+    For few environments and long rollouts each column is computed as a list, which has less overhead per number; the
+    result is equal.
     """
     few = delta.shape[1] <= min(FEW, len(delta))
     if few and not isinstance(delta, Tensor):

@@ -1,4 +1,4 @@
-"""K-FAC: an update rule for the natural gradient, with Kronecker products as the Fisher matrix."""
+"""K-FAC: an update rule for the natural gradient; Kronecker products approximate the Fisher matrix."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from rlplug_core.errors import NonFinite
 
+#: The smallest divisor and the smallest damping.
 TINY = 1e-12
 
 
@@ -44,7 +45,7 @@ class Layer:
 
 
 class Capture(TorchFunctionMode):
-    """Records inputs and outputs of layers in every call, until the context ends."""
+    """Records the inputs and outputs of layers until the context ends; inputs of convolutions as patches."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         super().__init__()
@@ -79,9 +80,9 @@ class KFAC:
     trust region Wu et al., 2017, arXiv:1708.05144, section 3.3.
 
     The Fisher matrix of a layer is approximated by a Kronecker product: of the second moments of the layer's inputs,
-    and of those of the gradient of the log-likelihood at its outputs. For other parameters, also those of grouped
-    convolutions, it is the identity. The learner calls `capture` and `observe` to update the moments, and
-    sometimes `refresh`, after which steps use the new ones.
+    and of those of the gradient of the log-likelihood at its outputs. For other parameters, such as those of grouped
+    convolutions, it is the identity. The learner calls `capture` and `observe` to update the moments. Steps use the
+    new moments after a call of `refresh`, which takes longer, so the learner calls it less often.
 
     Args:
         regions: the modules in the optimizer's order, each with the largest KL divergence of a step, None for no limit.
@@ -173,15 +174,16 @@ class KFAC:
         keep = (1 - 1 / self.state["observed"]).clamp(max=self.decay)
         for (number, inputs, _), gradient in zip(capture.calls, gradients, strict=True):
             layer = self.layers[number]
-            places = gradient.flatten(2).transpose(1, 2) if layer.weight.ndim == 4 else gradient
-            # A row has several places in a convolution, or if a layer is used several times.
-            places = places.reshape(len(used), -1, layer.outputs)
+            positions = gradient.flatten(2).transpose(1, 2) if layer.weight.ndim == 4 else gradient
+            # A row has several positions in a convolution, or if a layer is used several times.
+            positions = positions.reshape(len(used), -1, layer.outputs)
             patches = inputs.reshape(len(used), -1, layer.inputs)
             if layer.bias:
                 patches = torch.cat([patches, torch.ones_like(patches[..., :1])], -1)
             moments = {
                 "inputs": torch.einsum("bli,blj,b->ij", patches, patches, used) / count,
-                "outputs": torch.einsum("bli,blj->ij", places, places) / (count * places.shape[1]),
+                "outputs": torch.einsum("bli,blj->ij", positions, positions)
+                / (count * positions.shape[1]),
             }
             for side, moment in moments.items():
                 self.state[f"{number}/{side}"].lerp_(moment, 1 - keep)
@@ -216,16 +218,16 @@ class KFAC:
         return flat[self.spans[region][0]]
 
     def widen(self, region: int, factor: Tensor) -> None:
-        """Set the factor of a region's radius, such as the variance of the region's output.
+        """Set the factor that multiplies a region's radius in later steps, such as the variance of the region's output.
 
         Args:
             region: its number, in the order of `regions`.
-            factor: [] the factor.
+            factor: [], the new factor.
         """
         self.state["width"][region] = factor
 
     def rescale(self, last: nn.Module, factor: Tensor | float) -> None:
-        """Change the state to a new scale of a region's outputs, after the weights of its last layer were multiplied.
+        """Adapt the state to a new scale of a region's outputs, after the weights of its last layer were multiplied.
 
         This changes the velocity of that layer, and the moments of the gradients at all earlier layers of the region.
 

@@ -13,7 +13,7 @@ from rlplug_core.batches import Transitions
 from rlplug_core.nets.categorical_critics import CategoricalCritics
 from rlplug_core.nets.continuous import ActionCritics
 
-#: The loss of an error e: the Huber loss, e² / 2 up to 1 and |e| - 1/2 beyond, or the squared error, e².
+#: The loss of an error e. The Huber loss is e² / 2 for |e| up to 1 and |e| - 1/2 beyond; the squared error is e².
 Regression: TypeAlias = Literal["huber", "mse"]
 #: The smallest kappa of a quantile loss, which is divided by it.
 SMALLEST_KAPPA = 1e-6
@@ -21,7 +21,7 @@ SMALLEST_KAPPA = 1e-6
 
 @overridable
 def regression(value: Tensor, target: Tensor, kind: Regression) -> Tensor:
-    """Compute the loss of each value for its target.
+    """Compute the loss of each value, given its target.
 
     Args:
         value: [B].
@@ -151,7 +151,7 @@ def categorical_projection(
     Args:
         probability: [B, n] of Z.
         reward, discount: [B].
-        support: [n] atoms, equally spaced, at least two; a tensor.
+        support: [n] atoms, equally spaced, at least two.
 
     Returns:
         Probabilities [B, n].
@@ -214,6 +214,7 @@ def quantile_huber(
     """
     with torch.no_grad():
         loss, derivative = loss_and_derivative(quantiles.detach(), shares, targets, kappa)
+    # The added term is 0, and its gradient is `derivative`.
     return loss + (derivative * (quantiles - quantiles.detach())).sum(1)
 
 

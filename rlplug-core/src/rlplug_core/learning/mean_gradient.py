@@ -23,14 +23,14 @@ LOOPBACK = {
 }
 
 
-#: The wait for other learners has this number of intervals; the time while this process is suspended is part of one.
+#: A learner waits for the others in this number of intervals. While its process is suspended, only one interval passes.
 INTERVALS = 10
-#: The timeout of the group itself; its clock runs while processes are suspended.
+#: The timeout of the group itself, too long to be reached: its clock also runs while processes are suspended.
 ENDLESS = timedelta(days=365)
 
 
 class LearnerLost(RlplugError):
-    """The learners of a run do not match: one of them has ended, or takes other gradient steps."""
+    """The learners of a run do not match: one of them has ended, or takes another number of gradient steps."""
 
 
 class MeanGradient:
@@ -60,7 +60,7 @@ class MeanGradient:
         """Join the other processes, which pass the same new `file`.
 
         Raises:
-            LearnerLost: they do not come within the timeout.
+            LearnerLost: the others do not join within the timeout.
         """
         with _use_loopback(), _explain_errors():
             store = dist.FileStore(str(file), self.ranks)  # type: ignore[attr-defined]  # documented, not in __all__
@@ -74,7 +74,7 @@ class MeanGradient:
                 self.group = dist.ProcessGroupGloo(store, self.rank, self.ranks, ENDLESS)
 
     def __call__(self, gradient: Tensor) -> None:
-        """Replace a flat gradient [n] by its mean over all learners; each of them calls it as often."""
+        """Replace a flat gradient [n] by its mean over all learners; all make the same number of calls."""
         with _explain_errors():
             work = self.group.allreduce([gradient])
             if self.device.type == "cuda":
@@ -92,7 +92,7 @@ class MeanGradient:
         intervals = 0
         while not work.is_completed() and intervals < INTERVALS:
             intervals += 1
-            # An interval without a result raises; the work continues until the next one.
+            # `wait` raises after an interval without a result; the work itself continues.
             with suppress(RuntimeError):
                 work.wait(self.interval)
         work.wait(self.interval)

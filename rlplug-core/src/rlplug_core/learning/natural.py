@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rlplug_core.errors import NonFinite
 from rlplug_core.learning.optimizer import flatten, to_float
 
+#: The smallest divisor.
 TINY = 1e-12
 #: Computes a scalar at the current parameters.
 Scalar: TypeAlias = Callable[[], Tensor]
@@ -108,7 +109,7 @@ class TrustRegion:
     ) -> Callable[[Tensor], Tensor]:
         """Return the function v -> F v for the damped Fisher matrix F at the current parameters.
 
-        It is computed as the gradient of a product with the divergence's gradient.
+        F v is computed as the gradient of the product of v and the divergence's gradient.
         """
         gradient = self.gradient(divergence(), create_graph=True)
 
@@ -132,14 +133,14 @@ class TrustRegion:
         Returns:
             The gradient [P].
         """
-        parts = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             value,
             self.parameters,
             create_graph=create_graph,
             retain_graph=retain_graph,
             materialize_grads=True,
         )
-        return torch.cat([part.reshape(-1) for part in parts])
+        return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
 
 def conjugate_gradient(
@@ -171,10 +172,10 @@ def inside_trust_region(
     kl_gradient: Tensor,
     bound: float,
 ) -> Tensor:
-    """Return the vectors nearest to `gradient` with a dot product with `kl_gradient` of at most `bound`.
+    """Return the vectors nearest to `gradient` that have a dot product of at most `bound` with `kl_gradient`.
 
-    With the gradient of a KL divergence by the parameters of a distribution, this is ACER's trust region (Wang et al.,
-    2017, arXiv:1611.01224, eq. 12).
+    With the gradient of a KL divergence with respect to the parameters of a distribution, this is ACER's trust region
+    (Wang et al., 2017, arXiv:1611.01224, eq. 12).
 
     Args:
         gradient, kl_gradient: [B, k].

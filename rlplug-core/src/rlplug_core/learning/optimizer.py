@@ -1,4 +1,4 @@
-"""Gradient steps: `Optimizer.minimize` on one flat tensor of parameters; runners may share these between processes."""
+"""Gradient steps: `Optimizer.minimize` on one flat tensor of parameters, which runners may share between processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlplug_core.types import Array, State
 
 
 class DeviceStep(Protocol):
-    """Takes an optimizer's steps on the device, with all changing numbers in its memory."""
+    """Takes an optimizer's steps on the device; all numbers that change are in the device's memory."""
 
     def __call__(self, loss: Tensor, clock: Clock) -> Tensor:
         """Take the step of a loss []; return the norm [] of its gradient before clipping."""
@@ -130,7 +130,7 @@ class Optimizer:
 
     @property
     def recordable(self) -> bool:
-        """Return whether steps can be recorded: no other learner shares them, and the rule runs on the device."""
+        """Return whether steps can be recorded: no other learner takes part, and the rule runs on the device."""
         return takes_tensors(self.rule) and self.mean is None and not self.uses_shared
 
     def minimize(
@@ -185,13 +185,15 @@ class Optimizer:
 
     def _follow_schedules(self, clock: Clock, steps_ago: int) -> None:
         """Set the learning rate and the largest norm to their values `steps_ago` env steps of this learner ago."""
-        learners = 1 if self.mean is None else self.mean.ranks  # the clock counts steps of all
+        learners = (
+            1 if self.mean is None else self.mean.ranks
+        )  # the clock counts the steps of all learners
         progress = clock.progress_before(steps_ago * learners)
         self.rate = self.learning_rate(progress) * self.factor
         self.clip = None if self.max_grad_norm is None else self.max_grad_norm(progress)
 
     def adapt(self, kl: float, desired_kl: float) -> None:
-        """Adapt the learning rate to the KL divergence of an update, as the adaptive schedules of rsl_rl and RL Games.
+        """Adapt the learning rate to the KL divergence of an update, like adaptive schedules of rsl_rl and RL Games.
 
         If the divergence is above twice the desired one, the rate is divided by 1.5, but not to below 1e-5; if it is
         below half of the desired one, the rate is multiplied by 1.5, but not to above 1e-2 (Rudin et al., 2022,
@@ -242,12 +244,12 @@ class Optimizer:
         clip: float | None,
         gradient: Array | None,
     ) -> Tensor:
-        """Check that loss and gradient are finite, clip the gradient to the norm `clip`, and return its norm before.
+        """Check that loss and gradient are finite, clip the gradient to `clip`, and return its norm before clipping.
 
         Args:
             loss: [].
             clip: the largest norm, if there is one.
-            gradient: [P] as an array, which has less overhead per call than torch; None on another device.
+            gradient: [P] as an array, which has less overhead per call than torch; None if torch computes the norm.
         """
         if gradient is None:
             norm: Tensor = torch.linalg.vector_norm(self.gradient)
@@ -263,7 +265,7 @@ class Optimizer:
         return torch.from_numpy(np.asarray(length, gradient.dtype))  # `torch.tensor` takes longer
 
     def pull(self) -> None:
-        """Copy the shared parameters, if there are any, to this process."""
+        """Copy `target` to the parameters of this process, if others share it."""
         if self.target is not self.flat:
             self.flat.copy_(self.target)
 
@@ -339,7 +341,7 @@ def trainable_parameters(
     modules: Iterable[nn.Module],
     device: torch.device,
 ) -> list[nn.Parameter]:
-    """Move modules to a device, and return their parameters with a gradient."""
+    """Move modules to a device, and return their parameters that require a gradient."""
     return [
         parameter
         for module in modules

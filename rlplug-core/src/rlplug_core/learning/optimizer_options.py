@@ -26,7 +26,7 @@ class OptimizerOptions:
     eps: Positive | None = None  # term added to the denominator of Adam and RMSProp
     # mean square of RMSProp before the first step; default: 0 for rmsprop, 1 for rmsprop_tf
     initial_accumulator_value: NonNegative | None = None
-    weight_decay: NonNegative | None = None  # weight decay
+    weight_decay: NonNegative | None = None  # how strongly each step pulls parameters towards 0
     momentum: Fraction | None = None  # momentum of SGD
     nesterov: bool = False  # use Nesterov momentum
 
@@ -99,9 +99,9 @@ def _shared_with_adam(
     cls: type[object],
     defaults: dict[str, object],
 ) -> dict[str, object]:
-    """Return those of an algorithm's values, which are meant for Adam, that suit this class, too.
+    """Return the defaults of an algorithm, which are meant for Adam, that suit this class, too.
 
-    An option suits it if its default is the same in both classes.
+    One suits if torch has the same default for the option in Adam and in this class.
     """
     parameters = inspect.signature(cls).parameters
     adam_parameters = inspect.signature(torch.optim.Adam).parameters

@@ -39,7 +39,8 @@ class Target:
     def __init__(self, online: nn.Module, network: nn.Module) -> None:
         self.online = online
         self.network = network
-        #: The parameters of both networks, as flat views from the first move on: their memory stays in place after it.
+        #: Flat views of the parameters of both networks. The first move makes them, because parameters may change their
+        #: memory before it, but not after.
         self.views: tuple[list[Tensor], list[Tensor]] | None = None
 
     def move(self, tau: float = 1.0) -> None:

@@ -131,5 +131,5 @@ def soft_policy_loss(
 
 def learnable_temperatures(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
     """Return the logarithms of the learned entropy coefficients in modules, each once."""
-    parts = dict.fromkeys(part for module in modules for part in module.modules())
-    return [part.log for part in parts if isinstance(part, Temperature) and part.autotune]
+    submodules = dict.fromkeys(each for module in modules for each in module.modules())
+    return [each.log for each in submodules if isinstance(each, Temperature) and each.autotune]

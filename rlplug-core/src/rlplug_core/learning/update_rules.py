@@ -87,8 +87,8 @@ class RMSProp:
     Args:
         alpha: decay rate of the mean square.
         eps: added to the mean square.
-        initial_accumulator_value: the mean square before the first step. With 0, the first steps are longer than later
-            ones by up to 1 / sqrt(1 - alpha).
+        initial_accumulator_value: the mean square before the first step. With 0, the first steps are up to
+            1 / sqrt(1 - alpha) times as long as later ones.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Adam:
     ) -> None:
         # The kernel reads the number of steps for the bias correction, but does not increase it.
         steps = state["steps"]
-        # The calls before and after are NumPy's; between these a call of torch takes three times as long.
+        # NumPy's calls come before and after this one, and between them a call of torch takes three times as long.
         if steps.is_cpu:
             steps.numpy()[...] += 1
         else:
@@ -227,7 +227,7 @@ class Torch:
         self.name = name
         self.arguments = arguments
         self.optimizer: torch.optim.Optimizer | None = None
-        self._state_tensors(torch.zeros(1))
+        self._state_tensors(torch.zeros(1))  # raises BadConfig if rlplug cannot use the class
         self.weight_decay: float = self._make_optimizer(torch.zeros(1)).defaults.get(
             "weight_decay", 0.0
         )

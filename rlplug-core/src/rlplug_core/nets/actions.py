@@ -1,6 +1,6 @@
 """Actions of any space as one array [N, ...]: a Dict has columns for its parts. Also the choices of an action mask.
 
-The parts of a Dict, also of nested ones, are columns [N, k] of float32 in the order of the space: one column for a
+The parts of a Dict and of Dicts in it are columns [N, k] of float32 in the order of the space: one column for a
 Discrete, one for each number of other spaces. Buffers and agents see only such actions.
 """
 
@@ -98,7 +98,7 @@ def join(space: Space, tree: Any) -> Array:
 
 
 def sample(space: Space, num_envs: int) -> Array:
-    """Draw random actions [rows, ...] with the space's own generator."""
+    """Draw random actions [num_envs, ...] with the space's own generator."""
     drawn = [
         tree_map(lambda value: np.asarray(value)[None], space.sample()) for _ in range(num_envs)
     ]
@@ -160,7 +160,7 @@ def row_of(tree: Any, row: int) -> object:
 
 
 def choices(space: Space) -> int:
-    """Return the length of an action mask: the values of all choices of Discrete and MultiDiscrete parts."""
+    """Return the length of an action mask: the number of values of all choices in Discrete and MultiDiscrete parts."""
     return sum(sum(_sizes(leaf)) for _, leaf in _leaves(space, ()))
 
 

@@ -204,7 +204,7 @@ class ActionCritics(Ensemble):
         self.trunk = trunk
         first = self.members[0]
         assert isinstance(first, ActionCritic)
-        #: Whether each critic has its own convolutions.
+        #: Whether each critic has its own encoder with parameters, such as convolutions.
         self.separate_encoders = any(True for _ in first.vectors.parameters())
         self.atoms = first.atoms
 

@@ -1,4 +1,4 @@
-"""Networks by name: the function `net.factory`, a user's own or a plugin, makes the module that replaces the encoder.
+"""Networks by name: the function `net.factory`, a user's own or a plugin's, makes the module that replaces the encoder.
 
     def make(space, net):
         return MyNetwork(space, net), 128       # a module, and its number of features

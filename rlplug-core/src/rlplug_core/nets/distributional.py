@@ -1,4 +1,4 @@
-"""Networks of return distributions: on atoms (C51), as fixed quantiles (QR-DQN), as any quantile (IQN).
+"""Networks of return distributions: on atoms (C51), as fixed quantiles (QR-DQN), as quantiles at any fractions (IQN).
 
 `QNetwork` documents their common parts, such as dueling streams and noisy layers.
 """

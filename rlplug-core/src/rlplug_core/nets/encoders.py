@@ -75,10 +75,10 @@ class MLP(nn.Module):
         self.activations = activations(net)
         in_place = [IN_PLACE.get(function, function) for function in self.activations]
         self.features = widths[-1]
-        # The dictionaries, not their content: `torch.func.functional_call` puts other tensors there.
-        parts: list[Any] = [layer._parameters for layer in layers]
+        # The dictionaries, not their content: `torch.func.functional_call` puts other tensors into them.
+        parameters: list[Any] = [layer._parameters for layer in layers]
         norms: list[Any] = [norm._parameters for norm in self.norms] or [None] * len(layers)
-        self._parts = list(zip(parts, norms, in_place, strict=True))
+        self._layers = list(zip(parameters, norms, in_place, strict=True))
 
     def forward(self, obs: Obs) -> Tensor:
         if self.vectors is not None:
@@ -89,8 +89,8 @@ class MLP(nn.Module):
                 if obs.ndim == 2 and obs.dtype is torch.float32
                 else obs.reshape(obs.shape[0], -1).float()
             )
-        for part, norm, activate in self._parts:
-            values = dense.linear(values, part["weight"], part["bias"])
+        for layer, norm, activate in self._layers:
+            values = dense.linear(values, layer["weight"], layer["bias"])
             if norm is not None:
                 values = nn.functional.layer_norm(
                     values, norm["weight"].shape, norm["weight"], norm["bias"]
@@ -121,8 +121,8 @@ class Image(nn.Module):
         super().__init__()
         self.channels_last = channels_last(space.shape)
         shape = (space.shape[2], *space.shape[:2]) if self.channels_last else space.shape
-        # Older weights read an image with three equal sides as channels first, and have the same shapes. They lack this
-        # buffer, so they are not loaded by mistake.
+        # Older versions read an image with three equal sides as channels first; their weights have the same shapes, but
+        # lack this buffer, so they are not loaded by mistake.
         if len(set(space.shape)) == 1:
             self.register_buffer("has_channels_last", torch.ones(()))
         self.scale = number_scale(space)
@@ -233,7 +233,7 @@ class Concat(nn.Module):
 
 
 class Normalized(nn.Module):
-    """An encoder that sees scaled observations."""
+    """An encoder that reads normalized observations."""
 
     def __init__(self, norm: ObservationNorm, encoder: nn.Module) -> None:
         super().__init__()
@@ -332,8 +332,8 @@ def observation_norms(
 def _norm(space: Space) -> RunningNorm | PartNorms | None:
     if isinstance(space, spaces.Dict):
         norms = {name: _norm(part) for name, part in space.spaces.items() if name != MASK}
-        parts = {name: norm for name, norm in norms.items() if norm is not None}
-        return PartNorms(parts) if parts else None
+        part_norms = {name: norm for name, norm in norms.items() if norm is not None}
+        return PartNorms(part_norms) if part_norms else None
     return (
         RunningNorm(space.shape) if isinstance(space, spaces.Box) and not is_image(space) else None
     )
@@ -342,11 +342,11 @@ def _norm(space: Space) -> RunningNorm | PartNorms | None:
 def _vectors(space: Space, net: Net, scales: bool) -> tuple[nn.Module, int]:
     """Make the module that turns observations into vectors, before the hidden layers; return it and their size."""
     if isinstance(space, spaces.Dict):
-        parts = {
+        encoders = {
             name: _vectors(part, net, scales) for name, part in space.spaces.items() if name != MASK
         }
-        modules = {name: module for name, (module, _) in parts.items()}
-        return Concat(modules), sum(size for _, size in parts.values())
+        modules = {name: module for name, (module, _) in encoders.items()}
+        return Concat(modules), sum(size for _, size in encoders.values())
     if is_image(space):
         return encoder(space, net)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):

@@ -27,7 +27,7 @@ from rlplug_core.types import Array, Obs
 class TorchForward:
     """A forward pass in torch, without gradients: from arrays to arrays, and from tensors to tensors on their device.
 
-    For networks that the fast room does not know, and for all networks on a GPU.
+    It is for networks without a faster pass in the fast room.
     """
 
     backend = "torch"

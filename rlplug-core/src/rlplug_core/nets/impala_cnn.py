@@ -10,7 +10,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.nets.net import Net
 from rlplug_core.types import Space
 
-#: The channels of the three stages, and the features.
+#: The channels of the three stages, and the number of features.
 CHANNELS = (16, 32, 32)
 FEATURES = 256
 

@@ -30,8 +30,8 @@ from rlplug_core.types import Array, Obs, Spec, tree_map
 class RecurrentPolicy(nn.Module):
     """Maps observations and a memory to the outputs of an action head; illegal actions are masked.
 
-    Observations pass the encoder of `net` and then `memory`, such as `gru` or `gru:units=128`. Rows [T * N] are those
-    of the first step, then those of the second, and so on. `units` is an older option for the size of a cell.
+    Observations go through the encoder of `net` and then `memory`, such as `gru` or `gru:units=128`. Rows [T * N] are
+    those of the first step, then those of the second, and so on. `units` is an older option for the size of a cell.
     """
 
     #: No layer is noisy.
@@ -165,16 +165,16 @@ class RecurrentPolicyAndCritic:
         critic_layers: bool = False,
         critic_net: CriticNet | None = None,
     ) -> None:
-        critic = critic_net or CriticNet()
-        differences = critic.differences()
-        if differences and not critic.obs:
+        critic_options = critic_net or CriticNet()
+        differences = critic_options.differences()
+        if differences and not critic_options.obs:
             raise UsageError(
                 f"with a memory the critic reads the memory of the policy; leave critic_net.{min(differences)} out, or "
                 "give the critic its own observations with critic_net.obs"
             )
         self.policy = RecurrentPolicy(spec, net, memory, units)
-        if critic.obs:
-            self.critic = Critic(spec, critic.over(net), popart=popart)
+        if critic_options.obs:
+            self.critic = Critic(spec, critic_options.over(net), popart=popart)
         else:
             self.critic = RecurrentCritic(self.policy.memory.units, net, popart, critic_layers)
 

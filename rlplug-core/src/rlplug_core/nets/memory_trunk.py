@@ -28,7 +28,7 @@ class MemoryTrunk(nn.Module):
     Attributes:
         spec: the spec of the networks that read the features: their observations are features [units].
         net, critic_net: the options of the layers after the memory, for the policy and for critics.
-        burn_in: first steps of a sequence that have no gradient.
+        burn_in: the number of first steps of a sequence that have no gradient.
         stored: whether sequences start with the state of the actor, which the buffer stored, or with an empty memory
             (Kapturowski et al., 2019, section 3).
     """
@@ -73,7 +73,7 @@ class MemoryTrunk(nn.Module):
 
         Args:
             batch: T steps of B sequences, as `SequenceReplay` gives them.
-            burn_in: first steps, without a gradient (Kapturowski et al., 2019, section 3).
+            burn_in: the number of first steps without a gradient (Kapturowski et al., 2019, section 3).
         """
         count = len(batch.index)
         rows = burn_in * count
@@ -102,6 +102,7 @@ class MemoryTrunk(nn.Module):
         count = len(batch.index)
         row = torch.arange(len(batch.weight), device=batch.weight.device)
         last_row = len(row) - count + row % count  # of the same sequence
+        # `later` is the number of steps until the end of the window.
         window_end = (row + count * batch.extras["later"]).minimum(last_row)
         before = {part: memory[part].index_select(0, window_end) for part in memory}
         return self.memory.step(self.encoder(batch.next_obs), before)
@@ -151,7 +152,7 @@ def memory_trunk(
         spec: of the environment.
         net: options of the layers.
         memory: the name and options of a memory, such as `gru:units=128`; None: no memory.
-        burn_in: first steps of a sequence without a gradient; None: `BURN_IN`.
+        burn_in: the number of first steps of a sequence without a gradient; None: `BURN_IN`.
         critic_net: options of the critics that differ from those of `net`. If there are some, the critics have their
             own encoder and memory, and the policy reads the trunk from `policy_trunk`.
     """
@@ -161,6 +162,7 @@ def memory_trunk(
     steps = BURN_IN if burn_in is None else burn_in
     if not critic.differences():
         return MemoryTrunk(spec, net, memory, steps)
+    # The buffer stores the state of the policy's memory, not of this one.
     trunk = MemoryTrunk(spec, critic.over(net), memory, steps, stored=False)
     trunk.net = layers_after(net)
     return trunk

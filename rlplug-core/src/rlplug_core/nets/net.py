@@ -59,7 +59,7 @@ class Net:
             )
         if not len(self.channels) == len(self.kernels) == len(self.strides):
             raise ValueError(
-                "channels, kernels and strides need as many numbers each, one per convolution"
+                "channels, kernels and strides must have the same length, one number per convolution"
             )
         if self.std == "state" and self.log_std_init:
             raise ValueError(

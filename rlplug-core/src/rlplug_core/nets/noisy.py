@@ -106,6 +106,7 @@ class NoisyLinear(nn.Module):
         return dense.linear(features, weight, bias)
 
     def _has_few_rows(self, features: Tensor) -> bool:
+        """Return whether an agent acts with factorized noise in few rows: then two products are faster."""
         return (
             self.kind == "factorized"
             and features.numel() <= FEW * self.inputs

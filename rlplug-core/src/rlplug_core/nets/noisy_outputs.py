@@ -19,7 +19,7 @@ class NoisyOutputs(nn.Module):
     Args:
         plain: the layer from `heads.head`: a linear layer, one with a layer after it, or several in parallel.
         kind, sigma: as in `NoisyLinear`.
-        net: the initial weights of the other layers.
+        net: options of the network, which must not set the initial weights of the last layer.
 
     Raises:
         UsageError: `net` sets the initial weights of the last layer.
@@ -34,17 +34,17 @@ class NoisyOutputs(nn.Module):
     ) -> None:
         super().__init__()
         check_no_output_gain(net)
-        parts = plain.layers if isinstance(plain, ParallelHeads) else [plain]
-        self.layers = nn.ModuleList(_noisy(part, kind, sigma) for part in parts)
+        layers = plain.layers if isinstance(plain, ParallelHeads) else [plain]
+        self.layers = nn.ModuleList(_noisy(layer, kind, sigma) for layer in layers)
         self.sizes = [_first(layer).size for layer in self.layers]
 
     def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
         """Compute outputs under `noise` [B, size] or [size], or of the mean weights."""
-        parts = [None] * len(self.sizes) if noise is None else noise.split(self.sizes, -1)
+        noises = [None] * len(self.sizes) if noise is None else noise.split(self.sizes, -1)
         return torch.cat(
             [
-                _layer_outputs(layer, features, part)
-                for layer, part in zip(self.layers, parts, strict=True)
+                _layer_outputs(layer, features, layer_noise)
+                for layer, layer_noise in zip(self.layers, noises, strict=True)
             ],
             -1,
         )
@@ -54,8 +54,8 @@ class NoisyOutputs(nn.Module):
         seeds, places = np.unique(numbers, return_inverse=True)
         noises = []
         for generator in map(np.random.default_rng, seeds):
-            parts = [_first(layer).draw(generator) for layer in self.layers]
-            noises.append(np.concatenate(parts))
+            layer_noises = [_first(layer).draw(generator) for layer in self.layers]
+            noises.append(np.concatenate(layer_noises))
         return np.stack(noises)[places.reshape(numbers.shape)]
 
 

@@ -44,7 +44,7 @@ def moments(values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def mix(
     mean: Tensor,
     variance: Tensor,
-    other: Tensor,
+    other_mean: Tensor,
     other_variance: Tensor,
     share: Tensor,
 ) -> None:
@@ -52,13 +52,13 @@ def mix(
 
     If `share` is the fraction of all rows, this merges two samples (Chan et al., 1979).
     """
-    difference = other - mean
+    difference = other_mean - mean
     variance.lerp_(other_variance, share).addcmul_(difference, difference * (share * (1 - share)))
     mean.addcmul_(difference, share)
 
 
 class RunningNorm(nn.Module):
-    """Subtracts the mean from values [B, *shape], divides by the deviation and clips; before an update it only clips.
+    """Subtracts the mean from values [B, *shape], divides by the deviation and clips; before any update it only clips.
 
     `mean`, `variance` and `count` are over all values given to `update`, in float64: in float32 a mean far from 0
     would stop changing once a batch's contribution is lost in rounding. The forward pass reads `shift` and `scale`,
@@ -213,7 +213,8 @@ class RewardScale(Running):
         factor: Any = source.norm.scale
         factor = factor if isinstance(rollout.reward, Tensor) else factor.numpy()
         reward = (rollout.reward * factor).clip(-self.clip, self.clip)
-        if rollout.views is None:  # made once for the buffer's memory; they have no reward
+        # The copy below shares the views, which contain no reward.
+        if rollout.views is None:
             rollout.views = Views(rollout)
         return replace(rollout, reward=reward)
 

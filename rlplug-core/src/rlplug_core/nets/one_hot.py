@@ -51,7 +51,7 @@ class OneHot(nn.Module):
 
 
 def bounds(space: Ranged) -> tuple[Array, Array]:
-    """Return the least and the largest number at each place of an observation, of the space's type."""
+    """Return the least and the largest number at each place of an observation, with the space's type."""
     if isinstance(space, spaces.MultiBinary):
         return np.zeros(space.shape, space.dtype), np.ones(space.shape, space.dtype)
     low = np.asarray(space.start, np.int64)
@@ -60,7 +60,7 @@ def bounds(space: Ranged) -> tuple[Array, Array]:
 
 
 def outlier(space: Ranged, obs: Array) -> tuple[int, str] | None:
-    """Return the first row of observations [B, ...] outside their space, and how; None if all are inside."""
+    """Return the first row of observations [B, ...] outside their space, and a description; None if all are inside."""
     low, high = bounds(space)
     outside = (obs < low) | (obs > high)
     if not outside.any():
@@ -75,9 +75,9 @@ def outlier(space: Ranged, obs: Array) -> tuple[int, str] | None:
 
 
 def first_altered(space: Space, obs: Array) -> tuple[int, str] | None:
-    """Return the first row of observations [B, ...] that a cast to their space's integers changes.
+    """Return the first row of observations [B, ...] that a cast to their space's integers changes, and a description.
 
-    None if it changes none, such as float images with whole pixel values.
+    None if the cast changes nothing, as for float images with whole pixel values.
     """
     dtype = np.dtype(space.dtype)
     if dtype.kind not in "iu" or obs.dtype == dtype:

@@ -96,7 +96,7 @@ class PolicyNetwork(nn.Module):
         return self.outputs.draw(numbers)
 
     def fresh_noise(self, generator: np.random.Generator) -> Array | None:
-        """Draw one noise for all rows.
+        """Draw noise that is the same for all rows.
 
         Returns:
             Noise [size]; None if no layer is noisy.
@@ -255,12 +255,12 @@ class PolicyAndCritic:
         sigma: float | None = None,
         critic_net: CriticNet | None = None,
     ) -> None:
-        critic = (critic_net or CriticNet()).over(net)
+        critic_options = (critic_net or CriticNet()).over(net)
         self.shared, net = net.shared, replace(net, shared=False)
-        norm, critic_norm = observation_norms(spec.obs, net, critic)
+        norm, critic_norm = observation_norms(spec.obs, net, critic_options)
         trunk = encoder(spec.obs, net, norm) if self.shared else None
         self.policy = PolicyNetwork(spec, net, trunk, norm=norm, noisy=noisy, sigma=sigma)
-        self.critic = Critic(spec, critic, trunk, popart, critic_norm)
+        self.critic = Critic(spec, critic_options, trunk, popart, critic_norm)
 
     def __call__(
         self,

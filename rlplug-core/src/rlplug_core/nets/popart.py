@@ -41,7 +41,7 @@ class PopArt(nn.Module):
         self.linear = linear(features, 1, 1.0, net)
         self.register_buffer("mean", torch.zeros(1, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(1, dtype=torch.float64))
-        # 1 - the remaining share of the initial moments.
+        # The share of the targets in the moments; the rest are the initial moments.
         self.register_buffer("known", torch.zeros((), dtype=torch.float64))
         self.register_buffer("shift", torch.zeros(1))
         self.register_buffer("scale", torch.ones(1))

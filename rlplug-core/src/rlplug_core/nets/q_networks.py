@@ -255,7 +255,7 @@ class QNetworks(Ensemble):
 
         Args:
             obs: [B, ...] observations.
-            action: [B] their numbers.
+            action: [B] the numbers of these actions.
 
         Returns:
             Values [n, B] by all n networks.
@@ -287,7 +287,7 @@ def gather_actions(distribution: Tensor, action: Tensor) -> Tensor:
 
     Args:
         distribution: [B, A, atoms].
-        action: [B] their numbers.
+        action: [B] the numbers of these actions.
 
     Returns:
         [B, atoms].

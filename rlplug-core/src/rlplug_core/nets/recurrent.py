@@ -62,7 +62,7 @@ def step_by_step(
                 for new, old in zip(before, states, strict=True)
             ]
         steps.append(before)
-    return tuple(torch.cat(parts) for parts in zip(*steps, strict=True))
+    return tuple(torch.cat(tensors) for tensors in zip(*steps, strict=True))
 
 
 @kernel
@@ -159,9 +159,9 @@ class Cell(Memory):
         before: Remembered,
         valid: Tensor | None = None,
     ) -> Remembered:
-        parts = [before[part] for part in self.parts]
+        states = [before[part] for part in self.parts]
         steps = unroll(
-            self.cell, self._step, features, is_first=is_first, before=parts, valid=valid
+            self.cell, self._step, features, is_first=is_first, before=states, valid=valid
         )
         return dict(zip(self.parts, steps, strict=True))
 
@@ -256,11 +256,11 @@ def memory_option(
     recurrent_cell: str | None,
     recurrent_hidden_size: int | None,
 ) -> str:
-    """Return the option `memory`, such as `gru:units=128`, with its former options in it; "" without a memory.
+    """Return the option `memory`, such as `gru:units=128`, with the former options added; "" without a memory.
 
     Args:
         memory: the option `memory`.
-        recurrent_cell, recurrent_hidden_size: the former options; they still give a cell and its units.
+        recurrent_cell, recurrent_hidden_size: the former options; they still set a cell and its units.
 
     Raises:
         UsageError: a former option is combined with a memory that is not a cell.

@@ -173,7 +173,7 @@ def q_network(
         spec: of the environment.
         net: options of the layers.
         memory: the name and options of a memory, such as `gru:units=128`; None: no memory.
-        burn_in: first steps of a sequence without a gradient; None: `BURN_IN`.
+        burn_in: the number of first steps of a sequence without a gradient; None: `BURN_IN`.
         dueling: separate streams for state value and advantages.
         noisy, sigma: kind and initial size of the noise on the last layers.
         make: the kind of network, such as `partial(CategoricalQ, low=-10, high=10, atoms=51)`.

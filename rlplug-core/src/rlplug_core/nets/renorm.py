@@ -154,7 +154,7 @@ class RenormCritic(nn.Module):
             obs: [B, ...] observations.
             action: [B, ...] canonical actions.
             weight: [B], 0 for ignored rows; None outside of training, to normalize by the running moments.
-            moments: receives those of this batch, for `update_stats` at the end of the update.
+            moments: receives those of this batch, for `update_moments` at the end of the update.
 
         Returns:
             Values [B].

@@ -31,7 +31,7 @@ class Sequences(Samples):
         return self.obs, self.is_first, self.recurrent_state, self.valid
 
     def every(self, nth: int) -> Sequences:
-        """Return each `nth` sequence as a batch."""
+        """Return every `nth` sequence as a batch."""
         rows = rows_of(self.recurrent_state)
         return self.take(torch.arange(0, rows, nth, device=self.weight.device))
 
@@ -63,11 +63,11 @@ class Sequences(Samples):
 
 
 def check_whole_sequences(steps: int, batch: int) -> None:
-    """Raise BadConfig if a minibatch of `batch` samples has no room for a row of `steps`."""
+    """Raise BadConfig if a minibatch of `batch` samples has no room for a sequence of `steps`."""
     if batch < steps:
         raise BadConfig(
-            f"with a memory minibatches are made of whole rows, and one of {batch} samples has no room for a row of "
-            f"{steps} steps; give --batch-size {steps} or more, or --n-steps {batch} or fewer"
+            f"with a memory minibatches are made of whole sequences, and one of {batch} samples has no room for a "
+            f"sequence of {steps} steps; give --batch-size {steps} or more, or --n-steps {batch} or fewer"
         )
 
 

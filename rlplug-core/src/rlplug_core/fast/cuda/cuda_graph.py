@@ -12,7 +12,7 @@ import torch
 from rlplug_core.errors import PluginError
 
 T = TypeVar("T")
-#: The number of calls before a recording: libraries and compilers prepare themselves in these.
+#: The number of calls before a recording: libraries and compilers prepare themselves during these calls.
 WARM = 3
 
 
@@ -26,8 +26,9 @@ def stream(device: torch.device) -> Any:
 def on_recording_stream(device: torch.device) -> Iterator[None]:
     """Run kernels on the stream of recordings, after all earlier kernels and before all later ones.
 
-    As long as a result of a parameter exists, autograd adds up its gradient on the stream that first used it, and
-    kernels of a graph must not wait for another stream. So calls that may be recorded later run there, too.
+    As long as a result that was computed from a parameter exists, autograd adds up the parameter's gradient on the
+    stream that first used it, and kernels of a graph must not wait for another stream. So calls that may be recorded
+    later run there, too.
     """
     if device.type != "cuda":
         yield

@@ -11,7 +11,7 @@ from rlplug_core.fast.cuda.graphs import Graphs
 from rlplug_core.learning.deferred_nan_check import DeferredNanCheck
 from rlplug_core.learning.optimizer import Optimizer
 
-#: Steps between checks of losses and gradients: to start the copy of two numbers takes as long as a graph.
+#: Steps between checks of losses and gradients: starting the copy of two numbers takes as long as a graph.
 CHECK_EVERY = 32
 
 
@@ -77,11 +77,11 @@ class DeviceStep:
         optimizer = self.optimizer
         wanted = [each for each in optimizer.parameters if each.requires_grad]
         gradients = iter(torch.autograd.grad(loss, wanted, materialize_grads=True))
-        parts = [
+        all_gradients = [
             next(gradients) if each.requires_grad else torch.zeros_like(each)
             for each in optimizer.parameters
         ]
-        torch.cat([part.reshape(-1) for part in parts], out=optimizer.gradient)
+        torch.cat([each.reshape(-1) for each in all_gradients], out=optimizer.gradient)
         for part in optimizer.frozen:
             optimizer.gradient[part] = 0
         norm: Tensor = torch.linalg.vector_norm(optimizer.gradient)
@@ -98,10 +98,10 @@ class DeviceStep:
         """Wait for the device; return the name of the optimizer if a sum is not finite, or ""."""
         return "" if torch.isfinite(self.sums).all() else self.optimizer.name
 
-    def _check(self, norm: Tensor, loss: Tensor, where: str) -> None:
+    def _check(self, norm: Tensor, loss: Tensor, when_and_name: str) -> None:
         """Raise `NonFinite` if a sum is not finite; the cause may be the step of another optimizer."""
         if not torch.isfinite(norm + loss):
-            when, _, name = where.rpartition(", ")
+            when, _, name = when_and_name.rpartition(", ")
             failed = [name_of() for name_of in self.graphs.failed_optimizers]
             names = " and ".join(filter(None, failed)) or name
             raise NonFinite(f"{when}, {names} met a loss or a gradient that is not finite")

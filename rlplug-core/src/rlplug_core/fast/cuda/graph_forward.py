@@ -20,7 +20,7 @@ SHAPES = 8
 class GraphForward:
     """A network on a GPU: torch computes the first passes of each shape of observations, then a CUDA graph.
 
-    Observations in dictionaries, and passes with other arrays, are not recorded.
+    Observations that are tensors or dictionaries, and passes with further arguments, are not recorded.
     """
 
     backend = "torch"
@@ -52,7 +52,7 @@ class GraphForward:
 
     def _record(self, obs: Array) -> tuple[Tensor, CudaGraph[Tensor]]:
         inputs: Any = to_tensors(obs, self.plain.device)
-        if inputs.device.type == "cpu":
+        if inputs.device.type == "cpu":  # else the next call would write into the caller's array
             inputs = inputs.clone()
 
         def body() -> Tensor:

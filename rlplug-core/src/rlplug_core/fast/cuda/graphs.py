@@ -26,7 +26,7 @@ Compute: TypeAlias = Callable[..., Field]
 #: The largest number of kinds of arguments with recorded steps of a loss, and of values of its options.
 KINDS = 16
 VALUES = 4
-#: The number of steps of a loss that is never recorded.
+#: The value of `steps_taken` for a loss that is never recorded.
 NEVER = -(2**62)
 INSTEAD = "with --cudagraphs pass each loss unchanged to one optimizer before computing the next, or omit --cudagraphs"
 
@@ -64,7 +64,7 @@ class Step:
         return result
 
     def _record(self, args: Field, tensors: list[Tensor]) -> CudaGraph[Packed]:
-        # Autograd must find the arguments unchanged.
+        # Later calls write into the copies, not into these arguments, which autograd must find unchanged.
         copies = [tensor.clone() for tensor in tensors]
         self.copies = [
             ([copies[place] for place in places], places) for places in by_type(copies).values()

@@ -35,11 +35,11 @@ class Leaves:
             self.configs.append(tree)
             return type(tree).__qualname__
         if isinstance(tree, Batch):  # in the order of its `map`
-            parts = (
+            values = (
                 tree.counts,
                 *(getattr(tree, name) for name in NAMES.get(type(tree)) or field_names(tree)),
             )
-            return type(tree), *map(self._describe, parts)
+            return type(tree), *map(self._describe, values)
         if isinstance(tree, dict):
             return *tree, *map(self._describe, tree.values())
         if isinstance(tree, list | tuple):
@@ -57,9 +57,9 @@ def map_tree(tree: Field, function: Callable[[Field], Field]) -> Field:
     if isinstance(tree, dict):
         return {name: map_tree(leaf, function) for name, leaf in tree.items()}
     if isinstance(tree, list | tuple):
-        parts = [map_tree(leaf, function) for leaf in tree]
+        results = [map_tree(leaf, function) for leaf in tree]
         is_named = isinstance(tree, tuple) and type(tree) is not tuple
-        return type(tree)(*parts) if is_named else type(tree)(parts)
+        return type(tree)(*results) if is_named else type(tree)(results)
     return function(tree)
 
 
@@ -87,12 +87,12 @@ class Packed:
 
     def copy(self) -> Field:
         """Return the tree with copies of its tensors, without gradients."""
-        parts = {
+        copies = {
             kind: iter(flat.clone().split(self.sizes[kind])) for kind, flat in self.numbers.items()
         }
         return map_tree(
             self.tree,
             lambda leaf: (
-                next(parts[leaf.dtype]).view(leaf.shape) if isinstance(leaf, Tensor) else leaf
+                next(copies[leaf.dtype]).view(leaf.shape) if isinstance(leaf, Tensor) else leaf
             ),
         )

@@ -77,11 +77,12 @@ class MultiCategorical:
         sizes = sizes.reshape(-1, 1).astype(np.int64)
         self.size = int(sizes.sum())
         numbers = np.arange(sizes.max())
-        #: The column of each choice of each place [places, widest]; for absent ones it is that after the last.
+        #: The column of each choice of each place [places, widest]; absent ones have the column after the last.
         self.columns = np.where(
             numbers < sizes, sizes.cumsum().reshape(-1, 1) - sizes + numbers, self.size
         )
         self.equal_sizes = self.columns.size == self.size
+        #: The same as a tensor, on the device of the last outputs.
         self._columns = torch.from_numpy(self.columns)
 
     def noise(

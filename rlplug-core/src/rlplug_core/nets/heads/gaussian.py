@@ -48,9 +48,8 @@ class Gaussian:
         mean = outputs[:, : self.dims]
         log_std = outputs[:, self.dims :]
         scaled = (flat - mean) * np.exp(-log_std)
-        ones = np.ones(
-            self.dims, mean.dtype
-        )  # a product with ones sums rows in a third of the time
+        # A product with ones sums rows in a third of the time.
+        ones = np.ones(self.dims, mean.dtype)
         log_prob: Array = np.square(scaled).dot(ones) * -0.5 - log_std.dot(ones) + self.constant
         return log_prob.astype(np.float32, copy=False)
 

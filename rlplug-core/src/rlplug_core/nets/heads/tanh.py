@@ -53,19 +53,19 @@ class SquashedGaussian(Gaussian):
         Returns:
             Actions [B, dims] in (-1, 1), and their log-probabilities [B] in nats.
         """
-        mean, log_std = self._parts(outputs)
+        mean, log_std = self._split(outputs)
         before = mean + log_std.exp() * noise
         normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
         return before.tanh(), (normal - log_tanh_derivative(before)).sum(-1)
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
         before = action.reshape(len(outputs), self.dims).clamp(-self.BOUND, self.BOUND).atanh()
-        normal = super().log_prob(torch.cat(self._parts(outputs), -1), before)
+        normal = super().log_prob(torch.cat(self._split(outputs), -1), before)
         return normal - log_tanh_derivative(before).sum(-1)
 
     def entropy(self, outputs: Tensor) -> Tensor:
         """Return the Gaussian's entropy plus the mean of log tanh' by Gauss-Hermite quadrature (no closed form)."""
-        mean, log_std = self._parts(outputs)
+        mean, log_std = self._split(outputs)
         points, weights = (
             outputs.new_tensor(part) for part in np.polynomial.hermite_e.hermegauss(64)
         )
@@ -75,9 +75,10 @@ class SquashedGaussian(Gaussian):
 
     def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
         """Return the KL divergence of the Gaussians: tanh, a bijection, does not change it."""
-        return super().kl(torch.cat(self._parts(outputs), -1), torch.cat(self._parts(other), -1))
+        return super().kl(torch.cat(self._split(outputs), -1), torch.cat(self._split(other), -1))
 
-    def _parts(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    def _split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the means and the clipped log standard deviations."""
         mean, log_std = outputs.chunk(2, -1)
         return mean, log_std.clamp(*self.LOG_STD)
 
