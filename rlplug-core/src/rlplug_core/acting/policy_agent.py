@@ -47,7 +47,7 @@ class NetworkAgent:
         self.network = network
         self.seeds = seeds
         self.forward = fast_forward(network, inference_backend)
-        #: None before `initial`; a policy agent then takes the mode.
+        #: None before `initial`; until then a policy agent takes the mode.
         self.draws: Draws | DeviceDraws | None = None
 
     def weights(self) -> State:

@@ -65,10 +65,10 @@ def to_dicts(
     Raises:
         PluginError: a leaf is not an array or a tensor with `rows` rows.
     """
-    parts = named_parts(tree)
-    if parts is not None:
+    elements = named_parts(tree)
+    if elements is not None:
         return {
-            name: to_dicts(part, rows, tensors, f"{path}.{name}") for name, part in parts.items()
+            name: to_dicts(part, rows, tensors, f"{path}.{name}") for name, part in elements.items()
         }
     if tree is None:
         return None
@@ -88,11 +88,11 @@ def from_dicts(dicts: Any, like: object) -> Any:
         dicts: the dictionaries, with arrays or tensors [B, ...].
         like: a recurrent state of the agent, such as `agent.initial(1)`; if it has tensors, arrays become tensors.
     """
-    parts = named_parts(like)
-    if parts is None:
+    elements = named_parts(like)
+    if elements is None:
         convert = isinstance(like, Tensor) and isinstance(dicts, np.ndarray)
         return torch.from_numpy(dicts) if convert else dicts
-    named = {name: from_dicts(dicts[name], part) for name, part in parts.items()}
+    named = {name: from_dicts(dicts[name], part) for name, part in elements.items()}
     if isinstance(like, dict):
         return named
     if is_dataclass(like) and not isinstance(like, type):

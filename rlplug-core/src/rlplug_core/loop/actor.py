@@ -273,7 +273,7 @@ def missing_env_state(state: object) -> str:
     if isinstance(state, Mapping):
         if "inexact" in state:
             return str(state["inexact"])
-        parts = [state[name] for name in _TO_ENVS if name in state]
+        inner = [state[name] for name in _TO_ENVS if name in state]
     else:
-        parts = list(state) if isinstance(state, list | tuple) else []
-    return next(filter(None, map(missing_env_state, parts)), "")
+        inner = list(state) if isinstance(state, list | tuple) else []
+    return next(filter(None, map(missing_env_state, inner)), "")

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from rlplug_core.errors import MissingPackage, UsageError
 
+#: The values of `--on` without an address.
 LOCAL = "local"
 RAY = "ray"
 
@@ -26,8 +27,9 @@ def address_of(on: str) -> str:
 
 
 def before_import(on: str) -> None:
-    """Set the variables that Ray reads on import. Our own cluster uses only the loopback interface, as Ray does by
-    itself on systems other than Linux. Ray's usage reports are off.
+    """Set the variables that Ray reads on import: its usage reports are off, and our own cluster uses only loopback.
+
+    On systems other than Linux, loopback is Ray's default.
 
     Raises:
         MissingPackage: Ray is not installed.

@@ -40,7 +40,7 @@ class ActorTask:
 
 
 class ActorProcess:
-    """An actor and its messages: the parent sends a permit for a chunk, or a request for the state."""
+    """An actor and its messages: the parent sends permits for chunks, settings, and requests for the state."""
 
     def __init__(self, task: ActorTask, parent: Connection) -> None:
         self.remote = RemoteActor(task.words, task.rank)

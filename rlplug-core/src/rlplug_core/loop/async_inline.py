@@ -74,7 +74,7 @@ def share(
     """Make `learner` the owner of shared state; `place` puts a tensor into shared memory, `lock` makes a lock.
 
     Raises:
-        UsageError: the learner is not built on `Algorithm` with its optimizers, or it has no parameter.
+        UsageError: the learner does not build on `Algorithm`, or trains a parameter without an optimizer.
     """
     if not isinstance(learner, Algorithm):
         raise UsageError(

@@ -43,6 +43,7 @@ class WorkerProcesses:
         self.slots: Tensor = share_tensor(torch.zeros(plan.options.workers, dtype=torch.int64))
         self.flags: Tensor = share_tensor(torch.zeros(3, dtype=torch.int64))
         self.scales: Tensor = share_tensor(torch.ones(1, dtype=torch.float64))
+        #: Episodes, and metrics of each rank, that workers have reported since they were last taken.
         self.pending: list[tuple[int, int, Episode]] = []
         self.reported: dict[int, list[Mapping[str, float]]] = {}
         self.saved: Sequence[State | None] = [None] * plan.options.workers
@@ -103,7 +104,7 @@ class WorkerProcesses:
     def state_dict(self) -> State:
         """Return the state at a moment when every worker pauses between two vector steps.
 
-        Their last reports are not in their states and are read later.
+        Their reports up to then are not in their own states; they are saved as `pending` and `reported`.
         """
         states = list(self.saved)
         if self.has_started:
@@ -121,7 +122,7 @@ class WorkerProcesses:
                 "pending": [
                     [steps, rank, *episode.plain()] for steps, rank, episode in self.pending
                 ],
-                "reported": [[rank, [*parts]] for rank, parts in self.reported.items()],
+                "reported": [[rank, [*reports]] for rank, reports in self.reported.items()],
             },
         }
         if self.has_started:
@@ -145,7 +146,7 @@ class WorkerProcesses:
         pending = state["workers"].get("pending", [])
         reported = state["workers"].get("reported", [])
         self.pending = [(steps, rank, Episode(*plain)) for steps, rank, *plain in pending]
-        self.reported = {rank: list(parts) for rank, parts in reported}
+        self.reported = {rank: list(reports) for rank, reports in reported}
 
     def close(self) -> None:
         if not self.has_started:  # else each closes its environment as it ends
@@ -189,7 +190,7 @@ class WorkerProcesses:
             child.waiting = kind == "state"
 
     def _check_workers(self) -> None:
-        """Find workers that have died or hang."""
+        """Raise ChildLost if a worker has ended or hangs."""
         before = self.checked
         self.checked = time.monotonic()
         for child in self.children:

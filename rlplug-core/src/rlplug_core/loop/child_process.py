@@ -1,4 +1,4 @@
-"""The child processes of a run: a child's work, its parent's end of it, and messages between them by plain pickle."""
+"""The child processes of a run: the child's side, the parent's side, and their messages, which are plain pickle."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from rlplug_core.loop.safe_streams import make_streams_safe
 from rlplug_core.loop.signals import ignore_stop_signals
 from rlplug_core.types import State
 
-#: The message that lets a child close its environments and end.
+#: The message that asks a child to close its environments and exit.
 CLOSE = ("close", None)
 #: Seconds between two checks of silent children.
 GLANCE = 0.05
-#: Seconds a child may take to import its plugin and build its environment, unless it may be silent for longer.
+#: Seconds that a child may take to import its plugin and build its environment; `worker_timeout` if that is longer.
 STARTUP = 120.0
 #: Seconds that a child may take after its last message to close its environment and to exit.
 CLOSING = 5.0
@@ -50,7 +50,7 @@ def fetch(connection: Connection) -> Any:
 
 
 def check_message(who: str, kind: str, content: Any) -> None:
-    """Raise the exception that a child reports: NonFinite for a NaN, WorkerFailed for another one."""
+    """Raise the exception that a message of a child reports, if any: NonFinite for a NaN, otherwise WorkerFailed."""
     if kind == "error":
         raise WorkerFailed(f"{who} failed: {content[0]}", content[1])
     if kind == "not finite":
@@ -69,7 +69,7 @@ def run_child(
     parent: Connection,
     lifeline: Connection,
 ) -> None:
-    """Do the work of a child, which ends with its parent; every exit sends a message or has an exit code."""
+    """Run the work of a child, and exit if the parent ends; send an exception to the parent, and exit with code 1."""
     ignore_stop_signals()
     gc.freeze()  # the collector writes to all objects, and those from the fork are shared
     make_streams_safe()
@@ -100,7 +100,7 @@ def silence_limit(ready: bool, timeout: float) -> float:
 
 
 def describe_silence(ready: bool, limit: float) -> str:
-    """Return the reason why a process was silent for that long, as the rest of a sentence."""
+    """Describe a process that was silent for `limit` seconds, as the rest of a sentence that starts with its name."""
     if ready:
         return f"sent no message for {limit:g} s"
     return f"was not ready within {limit:g} s; it hung while its plugin or environment was built"
@@ -110,8 +110,8 @@ class ChildLost(WorkerFailed):
     """A child has ended or hangs, so that it sends no more messages.
 
     Attributes:
-        how: how it was lost, as the rest of a sentence.
-        advice: follows that sentence; "" if the child has ended.
+        how: how it was lost, as the rest of a sentence that starts with its name.
+        advice: the end of that sentence, with the option that waits longer; "" if the child has ended.
     """
 
     def __init__(
@@ -129,15 +129,18 @@ class Child:
     """A child process as its parent sees it.
 
     Args:
-        name: its name in messages, before its rank.
+        name: its kind in messages, such as `worker`; the rank follows.
+        rank: its number among the children of this kind.
         make: makes its work from `task` and its end of a pipe.
-        timeout: seconds that it may be silent.
+        timeout: seconds that it may be silent once it is ready.
 
     Attributes:
         ready: whether it has built its environments.
         waiting: whether it waits for a message, so that it may be silent.
         done: whether it has sent its last message.
-        silent: seconds without a message while the parent was able to read one.
+        silent: seconds without a message; a long time without a check counts only in part.
+        state: the state that the parent has asked for, once it has arrived.
+        updates: its updates so far, if it reports them.
     """
 
     def __init__(
@@ -199,7 +202,7 @@ class Child:
         return message
 
     def wait(self, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Wait for a message; return False if `stopped` is true first.
+        """Wait for a message; return False if `stopped` returns true before one arrives.
 
         Raises:
             ChildLost: the child has ended, or is silent for too long.
@@ -215,7 +218,7 @@ class Child:
         return True
 
     def check(self, elapsed: float, must_send: bool = True) -> None:
-        """Check a child `elapsed` seconds after the last check.
+        """Check that the child lives and is not silent for too long, `elapsed` seconds after the last check.
 
         Raises:
             ChildLost: it has ended without a message, or must send one and is silent for too long.
@@ -247,7 +250,7 @@ class Child:
         )
 
     def end(self) -> None:
-        """End the child in any state."""
+        """End the child: after its last message it has a few seconds to exit, otherwise it is killed at once."""
         if self.done:
             self.process.join(CLOSING)
         if self.process.is_alive():
@@ -258,8 +261,8 @@ class Child:
 
 
 def close(children: Sequence[Child]) -> None:
-    """Let children close their environments, all at once, and end them; those that are late are killed."""
-    # A child that has built its environments may have sent a message that was not read yet.
+    """Ask all children that are ready to close their environments and exit; kill the others, and late ones."""
+    # A child may be ready before its first message was read.
     asked = [
         child
         for child in children

@@ -39,7 +39,9 @@ class Permits:
     def __init__(self, max_lag: int, slots: int) -> None:
         self.max_lag = max_lag
         self.version = 0
+        #: The numbers of the slots that no permit has.
         self.free = list(range(min(slots, max_lag + 1)))
+        #: The permits in use, in the order of their grants.
         self.out: list[Permit] = []
         #: The number of permits of each source.
         self.counts: Counter[int] = Counter()
@@ -110,7 +112,7 @@ class ChunkQueue:
         return self.permits.version
 
     def grant(self, ready: Iterable[int]) -> Permit | None:
-        """Return a permit for the `ready` actor with the fewest chunks in progress, or else in total."""
+        """Return a permit for the `ready` actor with the fewest in use, then in total; None if none may be granted."""
         if not self.permits.free:  # there may be many actors, and most calls end here
             return None
         counts = self.permits.counts

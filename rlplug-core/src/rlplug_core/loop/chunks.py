@@ -14,6 +14,7 @@ from rlplug_core.arrays import zeros
 from rlplug_core.buffers.rollout import put
 from rlplug_core.types import Array, Chunk, State, Step, tree_map
 
+#: The fields that are stored for every step; observations and `ended` are stored apart.
 FIELDS = (
     "action",
     "reward",

@@ -150,7 +150,7 @@ class LearnerProcesses:
         return [self._listen(child, kind) for child in self.children]
 
     def _listen(self, child: Child, kind: str) -> Any:
-        """Return the answer of a learner, which has this kind unless the learner failed."""
+        """Wait for a learner's answer to a request of this kind; return its content."""
         child.wait()
         answer, content = child.receive()
         assert answer == kind

@@ -48,6 +48,7 @@ class Peer:
         self.clock = Clock(plan.options.total_timesteps)
         self.member = Member(plan, self.clock, task.rank)
         self.parent = parent
+        #: The steps and updates that this learner has started, and `leader`: those that the leader has started.
         self.started = 0
         #: The leader's request, which waits until this learner is at the same point.
         self.request: tuple[str, object] | None = None
@@ -111,7 +112,7 @@ class Peer:
         saved: State | None,
         learner: State,
     ) -> None:
-        """Load the run's clock and weights, and this peer's own state if there is one."""
+        """Load the run's clock and this peer's own state, or else the leader's learner with this peer's generator."""
         member = self.member
         generator = member.learner.state_dict()["_extra_state"]["generator"]
         if settings:

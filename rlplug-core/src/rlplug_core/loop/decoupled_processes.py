@@ -1,4 +1,4 @@
-"""Actor processes, from the side of the learner: start, read messages, replace, end."""
+"""The learner's side of actor processes: start them, read their messages, replace and end them."""
 
 from __future__ import annotations
 
@@ -46,8 +46,10 @@ class Seat:
 
 
 class ActorProcesses:
-    """The learner's end of the process link. Chunks are in slots of shared memory; only the number of a slot is sent
-    through pipes, as a permit to the actor and back with the chunk, so actors that are ahead wait for the learner.
+    """The learner's end of the process link.
+
+    Chunks are in slots of shared memory. A pipe carries the number of a slot to the actor, as a permit for one chunk,
+    and a message back when the chunk is written. So actors that are ahead wait for the learner.
 
     There is a pipe for each actor and no lock, so a process that is killed leaves nothing locked; another one takes its
     place. Checkpoints contain the whole state.
@@ -139,7 +141,7 @@ class ActorProcesses:
             self.seats, state.get("generations", [0] * len(self.seats)), strict=True
         ):
             seat.generation = generation
-            # The process was replaced, and the new one had not started.
+            # The saved run had replaced this actor, and the new one had no state yet: start one with its seed.
             if generation and self.saved[seat.child.rank] is None:
                 seat.child.end()
                 seat.child = self._start(seat.child.rank, generation)
@@ -165,14 +167,14 @@ class ActorProcesses:
             )
 
     def _send(self, seat: Seat, message: tuple[str, object]) -> None:
-        """Send a message to an actor; from now on it must send messages."""
+        """Send a message to an actor; replace the actor if it has ended."""
         try:
             seat.child.send(message)
         except ChildLost as lost:
             self._replace(seat, lost)
 
     def _read_until(self, reached: Callable[[Seat], bool]) -> None:
-        """Read messages until `reached` is true for each actor."""
+        """Ask every actor that is ready for its state; read messages until `reached` is true for each actor."""
         while not all(map(reached, self.seats)):
             for seat in self.seats:
                 if seat.child.ready and not seat.asked:
@@ -181,6 +183,7 @@ class ActorProcesses:
             self._read_messages(GLANCE)
 
     def _read_messages(self, timeout: float) -> None:
+        """Read the messages that have arrived, or wait `timeout` seconds for one; then check the actors."""
         for child in wait_for_messages([seat.child for seat in self.seats], timeout):
             seat = self.seats[child.rank]
             try:

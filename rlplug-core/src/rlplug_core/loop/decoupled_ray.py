@@ -46,7 +46,7 @@ LOSSES = 3
 
 @dataclass
 class Seat:
-    """An actor's place in the fleet, and the handle that has it.
+    """An actor's place in the fleet, and the Ray handle of the actor that has it.
 
     Attributes:
         generation: the number of actors that had it before in this run.
@@ -76,6 +76,9 @@ class RayActors:
     every node fetches them once. Answers of a lost actor are dropped.
 
     Placing, transport and the detection of lost nodes are Ray's. Checkpoints contain the whole state.
+
+    Attributes:
+        put: the version of the weights in Ray's store, and their reference.
     """
 
     inexact = "chunks of actors arrive in any order; --inline is exact"
@@ -171,7 +174,7 @@ class RayActors:
         leave()
 
     def _begin(self) -> None:
-        """Build all actors when the state that they continue from is known."""
+        """Build all actors at the first call; until then, the state that they continue from may be loaded."""
         if not self.has_started:
             self.has_started = True
             self.checked = time.monotonic()

@@ -43,10 +43,10 @@ def device_memory(plan: Plan, learner: AnyLearner, env: Env) -> str:
         return ""
     needs = _needs(plan, learner, env)
     total = sum(size for size, _ in needs.values())
-    parts = ", ".join(f"{name} {size_text(size)}" for name, (size, _) in needs.items() if size)
+    breakdown = ", ".join(f"{name} {size_text(size)}" for name, (size, _) in needs.items() if size)
     largest = max(needs, key=lambda name: needs[name][0])
-    check_free(total, device, needs[largest][1], f"the run ({parts})")
-    return f"memory on {device}: at least {size_text(total)} ({parts})"
+    check_free(total, device, needs[largest][1], f"the run ({breakdown})")
+    return f"memory on {device}: at least {size_text(total)} ({breakdown})"
 
 
 def _needs(plan: Plan, learner: AnyLearner, env: Env) -> Needs:

@@ -47,7 +47,7 @@ class Block:
         self.action = action.view(memory)
 
     def unlink(self) -> None:
-        """Remove the name of the file when every process has opened it, so that it ends with them."""
+        """Remove the name of the file once every process has opened it, so that the memory is freed when they end."""
         if os.name != "nt":
             Path(self.path).unlink(missing_ok=True)
 
@@ -77,6 +77,5 @@ def _make_memory(size: int) -> str:
 def _observations(space: Space, num_envs: int, places: Places) -> Any:
     """Return the places of the observations of all environments."""
     if isinstance(space, spaces.Dict):
-        parts = space.spaces.items()
-        return {name: _observations(part, num_envs, places) for name, part in parts}
+        return {name: _observations(part, num_envs, places) for name, part in space.spaces.items()}
     return places((num_envs, *(space.shape or ())), space.dtype)

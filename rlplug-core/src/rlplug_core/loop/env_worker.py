@@ -128,6 +128,7 @@ class EnvWorker:
         complete(self.env).configure(settings)
 
     def reset(self, seed: int, turn: int) -> None:
+        # An environment that knows its part seeds its rows as in one process.
         if not isinstance(self.env, SupportsPart) and self.part.rank:
             seed = Seeds(seed).child("env-worker", self.part.rank).integer()
         tree_map(np.copyto, self.obs[turn], self.env.reset(seed).obs)

@@ -51,7 +51,7 @@ class EnvWorkers:
         return Child("environment worker", rank, EnvWorker, part, plan.options.worker_timeout)
 
     def _adopt(self, workers: list[WorkerEnvs]) -> None:
-        """Store the spaces that the workers send, and allocate memory for them."""
+        """Store the spaces that the workers send; make the shared arrays, and the results of steps without events."""
         spec = workers[0].spec
         self.action_space = workers[0].action_space
         if spec.agents:
@@ -204,13 +204,13 @@ class EnvWorkers:
             raise BadEnv(
                 f"{self.spec.id}: its state was not saved ({state['inexact']}); reset it instead"
             )
-        parts = state["parts"]
-        if len(parts) != len(self._children):
+        states = state["parts"]
+        if len(states) != len(self._children):
             raise BadEnv(
-                f"{self.spec.id}: its state is that of {len(parts)} workers; use --env-workers {len(parts)}"
+                f"{self.spec.id}: its state is that of {len(states)} workers; use --env-workers {len(states)}"
             )
         self._set_ready()
-        self._ask_each("load", [(part,) for part in parts])
+        self._ask_each("load", [(worker_state,) for worker_state in states])
 
     def close(self) -> None:
         """Let the workers close their environments; those that do not are killed."""

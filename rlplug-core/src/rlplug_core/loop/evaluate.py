@@ -86,8 +86,8 @@ class Evaluation:
         if self.episodes < 2:
             return None
         # The returns of agents in one episode are not independent, so each episode counts once.
-        means = np.reshape(self.returns, (self.episodes, -1)).mean(1)
-        return float(np.std(means, ddof=1) / np.sqrt(self.episodes))
+        episode_means = np.reshape(self.returns, (self.episodes, -1)).mean(1)
+        return float(np.std(episode_means, ddof=1) / np.sqrt(self.episodes))
 
     @property
     def median(self) -> float:

@@ -132,13 +132,17 @@ class Events:
         self._set_intervals(options)
         #: The first reason why a controller or a limit stopped the run.
         self.ended = ""
+        #: The env step of the last due tasks.
         self.steps = self.clock.steps
+        #: The env steps of the last log record and the last evaluation; -1 before the first.
         self.logged = self.evaluated = -1
         self.best = BestEvaluation()
         #: The mean return of the last evaluation.
         self.last_mean: float | None = None
+        #: Finished episodes, all and those at the last log record.
         self.episodes = self.logged_episodes = 0
         self.recent = EpisodeStats(options.stats_window_size)
+        #: Episodes that no log record has yet.
         self.pending: list[tuple[int, int, Episode]] = []
         self.losses: dict[str, float] = {}
         #: The learner's schedules, from the first log record on, and their last values.
@@ -148,10 +152,12 @@ class Events:
         self.run_start = self.process_start = self.next_tick = now()
         #: Seconds that this process has not spent on training.
         self.pauses = {"evaluation": 0.0, "checkpoint": 0.0}
+        #: Time and env step of the last progress displays.
         self.marks: deque[tuple[float, int]] = deque(maxlen=WINDOW)
         #: Time and env step of the last record; before the first one, those of the first poll with new steps.
         self.lap: tuple[float, int] | None = None
-        #: The first poll saves, so that a run can be resumed from its first step; time is measured from there.
+        #: The next env step with a due task. The first poll saves, so that a run can be resumed from its first step;
+        #: time is measured from there.
         self.next = self.steps
         self.saved = False
 

@@ -55,11 +55,11 @@ def _parameters_named(
         path: parameter for path, parameter in trained.items() if f"{path}.".startswith(f"{name}.")
     }
     if not parameters:
-        parts = dict.fromkeys(path.partition(".")[0] for path in trained)
+        modules = dict.fromkeys(path.partition(".")[0] for path in trained)
         submodules = dict.fromkeys(".".join(path.split(".")[:2]) for path in trained)
-        hint = did_you_mean(name, [*parts, *submodules, *trained])
+        hint = did_you_mean(name, [*modules, *submodules, *trained])
         raise UsageError(
             f"--freeze {name}: {type(learner).__name__} trains nothing of this name{hint} "
-            f"(it has {', '.join(parts)})"
+            f"(it has {', '.join(modules)})"
         )
     return parameters

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def freeze_objects() -> Iterator[None]:
-    """Collect garbage once, then keep the collector from all other objects of this moment until the end of the block.
+    """Collect garbage once, then leave all objects of this moment out of collections until the end of the block.
 
     With torch, numba and gymnasium there are 300,000 objects, and each full collection of them stops training for a
     tenth of a second or more. If an outer block or the caller has frozen objects, they stay frozen, and no others are.

@@ -161,6 +161,7 @@ class TensorColumns(InfoColumns):
     Values that are not finite are found by `check`, which waits.
     """
 
+    #: 0, or NaN after a value that was not finite.
     probe: Tensor | float = 0.0
 
     def _column(self, name: str, valid: Array) -> Array:

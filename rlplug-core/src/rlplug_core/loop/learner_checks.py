@@ -18,7 +18,7 @@ from rlplug_core.nets.normalize import RewardScale
 from rlplug_core.nets.popart import PopArt
 from rlplug_core.protocols import AnyLearner
 
-#: The function that makes the part of an option, and the class of the part.
+#: For each option: the functions that make its part of a learner, and the class of that part.
 _PARTS: dict[str, tuple[tuple[str, ...], type[nn.Module]]] = {
     "normalize_reward": (("RewardScale",), RewardScale),
     "popart": (("policy_and_critic", "PolicyAndCritic"), PopArt),
@@ -141,6 +141,7 @@ def check_ignored(
     used: set[str] = set()
     unused: dict[str, str] = {}
     effective: set[str] = set()
+    # From the class to its bases: a method does not run if a subclass overrides it without super().
     for base in learner.__mro__:
         for name, member in vars(base).items():
             code = getattr(getattr(member, "function", member), "__code__", None)
@@ -177,6 +178,7 @@ def check_dropped(learner: AnyLearner, given: Iterable[str]) -> None:
     name = type(learner).__name__
     for option in set(given) & _PARTS.keys():
         makers, part = _PARTS[option]
+        # Its `build` reads the option and calls a function that makes the part.
         makes = any(
             {option, *makers} & _names_in(vars(base)["build"].__code__) > {option}
             for base in type(learner).__mro__

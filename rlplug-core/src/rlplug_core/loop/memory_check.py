@@ -111,8 +111,8 @@ def sizes(
 
 def step_bytes(obs: Space) -> int:
     """Return the least bytes of a stored step: its observation (one picture of a stack) and a reward."""
-    parts = obs.spaces.values() if isinstance(obs, spaces.Dict) else [obs]
-    return FLOAT + sum(_bytes(part) for part in parts)
+    subspaces = obs.spaces.values() if isinstance(obs, spaces.Dict) else [obs]
+    return FLOAT + sum(_bytes(subspace) for subspace in subspaces)
 
 
 def _bytes(part: Space) -> int:
@@ -157,9 +157,9 @@ def checkpoints_to_keep(
     count = requested if isinstance(requested, int) else default
     if size < LARGE_REPLAY:
         return count, ""
-    kept = "all checkpoints are" if count == 0 else f"up to {count + 1} checkpoints are"
+    checkpoints = "all checkpoints" if count == 0 else f"up to {count + 1} checkpoints"
     total = "" if count == 0 else f", {size_text(size * (count + 1))} together"
     return count, (
-        f"a checkpoint holds the replay buffer, up to {size_text(size)}; {kept} kept{total}: --keep-checkpoints, "
-        "--checkpoint-every and --buffer-size change this"
+        f"a checkpoint holds the replay buffer, up to {size_text(size)}; {checkpoints} are kept{total}: "
+        "--keep-checkpoints, --checkpoint-every and --buffer-size change this"
     )

@@ -53,7 +53,7 @@ CHUNK_STEPS = 16
 
 @dataclass(frozen=True)
 class Plan:
-    """One run: the typed names, the class, both halves of its options, and the wrappers of the environment."""
+    """One run: the names that the user typed, the learner's class, options of the run and the algorithm, wrappers."""
 
     algorithm: str
     env: str
@@ -62,13 +62,13 @@ class Plan:
     config: Any
     wrappings: tuple[WrapperSpec, ...]
     schedules: Mapping[str, ParsedSchedule]
-    #: Makes the environments, and those for evaluation.
+    #: Make the environments for training and for evaluation.
     source: EnvSource = field(kw_only=True)
     eval_source: EnvSource = field(kw_only=True)
     #: The wrappers for evaluation if they differ; the controllers of the run.
     eval_wrappings: tuple[WrapperSpec, ...] | None = field(default=None, kw_only=True)
     controllings: tuple[PartSpec, ...] = field(default=(), kw_only=True)
-    #: The initial weights of a new learner, if not random.
+    #: Sets the initial weights of a new learner; None if they are random.
     start: Callable[[AnyLearner], None] | None = field(default=None, kw_only=True)
     #: The content of the option `dataset`, once it is read.
     dataset: Dataset | None = field(default=None, kw_only=True)
@@ -365,9 +365,9 @@ class Plan:
         return learner_dataset(fit_dataset(self.dataset, env), seeds, device)
 
 
-def _words_of(parts: Iterable[WrapperSpec | PartSpec]) -> tuple[str, ...]:
-    """Return the words that were typed for each part, with absolute paths."""
-    return tuple(part.words for part in parts)
+def _words_of(specs: Iterable[WrapperSpec | PartSpec]) -> tuple[str, ...]:
+    """Return the words that were typed for each wrapper or controller, with absolute paths."""
+    return tuple(spec.words for spec in specs)
 
 
 def _eval_wrappers(words: tuple[str, ...]) -> tuple[WrapperSpec, ...] | None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 #: On Linux, a directory with an entry for each thread of this process, including threads of C libraries.
 TASKS = Path("/proc/self/task")
-#: The way to start processes without a fork of this one.
+#: The start method of processes that are not forks of this one.
 SERVER: Literal["forkserver", "spawn"] = "forkserver" if hasattr(os, "fork") else "spawn"
 #: This process's ends of its pipes. While another process has a copy of an end, the pipe outlives this process.
 _ENDS: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -88,7 +88,10 @@ def can_fork() -> bool:
 
 
 def fork_server() -> Server:
-    """Start the server that forks processes, once; it has torch loaded. On Windows each process is a new Python."""
+    """Start the server that forks processes, once, and return its context; the server has torch loaded.
+
+    Windows has no such server: each process there is a new Python.
+    """
     if SERVER == "spawn":
         return multiprocessing.get_context("spawn")
     from multiprocessing import forkserver, resource_tracker  # Windows has no forkserver
@@ -96,7 +99,7 @@ def fork_server() -> Server:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["rlplug_core.loop.preload"])
     with safe_path():
-        resource_tracker.ensure_running()  # it lets signals through, so it is outside of the next block
+        resource_tracker.ensure_running()  # it unblocks signals, so it is outside of the next block
     with safe_path(), block_signals():
         forkserver.ensure_running()
     return context
@@ -120,7 +123,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def safe_path() -> Iterator[None]:
-    """Start Python processes that import nothing from the working directory, such as a `torch.py` there.
+    """In the block, start Python processes that import nothing from the working directory, such as a `torch.py` there.
 
     A process gets the caller's own `sys.path` with its first message, so that it finds the same plugins.
     """
@@ -137,7 +140,7 @@ def safe_path() -> Iterator[None]:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Start processes that do not import the caller's `__main__` again: workers do not need it.
+    """In the block, start processes that do not import the caller's `__main__` again: workers do not need it.
 
     A script without an `if __name__ == "__main__"` guard would start training again in each of them.
     """

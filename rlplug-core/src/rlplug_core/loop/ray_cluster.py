@@ -1,4 +1,4 @@
-"""Use a Ray cluster: join it, check its nodes and its room, and run a task in one of its processes."""
+"""Use a Ray cluster: join it, check its nodes and CPUs, reserve GPUs, and run a task in one of its processes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from rlplug_core.plugins.records import Record
 from rlplug_core.plugins.single_wrappers import SHORT
 from rlplug_core.plugins.spec import split
 
-#: A directory that only the system's owner writes, without importable files. Ray puts the working directory first
-#: on the path of all its workers, which would import a `torch.py` there.
+#: A directory without importable files, which only root can change. Ray puts the working directory first on the path of
+#: all its workers, which would import a `torch.py` there.
 NOWHERE = "/"
 #: After how many checks without an answer, and how many ms apart, our own cluster considers a node dead.
 HEALTH = {
@@ -41,7 +41,7 @@ HEALTH = {
     "health_check_timeout_ms": 1000,
     "health_check_failure_threshold": 3,
 }
-#: The watch while this process is in a cluster, if it is in one.
+#: The watch of this process; empty while it is in no cluster.
 _WATCHES: list[RayWatch] = []
 #: Seconds that a node may take to report its installed packages.
 NODE_TIMEOUT = 120.0

@@ -66,7 +66,7 @@ class RemoteActor:
             yield self.actor.step()
 
     def end_chunk(self, steps: int) -> tuple[bool, int, list[Episode]]:
-        """Return whether the chunk since env step `steps` follows no other one, its env steps, and its episodes."""
+        """End the chunk since env step `steps`; return whether it continues none, its env steps, and its episodes."""
         begins = self.begins
         self.begins = False
         return (

@@ -188,13 +188,13 @@ def safe_streams() -> Iterator[None]:
         try:
             yield
         finally:
-            for stream in filter(None, (stdout, stderr)):  # a process may have started without
+            for stream in filter(None, (stdout, stderr)):  # a process may have started without them
                 with suppress(ValueError, OSError):  # foreign code may have closed it
                     stream.flush()
 
 
 def guard(stream: TextIO, name: str) -> TextIO:
-    """Return a program's own stream so that its errors end no run; every other stream unchanged."""
+    """Wrap a program's own stream, so that its errors do not end the run; return every other stream unchanged."""
     if stream is None or isinstance(stream, ProgramStream | NullStream | SafeTextStream):
         return stream
     return cast("TextIO", ProgramStream(stream, name))

@@ -147,7 +147,7 @@ class Sync:
         self.meter = Meter()
 
     def run(self, poll: Callable[[], None]) -> None:
-        """Train until the clock is done, calling `poll` after every vector step."""
+        """Train until the clock is done, calling `poll` before every vector step and at the end."""
         loop(self.actor, self.clock, self.meter, poll)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:

@@ -83,7 +83,7 @@ def _is_missing_gpu(name: object) -> bool:
 
 
 def set_torch(threads: int) -> None:
-    """Set the number of torch's threads (one is fastest for small networks), and flush denormal numbers to zero.
+    """Set torch's threads (one is fastest for small networks), flush denormal numbers to zero, and keep freed memory.
 
     Second moments of weights that never move decay into denormals, which are slow on the processor: Adam took two to
     three times as long on a DQN with dead units.
@@ -127,7 +127,7 @@ def torch_defaults() -> Iterator[None]:
 
 @contextmanager
 def torch_settings(threads: int) -> Iterator[None]:
-    """Call `set_torch`, and restore the caller's settings after the block."""
+    """Call `set_torch`, and after the block restore the number of threads and torch's default for denormal numbers."""
     before = torch.get_num_threads()
     set_torch(threads)
     try:
