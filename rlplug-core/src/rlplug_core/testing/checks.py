@@ -184,6 +184,7 @@ def _checks(
     wrap: tuple[str, ...] = (),
     learn: bool = False,
 ) -> tuple[Check, ...]:
+    """Return the checks of a plugin of this kind; arguments as in `checks`."""
     chosen = tuple(rule for rule in KINDS[kind] if learn or rule.level != "learn")
     expected = dict(expected_failures or {})
     known = {rule.name for rule in chosen}

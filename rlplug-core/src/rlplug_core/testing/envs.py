@@ -19,7 +19,7 @@ from rlplug_core.types import Array, Episode, Obs, Space, Spec, State, Timestep,
 
 
 class Vector:
-    """The base of the environments below: a SAME_STEP vector. Its whole state is `self.state` and one generator.
+    """The base of the environments below: a vector in the mode SAME_STEP. Its state is `self.state` and one generator.
 
     A subclass defines its spaces, the start of episodes (`open`), observations (`observe`) and dynamics (`move`).
     """
@@ -214,8 +214,8 @@ class Recall(Vector):
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         last = self.state["length"] + 1 >= self.length
-        right = (2 * action - 1) == self.state["cue"]
-        return (last & right).astype(np.float64), last, np.zeros(self.num_envs, np.bool_)
+        correct = (2 * action - 1) == self.state["cue"]
+        return (last & correct).astype(np.float64), last, np.zeros(self.num_envs, np.bool_)
 
 
 class LongRecall(Recall):
@@ -267,8 +267,8 @@ class Pixels(Vector):
         return image
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
-        right = action == (self.state["column"] >= 5)
-        return self.terminate(right.astype(np.float64))
+        correct = action == (self.state["column"] >= 5)
+        return self.terminate(correct.astype(np.float64))
 
 
 class Bandit(Vector):

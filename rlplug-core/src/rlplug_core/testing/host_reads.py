@@ -26,7 +26,7 @@ COPIES = (
     "__float__",
     "__index__",
 )
-#: Operations with a result that only the device knows the size or the value of.
+#: Operations that need the size or the value of their result on the host.
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "unique")
 
 
@@ -56,6 +56,8 @@ class HostReads:
 
 
 class _Methods(TorchFunctionMode):
+    """Counts calls of the methods in `COPIES`."""
+
     def __init__(self, counts: Counter[str]) -> None:
         super().__init__()
         self.counts = counts
@@ -74,6 +76,8 @@ class _Methods(TorchFunctionMode):
 
 
 class _Operations(TorchDispatchMode):
+    """Counts the operations in `WAITS`, and indices that are masks."""
+
     def __init__(self, counts: Counter[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.counts = counts

@@ -103,10 +103,10 @@ class Fork(Tabular):
         (0, 0, 5, 0.5, 1.1),
         (0, 1, 1, 1, 0.0),
         *(
-            (place, action, (place - 1 + far) % 3 + 1, 0.5, (0.2, 0.3, 0.4)[place - 1])
+            (place, action, (place - 1 + distance) % 3 + 1, 0.5, (0.2, 0.3, 0.4)[place - 1])
             for place in (1, 2, 3)
             for action in (0, 1)
-            for far in (1, 2)
+            for distance in (1, 2)
         ),
     )
     terminal = np.arange(6) >= 4
@@ -123,9 +123,9 @@ class Drift(Tabular):
     chance, reward = _arrows(
         6,
         *(
-            (place, 0, (place + far) % 4, 0.5, (0.0, 0.3, 0.1, 0.2)[place])
+            (place, 0, (place + distance) % 4, 0.5, (0.0, 0.3, 0.1, 0.2)[place])
             for place in range(4)
-            for far in (1, 2)
+            for distance in (1, 2)
         ),
         *(
             (place, 1, 4 + lucky, 0.5, (1.9, 0.9, 0.8, 1.0)[place] + (0.1 if lucky else -0.1))

@@ -57,26 +57,26 @@ def spaces(subject: Subject) -> None:
             f"it accepts no environment of the kit; name a supported one with env=... or --env ({reason})"
         )
     declared = getattr(subject.cls, "actions", ())
-    taken = {
+    accepted = {
         type(env_class.action).__name__
         for env_class in KIT_ENVS
         if name_of(env_class) in subject.accepted
     }
-    if declared and not taken <= set(declared):
+    if declared and not accepted <= set(declared):
         raise Failed(
-            f"it accepts {' and '.join(sorted(taken))} actions, but declares actions = {tuple(declared)}"
+            f"it accepts {' and '.join(sorted(accepted))} actions, but declares actions = {tuple(declared)}"
         )
 
 
 def protocol(subject: Subject) -> None:
     """Learner, agent and buffer have the methods of `rlplug_core.protocols`, with the arguments that runners pass."""
     learner = subject.learner(subject.spec, Seeds(0))
-    parts = {"learner": learner, "agent": learner.agent(), "buffer": learner.buffer()}
-    for noun, part in parts.items():
+    objects = {"learner": learner, "agent": learner.agent(), "buffer": learner.buffer()}
+    for noun, tested in objects.items():
         for method, (counts, keywords) in (_CALLS[noun] | _STATE).items():
-            function = getattr(part, method, None)
+            function = getattr(tested, method, None)
             if not callable(function):
-                raise Failed(f"the {noun} {type(part).__name__} has no method '{method}'")
+                raise Failed(f"the {noun} {type(tested).__name__} has no method '{method}'")
             for count in counts:
                 _check_call(function, count, keywords)
 
@@ -114,7 +114,7 @@ def acts(
 ) -> Iterator[Act]:
     """Yield the acts of an agent during `turns` vector steps of `env` after a reset.
 
-    With `forgets` it gets its initial recurrent state at the start of each episode instead of the last one.
+    With `forgets` the agent gets its initial recurrent state at the start of each episode, not that of the last step.
     """
     now = env.reset(7)
     agent, recurrent_state = begin_acting(agent, env.spec.num_envs)

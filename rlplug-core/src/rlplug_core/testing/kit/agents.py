@@ -15,7 +15,7 @@ from rlplug_core.testing.kit.trees import Leaves, difference, leaves
 from rlplug_core.types import Array
 
 #: Number of random changes of the weights while agents are compared.
-SHAKES = 4
+PERTURBATIONS = 4
 
 
 def agents(subject: Subject) -> None:
@@ -31,7 +31,7 @@ def agents(subject: Subject) -> None:
     trial.run(subject.horizon.turns)
     new = trial.learner.agent()
     generator = torch.Generator().manual_seed(0)
-    for _ in range(SHAKES):
+    for _ in range(PERTURBATIONS):
         greedy = greedy_actions(subject, trial.learner.agent())
         for agent, name in ((trial.agent, "the agent that acted"), (early, "an older agent")):
             if path := difference(leaves(agent.weights()), leaves(new.weights())):
@@ -52,8 +52,8 @@ def memory(subject: Subject) -> None:
     if agent.initial(subject.spec.num_envs) is None:
         raise Skipped("its agents have no recurrent state")
     for explore in (True, False):
-        keeps, forgets = (_behavior(subject, explore, forgets) for forgets in (False, True))
-        if path := difference(keeps, forgets):
+        continued, reset = (_behavior(subject, explore, forgets) for forgets in (False, True))
+        if path := difference(continued, reset):
             step, _, part = path.partition("/")
             raise Failed(
                 f"'{part}' in step {step} depends on the recurrent state before the start of an episode; reset "
@@ -75,7 +75,7 @@ def _behavior(subject: Subject, explore: bool, forgets: bool) -> Leaves:
 
 
 def _perturb(agent: Agent, generator: torch.Generator) -> None:
-    """Change weights in place, like pulling new ones, enough to change the actions.
+    """Change weights in place, as an actor that pulls new weights does, enough to change the actions.
 
     Tensors without negative numbers keep that property, because they may be variances.
     """

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 Level: TypeAlias = Literal["static", "import", "contract", "learn"]
 
-#: The class of the tested plugin of each kind, `module:class` in this package.
+#: The class that represents the tested plugin, by kind: `module:class` in this package.
 SUBJECTS = {
     "algorithm": "subject:Subject",
     "env": "env_subject:EnvSubject",
@@ -55,6 +55,7 @@ class Rule:
         return (self.function.__doc__ or "").strip().partition("\n")[0]
 
 
+#: Checks that others need: state can be saved, and two runs with one seed have the same bits.
 _STATE = ("save-load",)
 _BITS = ("seeding",)
 _STATE_AND_BITS = (*_STATE, *_BITS)
@@ -120,7 +121,7 @@ ENV_RULES = (
     Rule("env-seeding", "contract", "env_checks:seeding", ("env-spaces",), since=2),
     Rule("env-arrays", "contract", "env_checks:arrays", ("env-seeding",), since=2),
     Rule("env-state", "contract", "env_checks:state", ("env-seeding",), since=2),
-    Rule("env-close", "contract", "env_checks:ends", ("env-spaces",), since=2),
+    Rule("env-close", "contract", "env_checks:close", ("env-spaces",), since=2),
 )
 
 

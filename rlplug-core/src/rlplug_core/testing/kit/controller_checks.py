@@ -50,7 +50,7 @@ class ControllerSubject:
         end: int = EVENTS,
         state: State | None = None,
     ) -> tuple[list[Decision], State]:
-        """Return its decisions after each event from `start` to `end`, and its state. `state` is a saved one."""
+        """Return its decisions after each event from `start` to `end`, and its state; `state` is a saved start."""
         clock = Clock(100 * EVENTS)
         group = self.group(clock)
         if state is not None:

@@ -23,8 +23,9 @@ LITTLE = 1e-6
 MODEST = 0.1
 #: Number of samples, including single steps of single episodes.
 MANY = 256
-#: The share of a response that counts as rounding; a response counts if it is this many times that of the other half.
+#: The share of a response that counts as rounding.
 ROUNDING = 1e-3
+#: A response of one half counts if it is more than this many times that of the other half.
 MARGIN = 3.0
 #: The allowed share of numbers without the expected response.
 SILENT = 0.2
@@ -71,16 +72,16 @@ def rewards(subject: Subject) -> None:
 
 def _even(places: Array) -> Array:
     """Return a mask of every second episode in the first half of the rows."""
-    return (places[..., 1] % 2 == 0) & _half(places)
+    return (places[..., 1] % 2 == 0) & _in_first_half(places)
 
 
 def _opening(places: Array) -> Array:
     """Return a mask of the first steps of episodes in the first half of the rows."""
-    return (places[..., 2] == 0) & _half(places)
+    return (places[..., 2] == 0) & _in_first_half(places)
 
 
 def depends_on_later_steps(subject: Subject) -> bool:
-    """Return whether samples depend on later observations, so whether it bootstraps.
+    """Return whether samples depend on later observations, that is, whether the algorithm bootstraps.
 
     Raises:
         Skipped: this cannot be measured.
@@ -93,7 +94,7 @@ def depends_on_later_steps(subject: Subject) -> bool:
     return same_half > MARGIN * other_half + ROUNDING * _norm(baseline)
 
 
-def _half(places: Array) -> Array:
+def _in_first_half(places: Array) -> Array:
     return (places[..., 0] < places[..., 0].max() // 2 + 1) & (places[..., 0] >= 0)
 
 

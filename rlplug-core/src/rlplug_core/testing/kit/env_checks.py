@@ -37,9 +37,9 @@ def spaces(subject: EnvSubject) -> None:
     env = subject.make()
     try:
         # Each agent of a world has a row.
-        rows_made = ROWS * max(1, len(set(env.spec.agents)))
-        if env.spec.num_envs != rows_made:
-            raise Failed(f"created with {rows_made} rows, but its spec has {env.spec.num_envs}")
+        expected = ROWS * max(1, len(set(env.spec.agents)))
+        if env.spec.num_envs != expected:
+            raise Failed(f"created with {expected} rows, but its spec has {env.spec.num_envs}")
         shape_of(env.spec.action)  # raises if agents could not act
         now = env.reset(7)
         env.spec.action.seed(7)
@@ -56,8 +56,8 @@ def scale(subject: EnvSubject) -> None:
     """Observations are not integers that networks divide by their bound, such as bytes that are not an image."""
     env = subject.make()
     env.close()
-    if parts := scaled_parts(env.spec.obs):
-        names = quote_all(filter(None, parts))
+    if scaled := scaled_parts(env.spec.obs):
+        names = quote_all(filter(None, scaled))
         raise Skipped(
             f"observations{names and ' ' + names} are integers, which networks divide by their bound; your own "
             "network gets them unscaled"
@@ -71,11 +71,11 @@ def steps(subject: EnvSubject) -> None:
         now = env.reset(7)
         if not now.is_first.all():
             raise Failed("after a reset `is_first` must be set in every row")
-        before = now.is_first
+        waiting = now.is_first
         for turn, action in enumerate(subject.actions()):
             now = env.step(action)
             _check_flags(now, env.spec.num_envs, turn + 1)
-            before = _check_ends(now, before, turn + 1)
+            waiting = _check_ends(now, waiting, turn + 1)
             _check_masks(env.spec, now, turn + 1)
     finally:
         env.close()
@@ -145,7 +145,7 @@ def state(subject: EnvSubject) -> None:
             )
 
 
-def ends(subject: EnvSubject) -> None:
+def close(subject: EnvSubject) -> None:
     """It can be closed, also twice, and then has no processes left."""
     before = children()
     env = subject.make()
@@ -200,8 +200,8 @@ def _check_flags(now: Timestep, count: int, turn: int) -> None:
         )
 
 
-def _check_ends(now: Timestep, before: Array, turn: int) -> Array:
-    """Return a mask of the rows that wait for their first step."""
+def _check_ends(now: Timestep, waiting: Array, turn: int) -> Array:
+    """Check the ends of a step; `waiting` and the result are masks of the rows that wait for their first step."""
     ended = now.terminated | now.truncated
     if (overlap := now.terminated & now.truncated).any():
         raise Failed(
@@ -214,9 +214,9 @@ def _check_ends(now: Timestep, before: Array, turn: int) -> Array:
         raise Failed(
             f"step {turn}: rows {rows(ended)} end, but episodes of the rows {sorted(reported)} are reported"
         )
-    if (early := now.is_first & ~ended & now.valid & ~before).any():
+    if (early := now.is_first & ~ended & now.valid & ~waiting).any():
         raise Failed(f"step {turn}: rows {rows(early)} start an episode, but none has ended there")
-    return (before & ~now.valid) | now.is_first
+    return (waiting & ~now.valid) | now.is_first
 
 
 def _check_masks(spec: Spec, now: Timestep, turn: int) -> None:

@@ -25,7 +25,7 @@ TENSORS = ("obs", "final_obs", "reward", "terminated", "truncated", "is_first", 
 
 
 class Converter(EnvBase):
-    """The base of environments that convert the arrays or tensors of the one inside; it passes on the state."""
+    """The base of environments that convert the arrays or tensors of another one, `env`, and have its state."""
 
     def __init__(self, env: Env) -> None:
         self.env = env
@@ -57,12 +57,12 @@ class AsArrays(Converter):
 
 
 def _arrays(now: Timestep) -> Timestep:
-    """Return a timestep with arrays; it reads which episodes have ended."""
-    parts = {field.name: getattr(now, field.name) for field in fields(now)}
+    """Return a timestep with arrays and the list of its ended episodes, which are read from the device."""
+    values = {field.name: getattr(now, field.name) for field in fields(now)}
     for name in TENSORS:
-        parts[name] = tree_map(to_host, parts[name])
+        values[name] = tree_map(to_host, values[name])
     episodes = list(now.episodes) if isinstance(now.episodes, EndedRows) else now.episodes
-    return Timestep(**{**parts, "episodes": episodes, "ended": bool(episodes)})
+    return Timestep(**{**values, "episodes": episodes, "ended": bool(episodes)})
 
 
 #: Number of rows and vector steps of a test, and the seed of its reset.
@@ -140,7 +140,7 @@ def play(
     turns: int = TURNS,
     seed: int = SEED,
 ) -> tuple[list[Leaves], list[Array]]:
-    """Reset an environment and step it with random actions, which are equal for equal masks.
+    """Reset an environment and step it with random actions; equal seeds and action masks give equal actions.
 
     Returns:
         Copies of all timesteps, as leaves by name, and the actions.

@@ -67,7 +67,7 @@ class Examination:
 
         Hooks and population rules work in a temporary directory, because they may write files.
         """
-        from rlplug_core.loop.torch_settings import torch_settings  # with torch, so only here
+        from rlplug_core.loop.torch_settings import torch_settings  # imports torch, so only here
         from rlplug_core.seeds import preserve_generators
 
         with ExitStack() as stack:

@@ -44,7 +44,7 @@ def quiet(subject: Subject) -> None:
     module = _module(subject)
     result = in_fresh_process(import_all, [module.partition(".")[0], module])
     if result.code:
-        raise _fails(module, result.error)
+        raise _import_failure(module, result.error)
     if result.printed:
         raise Failed(
             f"it prints when it is imported: {plain(result.printed, 80)!r}; stdout may contain JSON of a command"
@@ -76,9 +76,9 @@ def _heavy_imports(top: str) -> list[str]:
             command, capture_output=True, text=True, env=environment, check=False
         )
         if finished.returncode:
-            raise _fails(top, finished.stderr)
+            raise _import_failure(top, finished.stderr)
         return json.loads(report.read_text())
 
 
-def _fails(module: str, error: str) -> Failed:
+def _import_failure(module: str, error: str) -> Failed:
     return Failed(f"importing '{module}' fails in a fresh process: {plain(error[-200:])}")

@@ -31,10 +31,10 @@ def signals(subject: Subject) -> None:
         env = Signaling(Probe(subject.spec, scenario), names, series)
         trial = Trial(subject, env).run(scenario.steps_for(subject.horizon.turns))
         learned.append(trial.learner_state())
-    first, same, other = learned
+    first, same, changed = learned
     if path := difference(first, same):
         raise Failed(f"with the same signals it learns something else ('{path}')")
-    if not difference(first, other):
+    if not difference(first, changed):
         raise Failed(
             f"it names {', '.join(names)} in signals, and updates do not depend on them; read them from the extras of "
             "its batches, or name none"

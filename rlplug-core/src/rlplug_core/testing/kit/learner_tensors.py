@@ -95,9 +95,10 @@ class AsTensors(Converter):
 
 
 def _tensors(now: Timestep) -> Timestep:
-    """Return a timestep with its own tensors."""
-    parts: dict[str, Obs] = {field.name: getattr(now, field.name) for field in fields(now)}
-    converted = {name: tree_map(torch.tensor, parts[name]) for name in TENSORS}
+    """Return a timestep with new tensors in place of its arrays."""
+    values: dict[str, Obs] = {field.name: getattr(now, field.name) for field in fields(now)}
+    converted = {name: tree_map(torch.tensor, values[name]) for name in TENSORS}
     if now.final_obs is now.obs:
         converted["final_obs"] = converted["obs"]
-    return Timestep(**{**parts, **converted, "ended": True})
+    # Environments on a device set `ended` in every step, because only the device knows it.
+    return Timestep(**{**values, **converted, "ended": True})

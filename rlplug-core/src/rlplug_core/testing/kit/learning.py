@@ -56,7 +56,8 @@ class Tempting(envs.Vector):
     (after the first two cues), through rewards if it is not."""
 
     obs = spaces.Box(0, 1, (7,), np.float32)
-    #: The paid action of each cue. The other entries are a visible and an invisible bonus, each with its empty episode.
+    #: The paid action of each cue; -1 for the episodes after a cue: 4 pays a bonus and 5 does not, and they look
+    #: different; 6 pays it and 7 does not, and they look the same.
     right: ClassVar[Array] = np.array([0, 1, 1, 0, -1, -1, -1, -1])
     looks: ClassVar[Array] = np.eye(8, dtype=np.float32)[[0, 1, 2, 3, 4, 5, 6, 6, 7], :7]
     cues = 4

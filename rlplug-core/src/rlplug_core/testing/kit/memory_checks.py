@@ -83,11 +83,12 @@ def episodes(subject: MemorySubject) -> None:
     """An episode does not affect the next one, and a call does not affect the next call."""
     memory = subject.build()
     features = subject.features(ROWS)
-    opens = torch.ones(ROWS, dtype=torch.bool)
+    is_first = torch.ones(ROWS, dtype=torch.bool)
     with torch.no_grad():
-        fresh = memory.unroll(features, opens, tree_map(torch.from_numpy, memory.initial(ROWS)))
+        initial = tree_map(torch.from_numpy, memory.initial(ROWS))
+        fresh = memory.unroll(features, is_first, initial)
         for seed in (20, 30):
-            later = memory.unroll(features, opens, subject.states(memory, ROWS, seed))
+            later = memory.unroll(features, is_first, subject.states(memory, ROWS, seed))
             if name := different(later, fresh):
                 raise Failed(
                     f"the part '{name}' after the first step of an episode depends on the episode before it; keep all "
@@ -142,15 +143,21 @@ def weights(subject: MemorySubject) -> None:
         )
 
 
-def check_seed(module: nn.Module, same: nn.Module, other: nn.Module) -> None:
+def check_seed(
+    module: nn.Module,
+    same_seed: nn.Module,
+    other_seed: nn.Module,
+) -> None:
     """Raise Failed if modules built with one seed differ, or modules with different seeds do not."""
-    parameters = module.state_dict()
-    if any(not torch.equal(part, same.state_dict()[name]) for name, part in parameters.items()):
+    tensors = module.state_dict()
+    if any(not torch.equal(part, same_seed.state_dict()[name]) for name, part in tensors.items()):
         raise Failed(
             "two modules with the same seed have different weights; draw them with torch's generator"
         )
     trained = [name for name, _ in module.named_parameters()]
-    if trained and all(torch.equal(parameters[name], other.state_dict()[name]) for name in trained):
+    if trained and all(
+        torch.equal(tensors[name], other_seed.state_dict()[name]) for name in trained
+    ):
         raise Failed(
             "two modules with different seeds have the same weights; draw them with torch's generator and set no seed"
         )
@@ -195,8 +202,8 @@ class _Step(nn.Module):
         self.names = names
 
     def forward(self, inputs: list[Tensor]) -> list[Tensor]:
-        features, *parts = inputs
-        after = self.memory.step(features, dict(zip(self.names, parts, strict=True)))
+        features, *before = inputs
+        after = self.memory.step(features, dict(zip(self.names, before, strict=True)))
         return [after[name] for name in self.names]
 
 

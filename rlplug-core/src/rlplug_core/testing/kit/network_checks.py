@@ -15,8 +15,8 @@ from rlplug_core.testing.kit.trees import difference, leaves
 from rlplug_core.types import Obs, Space, tree_map
 
 
-def each(subject: NetworkSubject) -> Iterator[tuple[str, Space, nn.Module, int]]:
-    """Yield a module for each kind of observations that the network takes."""
+def modules(subject: NetworkSubject) -> Iterator[tuple[str, Space, nn.Module, int]]:
+    """Yield each accepted kind of observations: its name, its space, a new module, and the number of its features."""
     for name, space in subject.spaces().items():
         module, features = subject.build(space)
         yield name, space, module, features
@@ -24,7 +24,7 @@ def each(subject: NetworkSubject) -> Iterator[tuple[str, Space, nn.Module, int]]
 
 def outputs(subject: NetworkSubject) -> None:
     """For any B, observations [B, ...] give finite float32 features [B, F], and stay unchanged."""
-    for name, space, module, features in each(subject):
+    for name, space, module, features in modules(subject):
         for rows in (2, 5):
             obs = subject.observations(space, rows)
             before = tree_map(torch.clone, obs)
@@ -42,7 +42,7 @@ def outputs(subject: NetworkSubject) -> None:
 
 def rows(subject: NetworkSubject) -> None:
     """A row does not depend on other rows in either mode, and training and evaluation mode give the same features."""
-    for name, space, module, _ in each(subject):
+    for name, space, module, _ in modules(subject):
         obs = subject.observations(space, 8)
         few = tree_map(lambda part: part[:2], obs)
         by_mode = {}
@@ -66,7 +66,7 @@ def rows(subject: NetworkSubject) -> None:
 
 def calls(subject: NetworkSubject) -> None:
     """A call draws no random numbers and does not affect the next call."""
-    for name, space, module, _ in each(subject):
+    for name, space, module, _ in modules(subject):
         obs = subject.observations(space, 3)
         with torch.no_grad(), check_generators("make each call without random numbers"):
             first = module(obs)
@@ -78,7 +78,7 @@ def calls(subject: NetworkSubject) -> None:
 
 def weights(subject: NetworkSubject) -> None:
     """Weights depend only on the seed, have finite gradients, and are all in `state_dict`."""
-    for name, space, module, _ in each(subject):
+    for name, space, module, _ in modules(subject):
         loaded, _ = subject.build(space, 2)
         same, _ = subject.build(space)
         check_seed(module, same, loaded)
@@ -109,7 +109,7 @@ class _Flat(nn.Module):
 
 def export(subject: NetworkSubject) -> None:
     """It can be exported, and the export gives the same features."""
-    for name, space, module, _ in each(subject):
+    for name, space, module, _ in modules(subject):
         obs = subject.observations(space, 3)
         names = list(obs) if isinstance(obs, dict) else []
         inputs = list(obs.values()) if isinstance(obs, dict) else [obs]

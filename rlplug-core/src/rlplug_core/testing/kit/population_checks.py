@@ -35,7 +35,7 @@ from rlplug_core.seeds import preserve_generators
 from rlplug_core.testing.kit.outcome import Failed
 from rlplug_core.testing.kit.side_effects import check_generators
 
-#: The chunks of a tested population.
+#: The numbers of chunks and members of a tested population.
 CHUNKS = 6
 MEMBERS = 5
 Decisions = dict[int, Exchange]
@@ -60,7 +60,7 @@ SPACE: dict[str, Range] = {
     "n_epochs": integer(1, 8),
     "activation": choice("tanh", "relu", "elu"),
 }
-OTHER: dict[str, Range] = {"clip_range": uniform(0.1, 0.4)}
+OTHER_SPACE: dict[str, Range] = {"clip_range": uniform(0.1, 0.4)}
 
 
 class PopulationSubject:
@@ -106,7 +106,8 @@ class Population:
         self.states: list[object] = []
         generator = np.random.default_rng(11)
         options = [
-            {name: sample(range, generator) for name, range in space.items()} for _ in range(count)
+            {name: sample(bounds, generator) for name, bounds in space.items()}
+            for _ in range(count)
         ]
         rule = subject.build()
         for chunk in range(CHUNKS):
@@ -125,7 +126,7 @@ class Population:
         before = self.inputs[-1] if self.inputs else [Member(0, (), {})] * len(options)
         scores = np.random.default_rng([12, chunk]).normal(size=len(options)).round(3).tolist()
         if chunk == 2:
-            # The first member, because a comparison with NaN keeps the first of several.
+            # The first member, because `max` and `min` return a NaN only if it comes first.
             scores[0] = math.nan
         return [
             Member(number, (*previous.scores, score), dict(member_options))
@@ -192,9 +193,9 @@ def values(subject: PopulationSubject) -> None:
             except BadConfig as error:
                 raise Failed(f"a new value has the wrong type: {error}") from error
     try:
-        Population(subject, OTHER)
+        Population(subject, OTHER_SPACE)
     except PluginError as error:
-        raise Failed(f"in a search of {', '.join(OTHER)} only: {error}") from error
+        raise Failed(f"in a search of {', '.join(OTHER_SPACE)} only: {error}") from error
 
 
 def failures(subject: PopulationSubject) -> None:
@@ -263,6 +264,7 @@ def resume(subject: PopulationSubject) -> None:
     population = subject.population
     for chunk in range(1, CHUNKS):
         for moment in ("before", "after"):
+            # The second time, state outside of the rule already contains the decision.
             rule = load_rule(subject, population.states[chunk - 1])
             decisions = population.decide(rule, chunk, population.inputs[chunk])
             if decisions != population.decisions[chunk]:

@@ -1,4 +1,4 @@
-"""An environment with any spaces that ignores actions; copies of it differ in exactly one thing."""
+"""An environment with any spaces that ignores actions; two of them can differ in exactly one kind of event."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Scenario:
 
     Attributes:
         ends: how episodes of `length` steps end; "either" alternates by row, "never" means one endless episode.
-        finals: the series of successors of last steps after vector step `finals_after` and before `finals_before` (0:
-            to the end); the others come from series 0.
+        finals: the series of the successors of last steps between the vector steps `finals_after` and `finals_before`
+            (0: no end); outside, they come from series 0.
         absent: whether a row is absent (`valid` False) for one step after each episode, with contents from the series
             `garbage`.
         pauses: the same for one step after the first step of each episode.
@@ -65,7 +65,7 @@ class Scenario:
     scale: float = 1.0
 
     def steps_for(self, turns: int) -> int:
-        """Return the vector steps until every row was present `turns` times; it may miss one of `length` + 1."""
+        """Return the vector steps until every row was present `turns` times; one of `length` + 1 steps may lack it."""
         return turns + -(-turns // self.length) if self.absent or self.pauses else turns
 
 
@@ -99,15 +99,16 @@ class Probe:
 
     def reset(self, seed: int) -> Timestep:
         scenario = self.scenario
+        # One generator for each series, so that drawing from one changes no other.
         self.common = np.random.default_rng([seed, 0])
-        self.other = np.random.default_rng([seed, 1])
-        self.usual = np.random.default_rng([seed, 2, 0])
+        self.other_obs = np.random.default_rng([seed, 1])
+        self.usual_finals = np.random.default_rng([seed, 2, 0])
         self.finals = np.random.default_rng([seed, 2, scenario.finals])
         self.garbage = np.random.default_rng([seed, 3, scenario.garbage])
         self.alternative = np.random.default_rng([seed, 4])
         self.turn = 0
         self.age = np.arange(self.num_envs) % scenario.length
-        self.number = np.zeros(self.num_envs, np.int64)
+        self.episode = np.zeros(self.num_envs, np.int64)
         self.absent = self._no_rows()
         obs = self.draw(self.common)
         self._place(obs)
@@ -119,7 +120,8 @@ class Probe:
         self.turn += 1
         scenario = self.scenario
         obs = self.draw(self.common)
-        obs = self._draw_other(obs, self.other) if 0 < scenario.other_obs_from <= self.turn else obs
+        if 0 < scenario.other_obs_from <= self.turn:
+            obs = self._draw_other(obs, self.other_obs)
         reward = self._reward()
         was_absent = self.absent
         if was_absent.any():
@@ -128,7 +130,7 @@ class Probe:
         self.age += ~was_absent
         ended = (self.age >= scenario.length) & (scenario.ends != "never")
         self.age[ended] = 0
-        self.number += ended
+        self.episode += ended
         obs = self._observations(obs)
         final = _where(ended, self._final(), obs) if ended.any() else obs
         paused = (self.age == 1) & ~was_absent & scenario.pauses
@@ -145,7 +147,7 @@ class Probe:
 
     def _final(self) -> Obs:
         """Return successors [N, ...] of last steps; both series advance, so scenarios agree outside the window."""
-        common = self.draw(self.usual)
+        common = self.draw(self.usual_finals)
         alternative = self._draw_other(common, self.finals)
         before = self.turn <= self.scenario.finals_after
         after = 0 < self.scenario.finals_before <= self.turn
@@ -156,7 +158,7 @@ class Probe:
         reward = self.common.standard_normal(self.num_envs).astype(np.float32)
         changes = {
             "rewards": ~self._no_rows(),
-            "sequel": self.number % 2 == 1,
+            "sequel": self.episode % 2 == 1,
             "opening": self.age == 0,
         }
         if self.scenario.change in changes:
@@ -167,7 +169,7 @@ class Probe:
 
     def _observations(self, obs: Obs) -> Obs:
         """Return observations [N, ...], some from another series."""
-        changes = {"sequel": self.number % 2 == 1, "later": self.age > 0}
+        changes = {"sequel": self.episode % 2 == 1, "later": self.age > 0}
         if self.scenario.change not in changes:
             return obs
         alternative = self._draw_other(obs, self.alternative)
@@ -179,7 +181,7 @@ class Probe:
 
     def _place(self, obs: Obs) -> None:
         for row, key in enumerate(keys(obs, self.num_envs) if self.placing else ()):
-            self.places[key] = (row, int(self.number[row]), int(self.age[row]))
+            self.places[key] = (row, int(self.episode[row]), int(self.age[row]))
 
     def _no_rows(self) -> Array:
         return np.zeros(self.num_envs, np.bool_)
@@ -193,8 +195,11 @@ class Probe:
         is_first: Array,
         absent: Array,
     ) -> Timestep:
-        turns = {"terminated": ~self._no_rows(), "either": np.arange(self.num_envs) % 2 == 1}
-        terminated = ended & turns.get(self.scenario.ends, self._no_rows())
+        terminating_rows = {
+            "terminated": ~self._no_rows(),
+            "either": np.arange(self.num_envs) % 2 == 1,
+        }
+        terminated = ended & terminating_rows.get(self.scenario.ends, self._no_rows())
         truncated = ended & ~terminated
         arrays = (
             obs,
@@ -224,9 +229,9 @@ class Probe:
 
 def keys(obs: object, rows: int) -> list[bytes]:
     """Return the bytes of each row of observations [rows, ...], to recognize them later."""
-    parts: list[Array] = []
-    tree_map(lambda leaf: parts.append(np.asarray(leaf, np.float32).reshape(rows, -1)), obs)
-    return [row.tobytes() for row in np.concatenate(parts, 1)]
+    flat: list[Array] = []
+    tree_map(lambda leaf: flat.append(np.asarray(leaf, np.float32).reshape(rows, -1)), obs)
+    return [row.tobytes() for row in np.concatenate(flat, 1)]
 
 
 def drawing(space: Space, rows: int) -> Draw:
@@ -237,11 +242,11 @@ def drawing(space: Space, rows: int) -> Draw:
     """
     shape = (rows, *(space.shape or ()))
     if isinstance(space, spaces.Dict):
-        parts = {name: drawing(part, rows) for name, part in space.spaces.items()}
-        if MASK in parts:
-            legal = np.ones_like(parts[MASK](np.random.default_rng(0)))
-            parts[MASK] = lambda generator: legal.copy()
-        return lambda generator: {name: part(generator) for name, part in parts.items()}
+        draws = {name: drawing(part, rows) for name, part in space.spaces.items()}
+        if MASK in draws:
+            legal = np.ones_like(draws[MASK](np.random.default_rng(0)))
+            draws[MASK] = lambda generator: legal.copy()
+        return lambda generator: {name: draw(generator) for name, draw in draws.items()}
     if isinstance(space, spaces.Box):
         low, high = (
             np.nan_to_num(bound.astype(np.float64), posinf=3, neginf=-3)

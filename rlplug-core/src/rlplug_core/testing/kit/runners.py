@@ -44,7 +44,7 @@ def asynchronous(subject: Subject) -> None:
     """Under `async`, one worker learns the same as the synchronous loop, and two workers run."""
     if "async" not in subject.cls.runners:
         raise Skipped("it does not support async")
-    if path := _differs(subject, {"runner": "async", "workers": 1}):
+    if path := _different_weight(subject, {"runner": "async", "workers": 1}):
         raise Failed(
             f"one asynchronous worker learns other weights than the synchronous loop ('{path}'); change parameters "
             "only through the context's optimizer"
@@ -56,7 +56,7 @@ def decoupled(subject: Subject) -> None:
     """Under `decoupled`, an actor without lag gives the same weights as the synchronous loop, and two with lag run."""
     if "decoupled" not in subject.cls.runners:
         raise Skipped("it does not support decoupled")
-    if path := _differs(
+    if path := _different_weight(
         subject, {"runner": "decoupled", "actors": 1, "max_lag": 0, "chunk_steps": 1}
     ):
         raise Failed(
@@ -66,13 +66,13 @@ def decoupled(subject: Subject) -> None:
     _run(subject, {"runner": "decoupled", "actors": 2})
 
 
-def _differs(subject: Subject, values: Mapping[str, object]) -> str:
+def _different_weight(subject: Subject, values: Mapping[str, object]) -> str:
     """Return the path of a weight that differs from the synchronous loop, or ""."""
     turns = subject.horizon.turns
     seed = Seeds(0).child("env").integer()
     synchronous = Trial(subject, env_seed=seed, total=turns * subject.spec.num_envs).run(turns)
-    other = _run(subject, values).snapshot().agent()
-    return difference(leaves(synchronous.agent.weights()), leaves(other.weights()))
+    agent = _run(subject, values).snapshot().agent()
+    return difference(leaves(synchronous.agent.weights()), leaves(agent.weights()))
 
 
 def _run(subject: Subject, values: Mapping[str, object]) -> Runner:

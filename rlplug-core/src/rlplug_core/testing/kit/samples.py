@@ -219,8 +219,8 @@ def _scale_weights(batch: Any, factor: float | Array) -> object:
     if isinstance(batch, Rollout):
         reset = {"whole": False, "views": None}
     names = {field.name for field in dataclasses.fields(batch) if field.init} - {*reset, "weight"}
-    kept = {name: copy.deepcopy(getattr(batch, name)) for name in names}
-    return dataclasses.replace(batch, weight=weight, **kept, **reset)
+    copies = {name: copy.deepcopy(getattr(batch, name)) for name in names}
+    return dataclasses.replace(batch, weight=weight, **copies, **reset)
 
 
 def _like(weight: Any, factor: Array) -> object:

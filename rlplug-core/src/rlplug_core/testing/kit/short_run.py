@@ -27,7 +27,7 @@ TOTAL = 100_000
 
 
 class Updates(Meter):
-    """Keeps a copy of the metrics and the turn of every update; stops the run after update `stop_after`."""
+    """Keeps a copy of the metrics and the turn (the vector step) of every update; stops after update `stop_after`."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Trial:
     Args:
         env: the environment; default: a new main environment of the subject.
         process: the seed of the generators of the process; default: the seed of the run.
-        convert: changes the environment around its signals.
+        convert: wraps the environment, after its signals were added.
     """
 
     def __init__(

@@ -24,14 +24,14 @@ from rlplug_core.types import State
 
 def seeding(subject: Subject) -> None:
     """The same seed gives the same run bit for bit, another seed another run."""
-    first, same, other = (
+    first, same_seed, other_seed = (
         Trial(subject, seed=seed).run(subject.horizon.turns).behavior() for seed in (0, 0, 1)
     )
-    if path := difference(first, same):
+    if path := difference(first, same_seed):
         raise Failed(
             f"two runs with one seed differ in '{path}'; draw all random numbers from the context's seeds"
         )
-    if not difference(first, other):
+    if not difference(first, other_seed):
         raise Failed("runs with different seeds are the same; draw from the context's seeds")
 
 

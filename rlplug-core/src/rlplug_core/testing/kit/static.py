@@ -48,7 +48,7 @@ def fresh_index(subject: Subject) -> None:
     changed = index.changed_modules(record)
     if changed and not any(name.partition(".")[0] == record.top_level for name in changed):
         raise Skipped(
-            f"its index was made with another version of {changed[0]}; rlplug does without it until its author runs "
+            f"its index was made with another version of {changed[0]}; rlplug ignores it until its author runs "
             f"'rlplug index {record.distribution}' again"
         )
     _, reason = index.read(record)

@@ -46,7 +46,7 @@ BUDGET = 20_000
 
 @dataclass(frozen=True)
 class Horizon:
-    """The vector steps of the first and third update on the main environment; 0 without a third update.
+    """The vector steps of the first (`first`) and third (`turns`) update on the main environment; 0 without a third.
 
     `repeated_update` is the number of an update that is followed by another one in the same vector step, or 0.
     """
@@ -80,7 +80,7 @@ class Subject:
         self.wrappers = tuple(map(WrapperSpec.parse, wrap))
         self.cls: type[Any] = algorithm(name)
         self.cache: dict[Any, Any] = {}
-        if options and not self._schema_error():
+        if options and not self._has_wrong_schema():
             convert(self.cls.Config, options, name)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -111,12 +111,12 @@ class Subject:
 
     @cached_property
     def refusals(self) -> dict[str, Exception | None]:
-        """The error of building a learner for each environment, or its refusal by agent or buffer; None: accepted."""
+        """The error of building the learner for each environment, or the UsageError of agent or buffer; else None."""
         return {name: self._refusal(make(ROWS).spec) for name, make in self.makers.items()}
 
     @cached_property
     def makers(self) -> dict[str, Callable[[int], Env]]:
-        """Functions that create each environment, by a name that every process understands."""
+        """Functions that create each environment, by a name that every process can import."""
         functions: dict[str, Callable[[int], Env]] = {}
         if self.env is not None:
             env = self.env
@@ -194,7 +194,7 @@ class Subject:
             return error if isinstance(error, UsageError) else None
         return None
 
-    def _schema_error(self) -> bool:
+    def _has_wrong_schema(self) -> bool:
         """Return whether the configuration class is wrong; a check reports it."""
         try:
             schema(self.cls.Config)
@@ -204,7 +204,7 @@ class Subject:
 
 
 def name_of(env_class: type[envs.Vector]) -> str:
-    """Return the name of an environment of the kit that every process understands."""
+    """Return the name of an environment of the kit that every process can import."""
     return f"{env_class.__module__}:{env_class.__qualname__}"
 
 

@@ -102,8 +102,8 @@ def device_resets(subject: EnvSubject) -> None:
 
 def _rows_of(obs: Obs) -> Array:
     """Return observations as one vector per row [N, K]."""
-    parts = [to_host(part) for part in leaves(obs).values()]
-    return np.concatenate([part.reshape(len(part), -1) for part in parts], 1)
+    arrays = [to_host(leaf) for leaf in leaves(obs).values()]
+    return np.concatenate([array.reshape(len(array), -1) for array in arrays], 1)
 
 
 def _action(env: Env, turn: int) -> Array:

@@ -119,8 +119,8 @@ def _depends_on_finals(subject: Subject) -> bool:
     """Return whether the learner depends on successors of truncated steps, also before the newest step."""
     first = subject.horizon.first
     # More updates within a window would also learn from its steps while they are the newest ones.
-    one_each = subject.horizon.turns >= 3 * first
-    for factor in PATIENCE if one_each else PATIENCE[:1]:
+    one_update_each = subject.horizon.turns >= 3 * first
+    for factor in PATIENCE if one_update_each else PATIENCE[:1]:
         end = factor * first if first > Scenario.length else 0
         turns = end or factor * subject.horizon.turns
         start = end - first if end else 0

@@ -14,7 +14,7 @@ Leaves: TypeAlias = dict[str, Any]
 
 
 def leaves(tree: object, path: str = "") -> Leaves:
-    """Return copies of all leaves; lists equal tuples, NumPy numbers Python numbers, tensors arrays."""
+    """Return copies of all leaves; lists equal tuples, NumPy numbers equal Python numbers, tensors equal arrays."""
     if isinstance(tree, Mapping):
         return {
             key: leaf

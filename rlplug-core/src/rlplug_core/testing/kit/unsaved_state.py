@@ -19,8 +19,9 @@ from rlplug_core.testing.kit.subject import BUDGET, Subject
 #: Maximum depth of nested objects, and maximum number of parts of a list.
 DEEP = 4
 LONG = 16
+#: Types of objects that are not inspected.
 _CLOSED = (type, FunctionType, MethodType, ModuleType, torch.Tensor)
-#: Packages with objects that are not inspected; they have their own tests.
+#: Packages of objects that are not inspected either, because they have their own tests.
 _KNOWN = ("rlplug_core", "torch", "numpy")
 
 

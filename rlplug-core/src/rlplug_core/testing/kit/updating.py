@@ -74,13 +74,13 @@ def clock(subject: Subject) -> None:
 
 def copies(subject: Subject) -> None:
     """The buffer copies all data: arrays of the environment are overwritten two steps later."""
-    kept, overwritten = (
+    intact, overwritten = (
         Trial(subject, Probe(subject.spec, Scenario(scribbles=scribbles))).run(
             subject.horizon.turns
         )
         for scribbles in (False, True)
     )
-    if difference(kept.behavior(), overwritten.behavior()):
+    if difference(intact.behavior(), overwritten.behavior()):
         raise Failed(
             "it learns from arrays that the environment has overwritten; the buffer must copy its data"
         )
@@ -112,7 +112,7 @@ def weight_scale(subject: Subject) -> None:
     for scale in (1.0, 0.5):
         samples = Samples(subject, Probe(subject.spec, Scenario()))
         steps = samples.gradients(samples.batches[0], scale)
-        # The first one of each optimizer.
+        # Of several gradients of an optimizer, the first counts.
         gradients.append({step.name: step.values for step in reversed(steps)})
     full, half = gradients
     if not full:
@@ -128,7 +128,7 @@ def weight_scale(subject: Subject) -> None:
 
 
 def non_finite(subject: Subject) -> None:
-    """Rewards that are NaN end a run with NonFinite before weights are damaged or NaN is replaced."""
+    """If rewards are NaN, the run ends with NonFinite: NaN must not reach the weights or be replaced by a number."""
     turns = subject.horizon.turns
     scenario = Scenario("either")
     trial = Trial(subject, Probe(subject.spec, replace(scenario, nan_from=1)))

@@ -64,8 +64,8 @@ def views(subject: Subject) -> None:
     _check_export(trial.learner.agent(), spec)
     _check_matrices(_matrices(viewing, subject.spec), has_critic)
     if has_critic:
-        other = Trial(viewing, _Keyed(spec, series=1)).run(subject.horizon.turns)
-        if not difference(trial.learner_state(), other.learner_state()):
+        changed = Trial(viewing, _Keyed(spec, series=1)).run(subject.horizon.turns)
+        if not difference(trial.learner_state(), changed.learner_state()):
             raise Failed(
                 "updates do not depend on the key of critic_net.obs; give the critic the whole observation, and build "
                 "it from critic_net.over(net)"
@@ -98,7 +98,7 @@ def _with_keys(spec: Spec, widths: dict[str, int]) -> Spec:
 
 
 def _check_spaces(subject: Subject, viewing: Subject, spec: Spec) -> None:
-    """Raise Skipped if it takes no Dict observations, and Failed if it takes them without the options alone."""
+    """Raise Skipped if it takes no Dict observations, and Failed if it takes them only without the options."""
     try:
         viewing.learner(spec, Seeds(0))
     except UsageError as refusal:
