@@ -188,7 +188,7 @@ def test_ignores_key_that_others_may_change(
     trust._key.cache_clear()
     assert not trust.genuine(before)
     assert trust.add_seal({"name": "x"})["seal"] == ""
-    assert "can be changed by other accounts" in capsys.readouterr().err
+    assert "can be read or changed by other accounts" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from rlplug_core.errors import UsageError, plain
 
-#: Seconds without an answer after which a server counts as dead, and the least bytes per second after that.
+#: Seconds without an answer after which a server counts as dead, and the lowest speed in bytes per second.
 SILENCE = 10
 SLOWEST = 2**14
 #: Bytes of one read.
@@ -42,7 +42,7 @@ def download(address: str, max_bytes: int, noun: str) -> bytes:
 
 
 def upload(address: str, content: bytes, noun: str) -> None:
-    """Write an address with the method PUT, which WebDAV and object stores accept.
+    """Write to an address with the method PUT, which WebDAV and object stores accept.
 
     Raises:
         UsageError: it is not encrypted, or its server does not accept the content.
@@ -71,11 +71,11 @@ def check_encrypted(noun: str, before: str, address: str) -> None:
     Raises:
         UsageError: it is refused.
     """
-    parts = urlsplit(address)
-    local = _is_loopback(parts.hostname or "") and (
+    url = urlsplit(address)
+    local = _is_loopback(url.hostname or "") and (
         not before or _is_loopback(urlsplit(before).hostname or "")
     )
-    if parts.scheme != "https" and not (parts.scheme == "http" and local):
+    if url.scheme != "https" and not (url.scheme == "http" and local):
         redirect = f"{plain(before)} leads to " if before else ""
         raise UsageError(
             f"{redirect}{plain(address)}: a {noun} is read over https only; write https://"

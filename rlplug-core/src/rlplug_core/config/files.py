@@ -246,7 +246,7 @@ def keep_directory(inside: str = ".") -> Iterator[None]:
 
 
 def parse_json(data: bytes) -> Any:
-    """Return the value of JSON.
+    """Return the value of a JSON text.
 
     Raises:
         ValueError: it is not JSON, or has half a surrogate pair, which cannot be written to a file or a terminal.

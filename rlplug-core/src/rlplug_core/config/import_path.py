@@ -37,7 +37,7 @@ def import_path(code: object) -> tuple[str, str]:
 
 
 def _file_or_module(module: str, name: str) -> str:
-    """Return the import path of code in an importable module: of a user's own file `/path/file.py:Name`, as in a shell.
+    """Return the import path of code in an importable module; for a user's file, `/path/file.py:Name` as in a shell.
 
     So a class has one name in a notebook, on the command line, in comparisons and in MLflow.
     """

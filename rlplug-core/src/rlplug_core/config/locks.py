@@ -54,7 +54,7 @@ def is_locked(file: int) -> bool:
 
 
 def release(file: int) -> None:
-    """Close the descriptor and end its lock; one that a forked child inherited stays with the parent."""
+    """Close the descriptor and end its lock; in a forked child, the parent keeps the lock."""
     if fcntl is None:
         _set_byte(file, "LK_UNLCK")
     os.close(file)

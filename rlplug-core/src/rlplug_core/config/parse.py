@@ -103,7 +103,7 @@ def _plain_value(option: Option, value: object, owner: str) -> object:
     """Return the value of an option in Python's own types.
 
     Raises:
-        BadConfig: it is an infinite number.
+        BadConfig: it is infinite or NaN.
     """
     # TOML has no null; the string "none" takes its place.
     if option.optional and isinstance(value, str) and value == "none":

@@ -30,7 +30,8 @@ class Option:
 
     `name` is dotted for nested dataclasses. `type` is one of `int`, `float`, `bool`, `str`, `choice`, `choices` (one
     choice or a list of them), `ints`, `floats`, `strs`, `repeated` (strings, each typed with its own `--option`),
-    `target` (`./file.py:name`).
+    `target` (`./file.py:name`). With `open_minimum` the minimum itself is not allowed. `optional` options may be None,
+    and `scheduled` ones may follow a schedule.
     """
 
     name: str

@@ -21,7 +21,7 @@ class EndedRows(Sequence[Episode]):
     Attributes:
         ended: [N] whether the row's episode has ended.
         totals, lengths: [N] returns and lengths of the episodes so far.
-        success: [N] whether an episode succeeded; None if the environment does not say it.
+        success: [N] whether an episode succeeded; None if the environment does not report it.
         probe: [] 0 if all observations and rewards so far were finite, else NaN.
         id: the environment's name in messages.
     """

@@ -157,10 +157,10 @@ def _unmet_requirement(distribution: Installed) -> str:
 
 
 def _unsupported_contract(points: Iterable[tuple[str, str, str]]) -> str:
-    """Return why the contract that a distribution declares is not one of ours, or an empty string.
+    """Return why the contract that a distribution declares is not supported, or an empty string.
 
-    It declares the number as the name of an entry point of the group `rlplug.contract`. If it declares none, rlplug
-    tries it.
+    It declares the number as the name of an entry point of the group `rlplug.contract`. Without such an entry point,
+    its contract counts as supported.
     """
     installed = f"rlplug-core {rlplug_core.__version__} has {index.CONTRACT}"
     for section, name, _ in points:
@@ -182,10 +182,10 @@ def _is_surely_met(line: str) -> bool:
     if bounds is None or not _RELEASE.fullmatch(rlplug_core.__version__):
         return False
     installed = _order(rlplug_core.__version__)
-    order = [
+    limits = [
         (bound.strip()[:1], _order(bound.strip().lstrip("<>="))) for bound in bounds[1].split(",")
     ]
-    return all(installed >= limit if sign == ">" else installed < limit for sign, limit in order)
+    return all(installed >= limit if sign == ">" else installed < limit for sign, limit in limits)
 
 
 def _order(version: str) -> list[int]:

@@ -54,7 +54,7 @@ def kind_for(algorithm: str, source: EnvSource, wrap: Sequence[str]) -> str:
 def _has_box(space: object) -> bool:
     from gymnasium import spaces
 
-    parts = (
+    inner_spaces = (
         space.spaces.values() if isinstance(space, spaces.Dict) else getattr(space, "spaces", ())
     )
-    return isinstance(space, spaces.Box) or any(map(_has_box, parts))
+    return isinstance(space, spaces.Box) or any(map(_has_box, inner_spaces))

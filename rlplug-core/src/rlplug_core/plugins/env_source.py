@@ -53,8 +53,8 @@ class EnvSource:
         """Make `num_envs` environments, or return an object unchanged.
 
         Raises:
-            UnknownEnv, MissingPackage, PluginError: it cannot be made. UsageError: an object has another number, or
-            the argument does not exist.
+            UnknownEnv, MissingPackage, PluginError: it cannot be made. UsageError: an object has another number of
+                environments, or the argument does not exist.
         """
         if isinstance(self.given, _Copies):
             return self.given(num_envs)
@@ -81,7 +81,7 @@ class EnvSource:
         return (
             self.given is not None
             and not isinstance(self.given, type | FunctionType)
-            and _steps(self.given)
+            and _can_step(self.given)
         )
 
     @property
@@ -144,17 +144,17 @@ def source_of(
     Raises:
         UsageError: an argument is not a plain value.
     """
-    arguments = _plain(arguments or {})
+    arguments = _check_arguments(arguments or {})
     if isinstance(env, EnvSource):
         return env.with_arguments(arguments)
     if isinstance(env, str):
         return EnvSource(absolute(env), arguments)
     if isinstance(env, functools.partial) and not env.args and _is_plain(env.keywords):
         return source_of(env.func, {**env.keywords, **arguments})
-    if isinstance(env, type) or (callable(env) and not _steps(env)):
+    if isinstance(env, type) or (callable(env) and not _can_step(env)):
         name, unnamed = import_path(env)
         return EnvSource(name, arguments, env, unnamed)
-    if not _steps(env):
+    if not _can_step(env):
         raise UsageError(
             f"{env!r} is not an environment; give an id, a class, a function that returns an environment, or one itself"
         )
@@ -177,11 +177,12 @@ def take_arguments(
     return nest(arguments)
 
 
-def _steps(env: object) -> bool:
+def _can_step(env: object) -> bool:
     return callable(getattr(env, "step", None)) and callable(getattr(env, "reset", None))
 
 
 def _copy(env: object) -> Any:
+    """Return a copy of an environment, or the reason why it cannot be copied."""
     from gymnasium.vector import AsyncVectorEnv
 
     # A copy would close the pipes of both.
@@ -193,7 +194,8 @@ def _copy(env: object) -> Any:
         return describe(error)
 
 
-def _plain(arguments: Mapping[str, object]) -> dict[str, Any]:
+def _check_arguments(arguments: Mapping[str, object]) -> dict[str, Any]:
+    """Return arguments as a dictionary; raise UsageError if one of them cannot be recorded."""
     for name, value in arguments.items():
         if not _is_plain(value):
             raise UsageError(

@@ -13,7 +13,7 @@ from rlplug_core.plugins import index
 from rlplug_core.plugins.discovery import usable_records
 from rlplug_core.plugins.known import KNOWN, install_line
 from rlplug_core.plugins.loading import build
-from rlplug_core.plugins.names import DEFAULT, env_parts, offered, provider_in, usable
+from rlplug_core.plugins.names import DEFAULT, describe_offers, env_parts, provider_in, usable
 from rlplug_core.plugins.records import Record
 from rlplug_core.plugins.user_envs import (
     accepts_keyword,
@@ -101,7 +101,8 @@ def env_ids() -> tuple[str, ...]:
 def load_code(env_id: str) -> object:
     """Import the class or function of `module:Name` or `./file.py:Name`.
 
-    None for other ids, and for `module:Name` if the module registers an id without a version, `Name`, with Gymnasium.
+    Return None for other ids, and for `module:Name` if the module registers an id `Name`, without a version, with
+    Gymnasium.
 
     Raises:
         UsageError: the file, the module or the name does not exist. PluginError: the code raised while it was imported.
@@ -140,7 +141,7 @@ def names_code(env_id: str) -> bool:
 
 
 def record_of(env_id: str) -> Record | None:
-    """Return the plugin of the id's namespace, or the default one for an id without; None if no plugin has it."""
+    """Return the provider of an id's namespace, or the default one without a namespace; None if no plugin has it."""
     if full := env_parts(env_id)[0]:
         return usable("envs", full)
     if named := provider_in(env_id):
@@ -175,7 +176,7 @@ def _find_in_registry(
 
         if any(spec.namespace == namespace for spec in registry.values()):
             raise
-        if offer := offered("envs", namespace.lower()):
+        if offer := describe_offers("envs", namespace.lower()):
             raise UnknownEnv(
                 f"no plugin with the namespace '{namespace}' is installed; {offer}"
             ) from error

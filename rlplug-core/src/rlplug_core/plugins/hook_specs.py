@@ -67,7 +67,10 @@ def rlplug_episodes(
     step: int,
     episodes: Mapping[str, Sequence[float]],
 ) -> None:
-    """Called after each log record with the episodes since the last one: `steps`, `workers`, `returns`, `info/…`."""
+    """Called after each log record with the episodes since the last one, as columns.
+
+    The columns are `steps`, `returns`, `lengths`, `workers` and `info/NAME` for each number in the last `info`.
+    """
 
 
 @hookspec
@@ -82,7 +85,10 @@ def rlplug_evaluation(
 
 @hookspec
 def rlplug_run_checkpoint(run: RunView, path: Path, reason: str) -> None:
-    """Called after a checkpoint is durable; `reason` is `begin`, `periodic`, `best`, `final` or `interrupted`."""
+    """Called after a checkpoint is durable.
+
+    `reason` is `begin`, `periodic`, `best`, `final`, `paused` or `interrupted`.
+    """
 
 
 @hookspec

@@ -29,7 +29,7 @@ class Hooks:
     """The enabled hook plugins of one run.
 
     Args:
-        enabled: False for a run without any.
+        enabled: whether the hooks of plugins and loggers are called.
         report: takes one sentence per plugin that failed.
         tag: writes tags into the run's journal; may be set later, before `run_start`.
         options: options of installed hook plugins, each as `NAME:option=value,…`.
@@ -99,7 +99,10 @@ class Hooks:
         name: str,
         prefix: str = "it ",
     ) -> None:
-        """Register a user's hooks; unlike a plugin, they are refused without a hook or with a wrong one."""
+        """Register a user's hooks; unlike a plugin, they are refused without a hook or with a wrong one.
+
+        `prefix` is the part of the message before "methods".
+        """
         try:
             self._register(plugin, name)
         except BAD_HOOKS as error:
@@ -111,7 +114,7 @@ class Hooks:
             )
 
     def configure(self, options: dict[str, object]) -> dict[str, str]:
-        """Let plugins set options; return the plugin by option. Removed options are restored, with a warning."""
+        """Let plugins set options, and return the origin of each change; restore removed options, with a warning."""
         origins: dict[str, str] = {}
         for name, call in self._calls("rlplug_configure"):
             before = deepcopy(options)
@@ -192,7 +195,7 @@ class Hooks:
             self._guard(name, hook, partial(call, run=view, **arguments))
 
     def _calls(self, hook: str) -> Iterator[tuple[str, Callable[..., object]]]:
-        """Return the plugins that implement a hook, each with a function that calls only its hook."""
+        """Yield the plugins that implement a hook, each with a function that calls only its hook."""
         for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
             plugin = implementation.plugin
             excluded = [
@@ -254,7 +257,7 @@ def hooks_for(
     requested: bool | Sequence[object],
     options: Sequence[str] = (),
 ) -> Hooks:
-    """Return the hooks of a run: those of all plugins for True, none for False, or of all plugins and of objects.
+    """Return the hooks of a run: of all plugins for True, none for False, of all plugins and the objects for a list.
 
     Args:
         options: options of installed hook plugins, each as `NAME:option=value,…`.

@@ -95,7 +95,7 @@ def changed_modules(record: Record) -> list[str]:
 
 
 def _from_file(record: Record) -> tuple[Index | None, str]:
-    """Return the index of a contribution, also for other sources than the installed ones, or None and why."""
+    """Return the index of a contribution, even if the sources have changed since it was written, or None and why."""
     path = file(record)
     if path is None or not path.is_file():
         return None, "it has no index"
@@ -188,11 +188,11 @@ def digest(path: Path) -> str:
 
 def module_file(module: str) -> Path | None:
     """Return the source of a module, found by joining names to the top-level package's directory."""
-    top, *parts = module.split(".")
+    top, *inner_names = module.split(".")
     root = package_root(top)
     if root is None:
-        return None if parts else _single_file(top)
-    base = root.joinpath(*parts)
+        return None if inner_names else _single_file(top)
+    base = root.joinpath(*inner_names)
     return next(
         (
             path
@@ -266,8 +266,11 @@ _OPTION_KEYS = {
 
 
 def _check_option(data: Any, shares_names: bool) -> None:
-    """Check an option. Options of wrappers are typed after their names; those of algorithms share a namespace with the
-    options of every run."""
+    """Raise an error if an option in an index has a wrong key, type or name.
+
+    With `shares_names`, the name must not be that of a run option: options of algorithms share a namespace with these;
+    options of wrappers are typed after the name of the wrapper.
+    """
     from rlplug_core.plugins.reserved import RESERVED
 
     for name, kind in _OPTION_KEYS.items():

@@ -44,9 +44,9 @@ def make(record: Record) -> Index:
         PluginError: it cannot be loaded, or redefines a reserved option.
     """
     if record.group == "algorithms":
-        return _algorithm(record)
+        return _index_of_algorithm(record)
     if record.group not in ("envs", *MODULES):
-        return _config_of(record, LOADERS[record.group](record.full_name))
+        return _index_of_part(record, LOADERS[record.group](record.full_name))
     value = load(record)
     ids = tuple(sorted(build(record).ids())) if record.group == "envs" else ()
     source = value.__module__ if isinstance(value, type) else record.target.partition(":")[0]
@@ -98,7 +98,7 @@ def _path(record: Record) -> Path:
     return path
 
 
-def _algorithm(record: Record) -> Index:
+def _index_of_algorithm(record: Record) -> Index:
     cls: Any = algorithm(record.full_name)
     documents = [read_presets(record).summary, *_documents(cls)]
     options = schema(cls.Config)
@@ -125,7 +125,7 @@ def _algorithm(record: Record) -> Index:
     )
 
 
-def _config_of(record: Record, cls: object) -> Index:
+def _index_of_part(record: Record, cls: object) -> Index:
     """Return the index of a wrapper, a controller, a memory or a network, which may be a function."""
     config: Any = getattr(cls, "Config", Config)
     sources = _sources(cls) if isinstance(cls, type) else [cls.__module__]
@@ -175,7 +175,7 @@ def _module_hashes(values: Iterable[Any]) -> dict[str, str]:
 
 
 def _sources(cls: type[object]) -> Iterator[str]:
-    """Return the module of a class, and of every base with an attribute that an index repeats."""
+    """Yield the module of a class, and of every base with an attribute that an index repeats."""
     yield cls.__module__
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] != "rlplug_core" and not _REPEATED.isdisjoint(
@@ -185,7 +185,7 @@ def _sources(cls: type[object]) -> Iterator[str]:
 
 
 def _config_sources(config: type[Any]) -> Iterator[str]:
-    """Return the modules of a configuration, its bases and its nested ones, as far as they have fields."""
+    """Yield the modules of a configuration, its bases and its nested ones, as far as they have fields."""
     for base in config.__mro__:
         if (
             vars(base).get("__annotations__")

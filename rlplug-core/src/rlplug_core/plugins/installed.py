@@ -70,7 +70,7 @@ def contributing() -> Iterator[Installed]:
 
 
 def _metadata_in(directory: str) -> Iterator[tuple[str, str]]:
-    """Return the metadata directories in a directory of the path, each with its distribution's name."""
+    """Yield the metadata directories in a directory of the path, each with its distribution's name."""
     try:
         entries = sorted(os.listdir(directory))
     except OSError:  # missing, unreadable, or not a directory
@@ -111,7 +111,7 @@ def _read_text(distribution: Distribution, name: str) -> str:
 
 
 def _parse(metadata: str, points: str) -> Installed | None:
-    """Return the headers of a metadata file; None without a name, as half-removed distributions are."""
+    """Return a distribution from the text of its metadata; None without a name, as after an interrupted removal."""
     headers: dict[str, list[str]] = {}
     for line in metadata.splitlines():
         if not line:

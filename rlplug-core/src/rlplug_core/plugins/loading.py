@@ -77,30 +77,30 @@ def _describe_missing(record: Record, module: str) -> str:
     return f"{sentence}, and {record.distribution} does not declare it; ask its author"
 
 
-def check_parts(
+def check_attributes(
     value: object,
-    parts: tuple[str, ...],
+    attributes: tuple[str, ...],
     subject: str,
-    protocol: str,
+    noun: str,
 ) -> type:
-    """Return `value` if it is a class with all `parts`; a shallow check before any training.
+    """Return `value` if it is a class with all `attributes`; a shallow check before any training.
 
     Raises:
-        PluginError: it is not a class, or parts are missing.
+        PluginError: it is not a class, or attributes are missing.
     """
     if not isinstance(value, type):
-        raise PluginError(f"{subject} is not a class; {protocol} must be one")
-    missing = [part for part in parts if getattr(value, part, None) is None]
+        raise PluginError(f"{subject} is not a class; {noun} must be one")
+    missing = [name for name in attributes if getattr(value, name, None) is None]
     if missing:
         raise PluginError(
-            f"{subject} is not {protocol}: it has no {', '.join(repr(part) for part in missing)}"
+            f"{subject} is not {noun}: it has no {', '.join(repr(name) for name in missing)}"
         )
     return value
 
 
 def build(record: Record) -> Provider:
     """Return the environment provider of a record; imports its plugin."""
-    cls = check_parts(load(record), ("ids", "make"), str(record), "an environment provider")
+    cls = check_attributes(load(record), ("ids", "make"), str(record), "an environment provider")
     try:
         provider: Provider = cls()
     except Exception as error:  # a foreign constructor may raise anything

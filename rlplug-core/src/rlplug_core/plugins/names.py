@@ -107,12 +107,12 @@ def _unknown(group: Group, name: str) -> str:
     sentence = f"no {NOUNS[group]} '{name}' is installed{did_you_mean(name, names)}"
     if name in KNOWN[group]:
         return f"{sentence.partition(';')[0]}; it comes with: {install_line(KNOWN[group][name])}"
-    if offer := offered(group, name):
+    if offer := describe_offers(group, name):
         return f"{sentence.partition(';')[0]}; {offer}"
     return f"{sentence} ('rlplug {'plugins' if group in MODULES else 'list'}' shows all)"
 
 
-def offered(group: Group, name: str) -> str:
+def describe_offers(group: Group, name: str) -> str:
     """Return the packages of the registry with a plugin, and the pip lines that install them; "" if none has it."""
     from rlplug_core.plugins.registry import distributions_with  # only a mistake needs it
 

@@ -36,7 +36,7 @@ class Presets:
 
     @property
     def all(self) -> dict[str, dict[str, Any]]:
-        """Every table by its heading."""
+        """Return every table by its heading."""
         return {**{f"kind.{name}": table for name, table in self.kinds.items()}, **self.tables}
 
 

@@ -3,7 +3,7 @@
 A registry is one JSON file; `rlplug index PLUGIN… --registry FILE` writes the entries of installed distributions.
 The variable `RLPLUG_REGISTRY`, or `registry` in the table `plugins` of the configuration file, names it: its path, a
 folder of such files, or an address. An address is read once, and then from the cache, also offline. If it ends with
-`#sha256=…`, other contents are refused. Without a name, it is the one of this package.
+`#sha256=…`, other contents are refused. If nothing names a registry, the one in this package is used.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Offer:
         )
 
     def with_checks(self, results: Iterable[CheckResult]) -> Offer:
-        """Return it with further results, as far as it has none for that version and that rlplug-core."""
+        """Return it with further results; of two for the same version and rlplug-core, its own stays."""
         known = {(check.version, check.core) for check in self.checks}
         new = tuple(check for check in results if (check.version, check.core) not in known)
         return dataclasses.replace(self, checks=self.checks + new)
@@ -182,19 +182,19 @@ def write(path: Path, records: Iterable[Record]) -> int:
     new = installed_offers(records)
     packages = {offer.distribution for offer in new}
     old = offers(str(path)) if path.exists() else ()
-    kept = [entry for entry in old if entry.distribution not in packages]
-    checks = {
+    other_entries = [entry for entry in old if entry.distribution not in packages]
+    old_checks = {
         (entry.group, entry.id): entry.checks for entry in old if entry.distribution in packages
     }
     written = [
         entry.with_checks(
             check
-            for check in checks.get((entry.group, entry.id), ())
+            for check in old_checks.get((entry.group, entry.id), ())
             if check.version != entry.version
         )
         for entry in new
     ]
-    data = {"format": FORMAT, "plugins": [asdict(entry) for entry in (*kept, *written)]}
+    data = {"format": FORMAT, "plugins": [asdict(entry) for entry in (*other_entries, *written)]}
     replace(path, (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
     return len(new)
 

@@ -14,7 +14,7 @@ from rlplug_core.plugins.env_kind import kind_for
 from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource, source_of, take_arguments
 from rlplug_core.plugins.presets import preset
 
-#: The last parts of options that name a function or a class: of a network or a memory.
+#: The last words of the dotted names of options that take a function or a class, of a network or a memory.
 NAMED = ("factory", "encoder", "memory")
 
 
@@ -62,7 +62,7 @@ class RunRequest:
         return cls(algorithm, bare, values, origins)
 
     def with_presets(self) -> RunRequest:
-        """Return the request with the presets of its algorithm for its environment under its values.
+        """Return the request with the presets of its algorithm for its environment; its own values override them.
 
         Raises:
             UsageError, PluginError: the algorithm or the environment does not exist.

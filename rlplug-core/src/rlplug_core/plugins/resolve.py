@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rlplug_core.config.import_string import is_target, load_target
 from rlplug_core.errors import PluginError, UsageError
-from rlplug_core.plugins.loading import check_parts, load
+from rlplug_core.plugins.loading import check_attributes, load
 from rlplug_core.plugins.names import usable
 from rlplug_core.plugins.records import Group
 
@@ -22,13 +22,13 @@ class Kind:
     Attributes:
         group: of entry points.
         noun: in messages, with its article.
-        parts: the attributes that its class must have.
+        attributes: the names that its class must define.
         example: a word with options; empty if the kind takes none.
     """
 
     group: Group
     noun: str
-    parts: tuple[str, ...]
+    attributes: tuple[str, ...]
     example: str = ""
 
 
@@ -93,9 +93,9 @@ def wrapper(name: str) -> object:
 
 def _class(kind: Kind, name: str) -> type:
     if is_target(name):
-        return check_parts(_load_code(kind, name), kind.parts, f"'{name}'", kind.noun)
+        return check_attributes(_load_code(kind, name), kind.attributes, f"'{name}'", kind.noun)
     record = usable(kind.group, name)
-    return check_parts(load(record), kind.parts, str(record), kind.noun)
+    return check_attributes(load(record), kind.attributes, str(record), kind.noun)
 
 
 def _load_code(kind: Kind, name: str) -> object:

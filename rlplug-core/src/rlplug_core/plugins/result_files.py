@@ -139,8 +139,8 @@ def record_check(
         failed=tuple(name for name, status in outcomes.items() if status == "failed"),
         sources=_source_hash(description),
     )
-    kept = [row for row in _rows([record], CHECKS, list[CheckResult]) if not _is_replaced(row, new)]
-    rows = sorted([*kept, new], key=lambda row: (row.group, row.id, row.core))
+    old = [row for row in _rows([record], CHECKS, list[CheckResult]) if not _is_replaced(row, new)]
+    rows = sorted([*old, new], key=lambda row: (row.group, row.id, row.core))
     text = json.dumps([dataclasses.asdict(row) for row in rows], indent=1, ensure_ascii=False)
     replace(path, f"{text}\n".encode())
     return path

@@ -30,7 +30,7 @@ REPEATING = {"MaxAndSkipObservation": "action-repeat", "StickyAction": "sticky-a
 
 @dataclass(frozen=True)
 class SingleWrapper:
-    """A wrapper of Gymnasium and its keyword arguments, as words that can be sent to other processes."""
+    """A wrapper of Gymnasium and its keyword arguments, as strings that can be sent to other processes."""
 
     name: str
     arguments: str
@@ -70,7 +70,7 @@ class SingleWrapper:
 
     def keywords(self) -> dict[str, object]:
         """Return the arguments as Python literals, or as text if they are not literals."""
-        return {key: _value(text) for key, text in _parts(self.arguments, self.name)}
+        return {key: _value(text) for key, text in _parse_pairs(self.arguments, self.name)}
 
     def __call__(self, env: GymEnv) -> GymEnv:
         from gymnasium import Env
@@ -125,7 +125,7 @@ def replacement_of(code: object) -> str:
     )
 
 
-def _parts(text: str, name: str) -> list[tuple[str, str]]:
+def _parse_pairs(text: str, name: str) -> list[tuple[str, str]]:
     """Parse `key=value,…`; a part without `=` belongs to the value before it: `shape=(84,84)`."""
     pairs: list[tuple[str, str]] = []
     for part in text.split(",") if text else ():

@@ -61,7 +61,7 @@ class WrapperSpec:
         )
 
         config = self.config
-        self._check_rows(env)
+        self._check_tensors(env)
         if not training and isinstance(self.wrapper, SupportsEvaluation):
             config = self.wrapper.in_evaluation(config)
             if config is None:
@@ -80,7 +80,7 @@ class WrapperSpec:
             raise PluginError(f"wrapper '{self.words}' made no environment: it has no 'spec'")
         return wrapped
 
-    def _check_rows(self, env: Env) -> None:
+    def _check_tensors(self, env: Env) -> None:
         """Raise UsageError if the environment gives tensors, and the wrapper does not say that it takes them."""
         try:
             device = env.spec.device
@@ -202,10 +202,10 @@ def with_path(words: str) -> str:
 @contextmanager
 def close_on_error(env: Env) -> Iterator[None]:
     """Close `env` if the body of the `with` raises; else leave it open."""
-    with ExitStack() as failing:
-        failing.callback(env.close)
+    with ExitStack() as stack:
+        stack.callback(env.close)
         yield
-        failing.pop_all()
+        stack.pop_all()
 
 
 def wrap_env(

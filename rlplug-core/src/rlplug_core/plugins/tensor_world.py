@@ -79,7 +79,7 @@ class TensorWorld:
         raise NotImplementedError
 
     def limit(self, steps: int) -> None:
-        """Truncate episodes after `steps` steps, or earlier if they already are."""
+        """Truncate episodes after `steps` steps, or earlier if `time_limit` says so."""
         self.time_limit = min(self.time_limit or steps, steps)
 
     def reset(

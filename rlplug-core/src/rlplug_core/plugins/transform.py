@@ -1,4 +1,4 @@
-"""`Transform`: an environment over another one that forwards everything; the base of wrappers."""
+"""`Transform`: the base of wrappers, an environment around another one, to which it forwards everything."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def told(timestep: Timestep) -> Array | None:
 
 
 def with_obs(timestep: Timestep, obs: Obs, final_obs: Obs) -> Timestep:
-    """Return `timestep` with other observations; `final_obs` stays the same object as `obs` if it was."""
+    """Return `timestep` with other observations; if its `obs` is its `final_obs`, pass one object as both."""
     return Timestep(
         obs=obs,
         final_obs=final_obs,

@@ -56,7 +56,7 @@ def make_from_code(
             f"'{name}' takes the number of environments, but returned one; leave '{ROWS}' out of it"
         )
     env = adopt_like(first, _first_then_new(first, make, name), num_envs, name)
-    # A vector has the number that the function chose; the others are called once per row.
+    # Single environments and worlds were made once per row; a function chooses the number in a vector.
     has_right_number = isinstance(first, Single) or is_world(first)
     return env if has_right_number else check_env(env, name, num_envs)
 
@@ -205,8 +205,8 @@ def with_device(
 
 def is_world(env: object) -> bool:
     """Return whether an object is a world of many agents with one of PettingZoo's interfaces."""
-    parts = ("possible_agents", "observation_space", "action_space", "reset", "step")
-    return all(hasattr(env, part) for part in parts)
+    members = ("possible_agents", "observation_space", "action_space", "reset", "step")
+    return all(hasattr(env, name) for name in members)
 
 
 def hold(env: object, name: str) -> Env:

@@ -90,14 +90,14 @@ def train(
         out: the folder of run directories; `name` is the directory's name.
         origins: the origin of each option, if the caller resolved presets already.
         watch: called several times a second with the run's `Progress`.
-        hooks: whether hook plugins, such as MLflow's, are called; or a list of further objects with hooks.
+        hooks: whether hook plugins, such as MLflow's, are called; a list adds the hooks of its objects.
         say: called at the start with each message: about an environment without a preset, about the layers of the
             networks, and about options that look like a mistake.
         until: pause at this env step with a checkpoint; `resume` continues bit for bit.
 
     Raises:
-        UsageError, PluginError: the run cannot start. Usually nothing was written. A run directory exists if only all
-            environments together show the error, as with a replay buffer that is too small for their number.
+        UsageError, PluginError: the run cannot start. Usually nothing was written. A run directory exists if the error
+            shows only with all environments together, as with a replay buffer that is too small for their number.
         Interrupted, RlplugError: the run stopped or failed; its records stay.
     """
     algorithm_name = absolute(_importable_name(algorithm))
@@ -137,13 +137,13 @@ def start(
         plan, warm = with_start(with_dataset(Plan.of(request)))
         check_ignored(plan.learner, plan.config, request.set_by_user)
         hook_plugins.add_loggers(plan.options.log)
-        plan, timing = choose_env_workers(plan)
-        learner, memory = check_plan(plan)
+        plan, timing_text = choose_env_workers(plan)
+        learner, memory_text = check_plan(plan)
         check_dropped(learner, request.set_by_user)
         buffer = initial_buffer(warm, learner, plan)
-        plan, disk = with_checkpoints(plan, learner)
+        plan, disk_text = with_checkpoints(plan, learner)
         if say is not None:
-            messages = (*remarks(plan, origins), timing, disk, memory)
+            messages = (*remarks(plan, origins), timing_text, disk_text, memory_text)
             messages += (survey(plan), network_text(learner))
             for message in filter(None, messages):
                 say(message)
@@ -188,15 +188,16 @@ def resume(
     """Continue an interrupted run from its newest readable checkpoint, as if it had never stopped, bit for bit.
 
     A run that was killed before its first checkpoint starts again in its own directory. A run that was killed after its
-    last checkpoint plays its final evaluation, and a run that was killed after its end calls its hooks again.
+    final checkpoint plays its final evaluation, and a run that was killed after its end calls its hooks again.
 
     Args:
+        run: a path, a run's name in `runs/`, or a `Run`.
         env: the environment, if it cannot be imported by name or if it has moved.
         total_timesteps: the new end.
         rescale: whether schedules end at the new total instead of the old one.
         trust: whether to execute code that came with the run and that another account wrote.
         on: the new value of the option `on`, the place of the actors.
-        until: pause at this env step with a checkpoint.
+        until: pause at this env step with a checkpoint; `watch` and `hooks` are as for `train`.
 
     Raises:
         Untrusted: such code came with the run, and `trust` is False.
@@ -279,7 +280,7 @@ class Preset:
         algorithm: an id, `module:Class` or `./file.py:Class`.
         env: the environment, in a form that `train` takes.
         options: values by dotted name: those of the preset and the given ones. Other options have their defaults.
-        origins: for each option `preset` or `option`.
+        origins: the origin of each option, `preset` or `option`.
     """
 
     algorithm: str

@@ -205,6 +205,7 @@ def tag(text: str) -> str:
 
 
 def _text(value: object) -> str:
+    """Return the value of an option as a user types it."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "none"
     return "none" if value is None else str(value)

@@ -90,7 +90,7 @@ class Checkpoints:
         Raises:
             NotWritten: the system refused; the previous files are unchanged.
         """
-        self._entries()  # raises an error if the directory is a link
+        self._paths()  # raises an error if the directory is a link
         saved = Saved(kind, step, self.directory / f"{kind}-{step:012d}")
         with writing(saved.path):
             if not self.directory.is_dir():
@@ -121,7 +121,7 @@ class Checkpoints:
     def kept(self, *kinds: str) -> list[Saved]:
         """Return the checkpoints of these kinds (default: all), newest first, then in the order of `kinds`."""
         checkpoints = []
-        for path in self._entries():
+        for path in self._paths():
             name = path.name.removeprefix(ASIDE)
             kind, _, step = name.rpartition("-")
             replaced = name != path.name and (self.directory / name).exists()
@@ -180,7 +180,7 @@ class Checkpoints:
             f"{self.directory} holds no readable {' or '.join(kinds)} checkpoint{reasons}{remedy} or {retrain}"
         )
 
-    def _entries(self) -> list[Path]:
+    def _paths(self) -> list[Path]:
         """Return the paths in the directory.
 
         Raises:
@@ -215,8 +215,8 @@ class Checkpoints:
         self.drop_unfinished()
 
     def drop_unfinished(self) -> int:
-        """Delete unfinished files of a process that ended; return their number."""
-        stale = [path for path in self._entries() if path.name.startswith(".tmp-")]
+        """Delete unfinished checkpoints of processes that have ended; return their number."""
+        stale = [path for path in self._paths() if path.name.startswith(".tmp-")]
         for path in stale:
             shutil.rmtree(path, ignore_errors=True)
         return len(stale)
@@ -288,7 +288,7 @@ def explain_load_errors(
 
 
 def seal_manifest(manifest: Mapping[str, object]) -> bytes:
-    """Return the file of a manifest, with a hash of its other entries."""
+    """Return the content of a manifest file, with a hash of its other entries."""
     text = json.dumps(manifest, indent=1)
     return json.dumps(
         {**manifest, "sha256": hashlib.sha256(text.encode()).hexdigest()}, indent=1

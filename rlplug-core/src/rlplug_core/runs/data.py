@@ -66,9 +66,9 @@ def _find_moved(place: str, run: Path) -> str:
     folders = run.absolute().parents
     if place.startswith(MINARI) or path.exists():
         return place
-    parts = [Path(*path.parts[-count:]) for count in range(1, len(path.parts))]
+    path_ends = [Path(*path.parts[-count:]) for count in range(1, len(path.parts))]
     moved = next(
-        (folder / part for folder in folders for part in parts if (folder / part).is_file()), None
+        (folder / end for folder in folders for end in path_ends if (folder / end).is_file()), None
     )
     if moved is None:
         raise UsageError(
@@ -77,8 +77,8 @@ def _find_moved(place: str, run: Path) -> str:
     return str(moved)
 
 
-def differences_to_run(dataset: Dataset, env: str) -> Iterator[str]:
-    """Return sentences about differences between a data set's description and the run."""
+def differences_from_run(dataset: Dataset, env: str) -> Iterator[str]:
+    """Yield sentences about differences between a data set's description and the run."""
     if dataset.env and dataset.env != env and identity(dataset.env) != identity(env):
         yield f"the data set {dataset.place} says that it was recorded in {dataset.env}, and this run is in {env}"
 
@@ -191,7 +191,7 @@ def _transition(
 def _by_row(rows: list[dict[str, Any]]) -> dict[str, object]:
     """Return steps [T] of [N, ...] as transitions [M, ...], row after row; the last one of each row is truncated."""
     valid = np.stack([row.pop("valid") for row in rows], 1)
-    transitions: dict[str, Any] = tree_map(lambda *parts: np.stack(parts, 1)[valid], *rows)
+    transitions: dict[str, Any] = tree_map(lambda *steps: np.stack(steps, 1)[valid], *rows)
     last = valid.sum(1).cumsum()[valid.any(1)] - 1
     transitions["truncations"][last] |= ~transitions["terminations"][last]
     return transitions

@@ -53,7 +53,7 @@ class RunDirectory:
         #: The descriptors of the locked file and directory; empty without the lock.
         self._locked: list[int] = []
         #: Whether some hooks must be called again: the process was killed before their end, or one of them
-        #: failed. Meanwhile the file `lock` contains the number of that process.
+        #: failed. Until they are called, the file `lock` contains the id of that process.
         self.hooks_pending = False
         _DIRECTORIES.add(self)
 
@@ -265,8 +265,8 @@ def is_foreign_lock(file: int, directory: bool) -> bool:
 
     Returns False on Windows, and if the system does not know the holder. A child process can still hold the lock after
     the process that took it has ended, and then its account is unknown. An unknown holder of the file `lock` may be a
-    child of the run's own process, so it counts as this account. Such a child also holds the file, so an unknown holder
-    of the directory does not count.
+    child of the run's own process, so it counts as this account. An unknown holder of the directory does not count,
+    because such a child also holds the file `lock`.
     """
     if not hasattr(os, "geteuid"):
         return False
@@ -345,6 +345,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _make(path: Path, unique: bool) -> Path:
+    """Create a directory and return its path; with `unique`, add a number if the name exists already."""
     for number in range(1, 1000):
         attempt = path if number == 1 else path.with_name(f"{path.name}-{number}")
         try:

@@ -22,7 +22,7 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.messages import space_differences
 from rlplug_core.seeds import Seeds
 
-#: The checkpoints that a word means; the first one that exists counts.
+#: The kinds of checkpoints that a word means; the newest one counts, and at one step the kind that is listed first.
 KINDS = {"best": ("best",), "final": ("final",), "latest": ("final", "step", "best")}
 
 
@@ -148,10 +148,10 @@ def seed_of(plan: Plan, requested: int | None) -> int:
 
 
 def check_whole(name: str, number: int, least: int) -> None:
-    """Check an argument of a Python function.
+    """Check that the argument `name` of a Python function is a whole number of at least `least`.
 
     Raises:
-        UsageError: it is not a whole number, or too small.
+        UsageError: it is not.
     """
     if isinstance(number, bool) or not isinstance(number, Integral) or number < least:
         raise UsageError(f"{name} is {number}; give a whole number of at least {least}")
@@ -164,9 +164,9 @@ def prepare_agent(
     conditions: Conditions,
     seed: int,
 ) -> tuple[Agent, Clock]:
-    """Return the agent of a checkpoint or an export for an environment, and the clock at the moment of the save."""
+    """Return the agent of a checkpoint or an export for an environment, and the clock at its env step."""
     if directory.is_export:
-        from rlplug_core.runs.exports import export_agent  # runs do not need it
+        from rlplug_core.runs.exports import export_agent  # only exports need it
 
         agent, clock = export_agent(
             directory.path, env, conditions.checkpoint, conditions.stochastic
@@ -186,7 +186,7 @@ def load_learner(
     env: Env,
     checkpoint: str,
 ) -> tuple[AnyLearner, Saved]:
-    """Return a learner with a checkpoint's weights, and the checkpoint; `env`'s wrappers get their state of that time.
+    """Return a learner with a checkpoint's weights, and the checkpoint; the wrappers of `env` get their saved state.
 
     Raises:
         UsageError: the checkpoint does not exist, or its weights do not fit the environment.

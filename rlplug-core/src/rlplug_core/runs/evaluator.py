@@ -45,8 +45,8 @@ class Evaluator:
             self.env = self.plan.make_eval_env(self.plan.options.eval_episodes)
         freeze(self.env, wrappers)
         started = time.monotonic()
-        ranks = isinstance(learner, SupportsEvaluationRank)
-        signals = InfoColumns.of(learner, self.env) if ranks else None
+        has_rank = isinstance(learner, SupportsEvaluationRank)
+        signals = InfoColumns.of(learner, self.env) if has_rank else None
         result = evaluate(learner.agent(), self.env, self.seed, clock, signals=signals)
         is_first = self.episode_seconds == 0.0
         self.episode_seconds = (time.monotonic() - started) / result.episodes
@@ -58,7 +58,7 @@ class Evaluator:
         return result
 
     def warn_of_slow(self, subject: str, episodes: int, times: int) -> None:
-        """Warn if evaluations take long. Shorter ones would make results depend on the speed of the machine."""
+        """Warn if evaluations take long. Cutting them short would make results depend on the speed of the machine."""
         seconds = episodes * self.episode_seconds
         if seconds * times < SLOW:
             return

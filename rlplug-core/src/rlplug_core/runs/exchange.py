@@ -1,4 +1,4 @@
-"""Give a run the state of another run of its population, and other values of options, between two chunks.
+"""Give a run the state of another run of its population, and other values of options, between two chunks of training.
 
 After a kill at any moment, the same call completes the exchange. It writes the configuration, which lists all exchanges
 of the run, last.

@@ -60,7 +60,7 @@ def export_agent(
     """Return the agent of an export for an environment, and the clock when it was written.
 
     Raises:
-        UsageError: `checkpoint` names another one, `explore` is True, or the spaces differ.
+        UsageError: `checkpoint` has another form, `explore` is True, or the spaces differ.
     """
     if checkpoint.partition("-")[0] not in ("best", "final", "latest"):
         raise UsageError(f"{directory} is an export, which has one policy; leave out --checkpoint")

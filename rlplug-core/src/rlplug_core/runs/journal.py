@@ -1,11 +1,12 @@
 """The journal: one JSON record per line, append-only. It is the source of truth of a run; loggers mirror it.
 
 A record is `{"seq": int, "time": int, "kind": str, "step": int, "data": {...}}`; `time` is milliseconds since the
-epoch, taken once. Kinds: `start`, `metrics`, `episodes`, `evaluation`, `checkpoint`, `final_eval`, `film`, `tag`,
-`error`, `end`.
+epoch, taken once. Kinds: `start`, `metrics`, `episodes`, `evaluation`, `settings`, `scale`, `checkpoint`, `final_eval`,
+`film`, `image`, `video`, `tag`, `exchange`, `error`, `end`.
 
 A process that continues from a checkpoint supersedes later records: `after` in its `start` is the number of the last
-record before the checkpoint. `read` skips superseded records; nothing is ever deleted. `journal_reader` reads.
+record before the checkpoint. `read` skips superseded records; nothing is ever deleted. The functions that read are in
+`journal_reader`.
 """
 
 from __future__ import annotations
@@ -48,11 +49,12 @@ class Journal:
 
     An existing file loses an incomplete last line, and the sequence numbers continue. `after` is the number of the last
     valid record. If a later measurement is repeated at the same step, the new record gets the time of the old one and
-    its values under `perf/…`, so mirrors have no duplicates.
+    the old values under `perf/…`, so mirrors have no duplicates.
     """
 
     def __init__(self, path: Path, after: int | None = None) -> None:
         self.path = path
+        #: The time and the value of each superseded measurement, by kind, step and name.
         self._earlier: dict[tuple[str, int, str], tuple[int, object]] = {}
         self.seq = last_number(path) if path.exists() else 0
         self.after = self.seq if after is None else min(after, self.seq)
@@ -75,7 +77,7 @@ class Journal:
         moment = int(time.time() * 1000)
         recorded = dict(data)
         if kind in ("metrics", "evaluation") and self._earlier:
-            moment = self._replay(kind, step, recorded, moment)
+            moment = self._reuse_first_values(kind, step, recorded, moment)
         record = Record(self.seq + 1, moment, kind, step, recorded)
         line = {"seq": record.seq, "time": moment, "kind": kind, "step": step, "data": recorded}
         with writing(self.path):
@@ -121,7 +123,7 @@ class Journal:
                 for key, value in record.data.items():
                     self._earlier[record.kind, record.step, key] = (record.time, value)
 
-    def _replay(
+    def _reuse_first_values(
         self,
         kind: str,
         step: int,

@@ -43,8 +43,8 @@ def read(
     """
     with suppress(FileNotFoundError), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        measures = not kinds or not set(kinds).isdisjoint(MEASURED)
-        starts = _Starts(_records(file, size, ("start",)) if measures else ())
+        has_measurements = not kinds or not set(kinds).isdisjoint(MEASURED)
+        starts = _Starts(_records(file, size, ("start",)) if has_measurements else ())
         for record, position in _records(file, size, kinds):
             if record.seq > after and not starts.supersede(record, position):
                 yield record
@@ -124,7 +124,7 @@ def last_number(path: Path) -> int:
         file.seek(max(0, size - BLOCK))
         lines = file.read(BLOCK).split(b"\n")[1 if size > BLOCK else 0 : -1]
     numbers = [record.seq for line in lines if (record := parse_record(line + b"\n"))]
-    # If the next record has the next number, the first number is not damaged.
+    # A number is not damaged if the next record has the next number.
     confirmed = next(
         (number for number, following in pairwise(numbers) if following == number + 1), None
     )
@@ -158,7 +158,7 @@ def _search_block(
     number: int,
     position: int,
 ) -> tuple[Record, int] | None:
-    """Search a record line by line from a position on; None if there is a damaged line before or after it."""
+    """Search for a record line by line from a position on; None if there is a damaged line before or after it."""
     entry: tuple[Record, int] | None = None
     for line, end in _lines(file, position):
         record = parse_record(line)
@@ -200,6 +200,7 @@ def _records_in_order(
 ) -> Iterator[tuple[Record, int]]:
     """Yield the records with numbers that can follow `last`; each damaged line accounts for one missing number."""
     missing = 0
+    # A record with a larger number than expected, which counts if the next record has the next number.
     candidate = None
     for record, end in lines:
         if record is not None and candidate is not None and record.seq == candidate[0].seq + 1:

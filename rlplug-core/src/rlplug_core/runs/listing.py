@@ -216,7 +216,7 @@ def _total(
     options: Mapping[str, Any],
     starts: Iterable[Mapping[str, Any]],
 ) -> int | None:
-    """Return the last env step of a run: its first total, or that of the latest extension."""
+    """Return the env step that a run trains to: its first total, or that of the latest extension."""
     goals = [start["limit"] for start in starts if "limit" in start]
     return int(goals[-1]) if goals else options.get("total_timesteps")
 
@@ -258,7 +258,7 @@ def _larger_extensions(
 
 
 def _name(path: Path) -> str:
-    """Return the name of a run in lists; for a run of a sweep `SWEEP/RUN`."""
+    """Return the name of a run in lists: `SWEEP/RUN` for a run of a sweep."""
     return f"{path.parent.name}/{path.name}" if (path.parent / "sweep.json").exists() else path.name
 
 

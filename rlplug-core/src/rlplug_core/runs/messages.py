@@ -134,7 +134,7 @@ def _warn_of_idle_workers(plan: Plan) -> Iterator[str]:
         )
 
 
-#: Options that set the size of steps; and those of one network, by the name of its optimizer.
+#: Options that set the size of gradient steps, and those of each network, by the name of its optimizer.
 STEP_SIZES = ("learning_rate", "critic_learning_rate", "target_kl", "kfac_clip")
 STEP_SIZES_OF = {
     "critic": ("critic_learning_rate",),
@@ -143,7 +143,7 @@ STEP_SIZES_OF = {
 
 
 def with_resume(error: NotWritten, run: Path) -> NotWritten:
-    """Return the error about a full disk with the command that continues the run."""
+    """Return the error about a file that cannot be written, with the command that continues the run."""
     resume = f"rlplug resume {shell_word(run)}"
     return NotWritten(error.what, f"{error.remedy}, then continue with '{resume}'")
 
@@ -158,8 +158,8 @@ def interrupted(
     """Return the error of a run that a signal stopped.
 
     Args:
-        saved: the run has a checkpoint of this step.
-        finished: the signal came too late to stop it.
+        saved: whether the run has a checkpoint of this step.
+        finished: whether the signal came too late to stop it.
     """
     name = signal.Signals(number).name
     if finished:
@@ -250,7 +250,7 @@ WALK_SECONDS = 0.3
 
 
 def survey(plan: Plan) -> str:
-    """Return the environment's spaces, time limit, speed, preset, number and normalization; "" if a preset names it.
+    """Describe an environment: spaces, time limit, speed, preset, `num_envs`, normalization; "" if a preset names it.
 
     It makes a separate environment and steps it with the actions of an untrained agent.
     """

@@ -60,7 +60,7 @@ def network_text(learner: AnyLearner) -> str:
 
 
 def _parts(learner: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the networks of a learner by name; of a network with many layers each module."""
+    """Yield the networks of a learner by name; in place of a network with many layers, each of its modules."""
     for name, module in learner.named_children():
         own_parameters = next(module.parameters(recurse=False), None)
         if own_parameters is not None or len(list(_layers(module, set()))) <= MANY:
@@ -71,7 +71,7 @@ def _parts(learner: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _without_repeats(words: list[str]) -> list[str]:
-    """Return the layers of equal members once: `2 x (Linear 4→64 · Linear 64→1)`."""
+    """Return the layers of equal ensemble members once: `2 x (Linear 4→64 · Linear 64→1)`."""
     for size in range(2, len(words) // 2 + 1):
         times, remainder = divmod(len(words), size)
         first, *middle, last = words[:size]

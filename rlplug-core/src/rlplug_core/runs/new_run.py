@@ -20,7 +20,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.request import RunRequest
 from rlplug_core.protocols import AnyLearner, Env
-from rlplug_core.runs.data import differences_to_run
+from rlplug_core.runs.data import differences_from_run
 from rlplug_core.runs.directory import RunDirectory, group_of
 from rlplug_core.runs.messages import space_differences
 from rlplug_core.runs.reproducibility import environment
@@ -52,13 +52,13 @@ def check_plan(plan: Plan) -> tuple[AnyLearner, str]:
     """
     with closing(plan.make_env(1)) as env:
         learner = _make_learner(plan, env)
-        memory = device_memory(plan, learner, env)
+        memory_text = device_memory(plan, learner, env)
     if (
         plan.eval_source is plan.source
         and plan.eval_wrappings is None
         and not plan.source.is_object
     ):
-        return learner, memory
+        return learner, memory_text
     eval_env = plan.make_eval_env(1)
     eval_env.close()
     if differences := space_differences(eval_env.spec, env.spec):
@@ -66,7 +66,7 @@ def check_plan(plan: Plan) -> tuple[AnyLearner, str]:
             f"evaluations in {eval_env.spec.id} do not fit training in {env.spec.id}: {differences}; name an "
             "environment with the same spaces"
         )
-    return learner, memory
+    return learner, memory_text
 
 
 def _make_learner(plan: Plan, env: Env) -> AnyLearner:
@@ -85,13 +85,13 @@ def _make_learner(plan: Plan, env: Env) -> AnyLearner:
         if plan.options.offline or not gets_dataset(plan.learner):
             require_replay(plan, learner.buffer())
         fit_dataset(plan.dataset, env)
-        for sentence in differences_to_run(plan.dataset, plan.env):
+        for sentence in differences_from_run(plan.dataset, plan.env):
             warn(sentence)
     return learner
 
 
 def with_start(plan: Plan) -> tuple[Plan, WarmStart | None]:
-    """Return the plan and its warm start, if any; the plan then names it by its source or its absolute path."""
+    """Return the plan and its warm start, if any; its option `init` becomes a source or an absolute path."""
     if not plan.options.init:
         return plan, None
     warm = WarmStart.of(plan.options.init, plan.options.init_parts)
@@ -118,12 +118,12 @@ def with_checkpoints(plan: Plan, learner: AnyLearner) -> tuple[Plan, str]:
     """Return the plan with the number of checkpoints to keep, and a sentence about their size if they are large."""
     if not isinstance(learner, Algorithm):  # the space of its observations is unknown
         return plan, ""
-    count, disk = checkpoints_to_keep(plan.flat, learner.spec.obs)
-    return replace(plan, options=replace(plan.options, keep_checkpoints=count)), disk
+    count, disk_text = checkpoints_to_keep(plan.flat, learner.spec.obs)
+    return replace(plan, options=replace(plan.options, keep_checkpoints=count)), disk_text
 
 
 def create_run(plan: Plan, out: Path, name: str | None) -> Run:
-    """Return a new run directory in `out`, locked."""
+    """Return a run with a new directory in `out`, which is locked."""
     short_name = plan.algorithm.rpartition(":")[2].rpartition("/")[2].lower()
     stem = f"{short_name}-{plan.env.rpartition(':')[2]}-s{plan.options.seed}"
     return Run(RunDirectory.create(out, name, stem), plan.source if plan.source.unnamed else None)

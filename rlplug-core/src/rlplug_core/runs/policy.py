@@ -191,23 +191,26 @@ def policy_of(
 
 
 def _canonical(space: Space, obs: object, place: str = "") -> Obs:
-    """Return observations in the form of agents: tuples as dictionaries with keys "0", "1", …; messages use `place`."""
+    """Return observations in the form of agents: tuples as dictionaries with the keys "0", "1", ….
+
+    `place` is the path to the entry in messages.
+    """
     if not isinstance(space, spaces.Dict):
         return obs
     if isinstance(obs, tuple):
         obs = {str(number): part for number, part in enumerate(obs)}
     if not isinstance(obs, Mapping):
-        raise _missing_entries(
+        raise _missing_entries_error(
             space, f"is not a dictionary{f' in {place!r}' if place else ''}, which"
         )
     if missing := [f"{place}{name}" for name in space.spaces if name not in obs]:
-        raise _missing_entries(space, f"lacks {quote_all(missing)}, which")
+        raise _missing_entries_error(space, f"lacks {quote_all(missing)}, which")
     return {
         name: _canonical(part, obs[name], f"{place}{name}/") for name, part in space.spaces.items()
     }
 
 
-def _missing_entries(space: spaces.Dict, problem: str) -> UsageError:
+def _missing_entries_error(space: spaces.Dict, problem: str) -> UsageError:
     entries = ", ".join(
         f"'{name}': info['{name}']" if name == MASK else f"'{name}': …" for name in space.spaces
     )

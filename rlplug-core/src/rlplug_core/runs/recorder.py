@@ -36,6 +36,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         names = [path.stem.rpartition("-")[2] for path in (self.run / VIDEOS).glob("step-*")]
+        #: The env step of the last film.
         self.filmed = max((int(name) for name in names if name.isdecimal()), default=-self.every)
 
     def due(self, steps: int) -> bool:

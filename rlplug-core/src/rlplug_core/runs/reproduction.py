@@ -21,8 +21,8 @@ from rlplug_core.runs.run import Run, open_run, plan_of
 from rlplug_core.runs.sources import names
 from rlplug_core.runs.trust import require_known_start
 
-#: Measured values, which differ from run to run.
-MEASURED = "perf/"
+#: The prefix of metrics about time and speed, which differ from run to run.
+PERF = "perf/"
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _extensions(run: Run) -> list[tuple[int, bool]]:
 
 
 def compare(old: RunDirectory, new: RunDirectory) -> list[str]:
-    """Return the differences between two runs: the first unequal record, and the final learner's parts."""
+    """Return sentences about differences: the first unequal metric, and the unequal files of the final learner."""
     sentences = []
     difference = _first_difference(_numbers(old.path), _numbers(new.path))
     if difference:
@@ -161,12 +161,12 @@ def compare(old: RunDirectory, new: RunDirectory) -> list[str]:
 
 
 def _numbers(path: Path) -> dict[tuple[int, str], float]:
-    """Return the recorded metrics by env step and name, without measured ones."""
+    """Return the recorded metrics by env step and name, except those about time and speed."""
     return {
         (record.step, key): value
         for record in records(path, "metrics", "evaluation")
         for key, value in record.data.items()
-        if not key.startswith(MEASURED)
+        if not key.startswith(PERF)
     }
 
 

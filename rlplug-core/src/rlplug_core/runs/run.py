@@ -83,7 +83,7 @@ class Run:
     def checkpoints(self) -> list[str]:
         """Return the names of the checkpoints, in the order of their steps; an export has one."""
         if self.directory.is_export:
-            from rlplug_core.export.bundle import read  # runs do not need it
+            from rlplug_core.export.bundle import read  # only exports need it
 
             return [f"best-{read(self.path).about.get('step', 0):012}"]
         return [
@@ -130,7 +130,7 @@ class Run:
         arguments: Mapping[str, object] | None = None,
         wrap: Sequence[str] | None = None,
     ) -> Evaluation:
-        """Play episodes with a checkpoint's weights, on fresh environments.
+        """Play episodes with a checkpoint's weights, in new environments.
 
         Args:
             episodes: number of episodes, each in its own environment.
@@ -140,7 +140,7 @@ class Run:
             epsilon: an additional probability of a random action per step.
             env: another environment with the same spaces, in any form that `train` takes.
             arguments: keyword arguments for it, or without `env` for the run's own.
-            wrap: other wrappers than the run's; `"none"` for none.
+            wrap: wrappers to use instead of the run's; `"none"` for none.
         """
         conditions = Conditions(
             checkpoint=checkpoint,
@@ -159,11 +159,11 @@ class Run:
         episodes: int = 100,
         seed: int | None = None,
     ) -> dict[int, Evaluation]:
-        """Play greedy episodes with every kept checkpoint; return evaluations by env step, a learning curve."""
+        """Play greedy episodes with every kept checkpoint, and return the evaluations by env step."""
         oldest_first = reversed(
             Checkpoints(self.directory.checkpoints_path).kept("final", "step", "best")
         )
-        # Of two checkpoints at one step, the result has the final one.
+        # Of several checkpoints at one step, the final one counts, then the periodic one.
         names = {saved.step: saved.path.name for saved in oldest_first}
         return {step: self.evaluate(episodes, seed, name) for step, name in names.items()}
 
@@ -189,7 +189,7 @@ class Run:
             steps: environment steps, summed over `num_envs` environments; other arguments as in `evaluate`.
 
         Raises:
-            UsageError: the file exists, the checkpoint does not, or it is an export.
+            UsageError: the file exists, the checkpoint does not, or the run is an export.
             NotWritten: the file cannot be written.
         """
         self.directory.require_run()
@@ -237,8 +237,7 @@ class Run:
             frames: a directory for numbered PNGs.
             every: write every this many frames to the video and the directory.
             fps: frames per second of the video; default: those of the environment.
-            sheet: a PNG with frames of the best and the worst episode.
-            others: as in `evaluate`.
+            sheet: a PNG with frames of the best and the worst episode; other arguments as in `evaluate`.
         """
         showing = Showing(
             video=_path(video), frames=_path(frames), every=every, fps=fps, sheet=_path(sheet)
@@ -268,7 +267,7 @@ class Run:
     ) -> Policy:
         """Return the policy of a checkpoint or an export; see `rlplug_core.load`."""
         if self.directory.is_export:
-            from rlplug_core.runs.exporting import load_export  # runs do not need it
+            from rlplug_core.runs.exporting import load_export  # only exports need it
 
             return load_export(self.path, deterministic, self.trust)
         origin = partial(_policy, self.path, self.env, self.trust)
@@ -291,7 +290,7 @@ class Run:
         """
         if self.directory.is_export:
             raise UsageError(f"{self.path} is an export already; copy its files")
-        from rlplug_core.runs.exporting import export_policy  # runs do not need it
+        from rlplug_core.runs.exporting import export_policy  # only exports need it
 
         return export_policy(
             plan_of(self), self.directory, Path(out), checkpoint, onnx=onnx, torchscript=torchscript
@@ -326,7 +325,7 @@ def plan_of(run: Run) -> Plan:
         UsageError: its environment cannot be imported by name, and `env` is missing.
     """
     if run.directory.is_export:
-        from rlplug_core.runs.exports import export_plan  # runs do not need it
+        from rlplug_core.runs.exports import export_plan  # only exports need it
 
         return export_plan(run.path, run.trust)
     config = run.directory.config
@@ -369,7 +368,7 @@ def _policy(
     checkpoint: str,
     deterministic: bool,
 ) -> Policy:
-    """Return the policy of a run's checkpoint, for a process that opens the run again."""
+    """Return the policy of a run's checkpoint; a pickled `Policy` calls this when it is unpickled."""
     return Run(path, env, trust).policy(checkpoint, deterministic)
 
 

@@ -153,7 +153,7 @@ def _columns_match(data: Mapping[str, Any]) -> bool:
 
 
 class FinalEvaluation(msgspec.Struct):
-    """Returns of the best checkpoint and of the last one (`last_…`), on seeds that no evaluation used."""
+    """Returns of the best checkpoint and of the last one (`last_…`), on seeds that no earlier evaluation used."""
 
     checkpoint: str
     return_mean: _Real

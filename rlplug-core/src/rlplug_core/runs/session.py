@@ -92,7 +92,7 @@ class Session:
             point: the checkpoint to continue from; default: start a new run. If a controller had stopped the run early,
                 it trains no further without a `limit`.
             limit: the env step to train to; default: the run's total.
-            rescale: stretch schedules to `limit`.
+            rescale: whether to stretch schedules to `limit`.
             buffer: the state of another run's buffer, for a new run.
 
         Raises:
@@ -257,7 +257,7 @@ class Session:
             ) from error
 
     def _finish(self) -> None:
-        """Save the final checkpoint."""
+        """Save the final checkpoint, or one for a pause or a signal, and set the status."""
         if self.stop.number or (self.pause.reached and not self.events.ended):
             # With --resume-exact every checkpoint restarts the environments. So a signal saves none: without the signal
             # the run would not restart them at this step.

@@ -32,13 +32,13 @@ def copy_sources(
         targets: the options of the algorithm that name something to import, such as `net.factory`.
 
     Returns:
-        The configuration with two more entries, by `algorithm`, `env`, `wrap.0`, `controller.0`, …, or target.
+        The configuration with two more entries by role: `algorithm`, `env`, `wrap.0`, `controller.0`, …, or a target.
         `sources` has the path, the copy and the SHA-256 of each file; `modules` the folder of each module that is not
         installed.
     """
     copies: dict[str, dict[str, str]] = {}
-    named = roles(cast("RunConfig", config), targets)
-    for role, name in named.items():
+    names_by_role = roles(cast("RunConfig", config), targets)
+    for role, name in names_by_role.items():
         if path := source_file(name):
             sha256 = digest(path)
             source = content(path)
@@ -49,7 +49,7 @@ def copy_sources(
             copies[role] = {"file": str(path), "copy": str(copy), "sha256": sha256}
     folders = {
         role: folder_of(name)
-        for role, name in named.items()
+        for role, name in names_by_role.items()
         if is_target(name) and role not in copies
     }
     modules = {role: str(folder) for role, folder in folders.items() if folder}
@@ -64,7 +64,7 @@ def names(run: Path, config: RunConfig) -> tuple[str, str, Mapping[str, Any]]:
     for folder in config.get("modules", {}).values():
         search_folder(Path(folder))
     targets = [role for role in config.get("sources", {}) if role in config["options"]]
-    return _with_names(config, targets, partial(_name, run, config))
+    return _with_names(config, targets, partial(_name_of_copy, run, config))
 
 
 def identities(
@@ -83,7 +83,7 @@ def _with_names(
     targets: Sequence[str],
     new_name: Callable[[str, str], str],
 ) -> tuple[str, str, Mapping[str, Any]]:
-    """Return the algorithm, the environment and the options, with the new name of each role and name."""
+    """Return the algorithm, the environment and the options; `new_name` returns the new name for a role and a name."""
     options = config["options"]
     resolved = {role: new_name(role, name) for role, name in roles(config, targets).items()}
     changed: dict[str, object] = {
@@ -110,8 +110,8 @@ def roles(config: RunConfig, targets: Iterable[str]) -> dict[str, str]:
     options = config["options"]
     listed = {
         f"{role}.{number}": split(words)[0]
-        for role, listed in _lists(options).items()
-        for number, words in enumerate(listed)
+        for role, plugins in _lists(options).items()
+        for number, words in enumerate(plugins)
     }
     named = {
         role: split(options[role])[0] for role in targets if isinstance(options.get(role), str)
@@ -147,13 +147,13 @@ def original_name(run: Path, config: RunConfig, env: str) -> str:
     return str(config["env"]) if copy is not None and source_file(env) == copy.resolve() else env
 
 
-def _name(
+def _name_of_copy(
     run: Path,
     config: RunConfig,
     role: str,
     name: str,
 ) -> str:
-    """Return the name of a part of a run; for a file that of the run's copy. Warn if one of the two has changed."""
+    """Return a name with the run's copy in place of a file, and warn if the file or the copy has changed."""
     copy = copy_of(run, config, role)
     if copy is None:
         return name

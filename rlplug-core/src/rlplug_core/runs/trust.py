@@ -129,23 +129,24 @@ def names_code(name: str) -> bool:
 def code_without_seal(run: Path, config: RunConfig) -> list[str]:
     """Return the code that a run would execute without this account's seal, each file or module with the reason."""
     written_here = genuine(config)
-    changed = _find_changed_sources(run, config, written_here)
+    sentences = _untrusted_sources(run, config, written_here)
     if written_here:
-        return changed
+        return sentences
     folders = [f"modules in {plain(str(folder))}" for folder in config.get("modules", {}).values()]
     cluster = str(config["options"].get("on", ""))
     # Ray unpickles the results of a cluster, so a cluster can execute any code here.
     clusters = [f"code of the Ray cluster {plain(cluster)}"] if "://" in cluster else []
-    return changed + [
+    return sentences + [
         f"{code}, which this account did not write here" for code in folders + clusters
     ]
 
 
-def _find_changed_sources(
+def _untrusted_sources(
     run: Path,
     config: RunConfig,
     written_here: bool,
 ) -> list[str]:
+    """Return a sentence for each file or module that has changed, or that this account did not write here."""
     sources = config.get("sources", {})
     options = config["options"]
     targets = [
@@ -184,7 +185,7 @@ def _key(path: Path) -> bytes:
     try:
         if not is_regular(path):
             _make_key(path)
-        if reason := _is_exposed(path):
+        if reason := _exposure(path):
             warn(
                 f"{path} {reason}, so runs are written without a seal and their code asks for --trust; "
                 f"delete {path.parent} to get a new key"
@@ -206,8 +207,8 @@ def _make_key(path: Path) -> None:
     temporary.unlink()
 
 
-def _is_exposed(path: Path) -> str:
-    """Return how another account could have written this key, or "". The same rule as for the keys of ssh."""
+def _exposure(path: Path) -> str:
+    """Return how another account could have read or written this key, or "". The rule is that of ssh for its keys."""
     if not hasattr(os, "geteuid"):  # not a POSIX system: its home directories are private
         return ""
     key = path.lstat()
@@ -215,5 +216,5 @@ def _is_exposed(path: Path) -> str:
     if {key.st_uid, folder.st_uid} != {os.geteuid()}:
         return "belongs to another account"
     if stat.S_IMODE(key.st_mode) & 0o077 or stat.S_IMODE(folder.st_mode) & 0o022:
-        return "can be changed by other accounts"
+        return "can be read or changed by other accounts"
     return ""

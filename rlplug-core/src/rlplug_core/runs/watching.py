@@ -117,8 +117,8 @@ def make_shown_env(plan: Plan, render_mode: str) -> Env:
 def headless() -> None:
     """Let renderers work without a window if this machine has no display."""
     if not has_display():
-        # pygame reads this when it starts; SDL takes the first driver that it has. With only "dummy", Highway draws
-        # nothing.
+        # pygame reads this when it starts; SDL takes the first driver that it has. With only "dummy", highway-env
+        # draws nothing.
         os.environ.setdefault("SDL_VIDEODRIVER", "offscreen,dummy")
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is imported
 
