@@ -62,7 +62,7 @@ class Algorithm(nn.Module, Generic[B]):
     #: Whether several learners may train it together (`--learners`). Then only `Optimizer.minimize` and the clock may
     #: change weights, and the number of gradient steps must not depend on batches or ends of episodes.
     data_parallel: ClassVar[bool] = False
-    #: Why it does not support some runners that are not in `runners`, by name, if the usual reason is wrong.
+    #: Why it does not support a runner, by the name of the runner, if the usual reason is wrong.
     unsound: ClassVar[Mapping[str, str]] = {}
     #: Action spaces that it can handle, as class names of `gymnasium.spaces`; empty means any.
     actions: ClassVar[tuple[str, ...]] = ()
@@ -342,9 +342,9 @@ class pure(Generic[A, P, R]):  # a decorator
     """Mark a method of an `Algorithm` as a pure function of parameters and arguments, such as a loss.
 
     It draws no random numbers and changes nothing, so rlplug decides how it runs: compiled with `--compile`; recorded
-    with `--cudagraphs`, together with the step of `Optimizer.minimize`; in NumPy if `fast` has everything that it
-    calls; else by autograd. A recorded loss may only depend on its arguments, and on parameters and buffers that change
-    in place.
+    with `--cudagraphs`, together with the step of `Optimizer.minimize`; in NumPy if `rlplug_core.fast` has everything
+    that it calls; else by autograd. A recorded loss may only depend on its arguments, and on parameters and buffers
+    that change in place.
     """
 
     def __init__(self, function: Callable[Concatenate[A, P], R]) -> None:

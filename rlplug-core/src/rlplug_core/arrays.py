@@ -19,7 +19,7 @@ from rlplug_core.types import Array, State, first_leaf, tree_map
 
 #: A numpy array or a torch tensor.
 Either: TypeAlias = Any
-#: The same library for the argument and the result of a function.
+#: An array or a tensor; functions return the kind of their argument.
 A = TypeVar("A")
 #: The type of a tensor for each NumPy type.
 DTYPES = {

@@ -70,8 +70,8 @@ class Batch:
         counts = weight / (weight > 0).sum(1, keepdim=True).clamp_(min=1)
         names = NAMES.get(type(self)) or field_names(self)
         columns = [_split_tree(getattr(gathered, name), count, size) for name in names]
-        for share, *parts in zip(counts.unbind(), *columns, strict=True):
-            yield type(self)(share=share, **dict(zip(names, parts, strict=True)))
+        for share, *values in zip(counts.unbind(), *columns, strict=True):
+            yield type(self)(share=share, **dict(zip(names, values, strict=True)))
 
     @kernel
     def split(self: T, size: int, share: Tensor) -> Iterator[T]:
@@ -79,8 +79,8 @@ class Batch:
         count = len(self.weight) // size
         names = NAMES.get(type(self)) or field_names(self)
         columns = [_split_tree(getattr(self, name), count, size) for name in names]
-        for parts in zip(*columns, strict=True):
-            yield type(self)(share=share, **dict(zip(names, parts, strict=True)))
+        for values in zip(*columns, strict=True):
+            yield type(self)(share=share, **dict(zip(names, values, strict=True)))
 
     def _map_fields(self, function: Callable[..., object]) -> dict[str, Any]:
         return {
@@ -100,7 +100,7 @@ def _split_tree(tree: Obs, count: int, size: int) -> Iterable[Obs]:
         columns = [_split_tree(part, count, size) for part in tree.values()]
         if not tree:
             return ({} for _ in range(count))
-        return (dict(zip(tree, parts, strict=True)) for parts in zip(*columns, strict=True))
+        return (dict(zip(tree, values, strict=True)) for values in zip(*columns, strict=True))
     return [None] * count if tree is None else tree.view(count, size, *tree.shape[1:]).unbind()
 
 
@@ -255,8 +255,8 @@ class Rollout:
         views = self.views
         share = views.equal_shares if self.whole else None
         estimates = advantage.reshape(-1), target.reshape(-1)
-        parts = (views.weight, share, views.obs, views.action, *estimates, views.extras)
-        return from_arrays(Samples, parts).to(device)
+        columns = (views.weight, share, views.obs, views.action, *estimates, views.extras)
+        return from_arrays(Samples, columns).to(device)
 
 
 class Views:
@@ -334,7 +334,7 @@ def concatenate(
 
 
 def rows_of(obs: Obs) -> int:
-    """Return the leading dimension of an observation."""
+    """Return the number of rows of observations [B, ...]."""
     return int(first_leaf(obs).shape[0])
 
 
@@ -346,7 +346,7 @@ def to_tensors(tree: object, device: torch.device) -> Any:
 
 
 def check_normalize_advantage(normalize: bool, samples: int) -> None:
-    """Raise UsageError if advantages are normalized over a single sample, which would always be 0."""
+    """Raise UsageError if advantages are normalized over a single sample: its advantage would always be 0."""
     if normalize and samples < 2:
         raise UsageError(
             "the normalized advantage of a batch with one sample is always 0, so the policy would not learn; increase "

@@ -121,10 +121,10 @@ class AgentClock(Clock):
 class Steering:
     """The clock that a controller gets: it can read everything, and set `scale` and `stop`.
 
-    Setting `stop` to False has no effect, because a signal, a limit or another controller may have set it.
+    Setting `stop` to False has no effect, because SIGTERM, a limit or another controller may have set it.
 
     Attributes:
-        stopped: whether a controller set `stop` here; a signal or a limit does not count.
+        stopped: whether a controller set `stop` here; SIGTERM or a limit does not count.
     """
 
     __slots__ = ("_clock", "stopped")
@@ -176,7 +176,7 @@ class Steering:
 
 
 class Signals(Protocol):
-    """The signals of the whole run to its workers; a `Clock` is one."""
+    """The signals of the whole run to its workers; a `Clock` has them."""
 
     @property
     def stop(self) -> bool: ...

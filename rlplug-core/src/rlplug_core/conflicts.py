@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
-#: Distributions of rlplug itself; their requirements count for every failed import.
+#: Distributions of rlplug itself; every failed import checks their requirements.
 OWN = ("rlplug-core", "rlplug-envs", "rlplug-algos", "rlplug-cli")
 
 
@@ -70,7 +70,7 @@ def _sentence(
     requirement: str,
     version: str,
 ) -> str:
-    """Return the required version, the installed one, the other package that asks for it, and the remedy."""
+    """Return a sentence with the required version, the installed one, the packages that pin it, and the remedy."""
     others = [package for package in _packages_that_pin(name, version) if package != dependent]
     cause = f", which {' and '.join(others)} asked for" if others else ""
     return (

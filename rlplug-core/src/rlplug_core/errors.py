@@ -18,7 +18,7 @@ The tree, with exit codes:
     └── Interrupted       stopped by a signal, after a checkpoint           exit 128 + its number
 
     KeyboardInterrupt
-    └── Stopped           a second signal: stopped at once, without one     exit 128 + its number
+    └── Stopped           a second signal: at once, without a checkpoint    exit 128 + its number
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class UsageError(RlplugError):
 
 
 class Untrusted(UsageError):
-    """It would run code that came with a run and that this account has not written, or that has changed since."""
+    """The request would run code that came with a run; this account did not write it, or it has changed since."""
 
 
 class UnknownEnv(UsageError):
@@ -101,7 +101,7 @@ class PluginError(RlplugError):
 
 
 class MissingPackage(PluginError):
-    """A package that a plugin needs is not installed; the message holds the install line."""
+    """A package that a plugin needs is not installed; the message has the command that installs it."""
 
 
 class Interrupted(RlplugError):
@@ -136,7 +136,7 @@ LONGEST = 4000
 
 
 def warn(sentence: str) -> None:
-    """Tell the user something that is not an error; nothing if the stream for it is closed."""
+    """Print a sentence that is not an error to standard error; do nothing if it is closed."""
     if sys.stderr is None or getattr(sys.stderr, "closed", False):
         return
     print(f"rlplug: {plain(sentence, LONGEST)}", file=sys.stderr)  # noqa: T201

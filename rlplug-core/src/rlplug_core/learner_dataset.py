@@ -52,7 +52,7 @@ class LearnerDataset:
     def batches(self, size: int, gamma: float = 1.0) -> Iterator[Transitions]:
         """Yield all transitions in random order, `size` at a time, for one update; the last batch may be smaller.
 
-        The order is drawn at the call. A run saves no place within a pass: use all batches within one `learn`.
+        The order is drawn at the call. Checkpoints do not contain the place in a pass: use all batches in one `learn`.
         """
         order = self.generator.permutation(len(self))
         return (self.take(order[i : i + size], gamma) for i in range(0, len(order), size))

@@ -1,13 +1,13 @@
 """Find memories and networks by name: those of plugins, `module:Name` or `./file.py:Name`.
 
-Networks import nothing of plugins, so `PartSpec` is imported when a name is first looked up.
+Networks import nothing from plugins, so `PartSpec` is imported when a name is first looked up.
 """
 
 from __future__ import annotations
 
 
 def part_code(noun: str, words: str) -> object:
-    """Return the code of a `memory` or a `network` without its options; raise as `build_part` does."""
+    """Return the class or function of a `memory` or a `network`, without its options; raise as `build_part` does."""
     from rlplug_core.plugins.spec import PartSpec
 
     return PartSpec.parse(noun, words).code

@@ -1,4 +1,4 @@
-"""Identify the processor, and choose the kernels of numpy's products; needs only the standard library."""
+"""Identify the processor, and choose the kernels of numpy's matrix products; needs only the standard library."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def has(instructions: str) -> bool:
 
 
 def configure_openblas() -> None:
-    """Let OpenBLAS, numpy's library for products, use one thread and its fastest kernels, unless the user set them.
+    """Let OpenBLAS, which multiplies numpy's arrays, use one thread and its fastest kernels, unless the user set them.
 
     OpenBLAS reads the settings once, when numpy is imported. On more threads small products take ten times as long.
     """
@@ -50,8 +50,9 @@ def configure_openblas() -> None:
 def kernels() -> str:
     """Return the kernels of OpenBLAS for this processor if its default is slower; else "".
 
-    Its default are the kernels for AVX-512 if the processor has it. On AMD's family 25, a product of 64 x 256 and a
-    transposed 256 x 256 takes 84 microseconds instead of 110 with the kernels for AVX2, and no other takes longer.
+    By default it uses the kernels for AVX-512 if the processor has it. On AMD's family 25, a product of 64 x 256 and a
+    transposed 256 x 256 takes 84 microseconds with the kernels for AVX2 instead of 110, and no other product takes
+    longer.
     """
     return "Haswell" if processor() == ("AuthenticAMD", WIDE - 1) and has("avx512f") else ""
 

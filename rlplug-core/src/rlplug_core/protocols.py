@@ -293,10 +293,10 @@ class SupportsInitial(Protocol):
 
 @runtime_checkable
 class SupportsPart(Protocol):
-    """Environments that can be a part of a larger vector, with their seeds in it."""
+    """Environments that can be a part of a larger vector, with the seeds that they have in it."""
 
     def part(self, first: int) -> None:
-        """Make its first environment number `first` of the larger vector; called before the first reset."""
+        """Number its environments from `first`, as in the larger vector; called before the first reset."""
 
 
 @runtime_checkable

@@ -35,7 +35,7 @@ class Seeds:
 
 
 class Draws:
-    """Random numbers drawn in blocks, because a draw of its own costs twenty times as much.
+    """Random numbers drawn in blocks, because separate draws cost twenty times as much.
 
     `draw(generator, size)` fills one block of `size` draws. The state is the generator before the block and the
     position in it, so a resumed run continues with the same numbers.

@@ -256,8 +256,8 @@ class Result:
 class Chunk:
     """The message of a decoupled actor: plain arrays, their sender, and the version of the weights that acted.
 
-    `begins` says that its first step does not follow the last step of the same source, because another actor replaced
-    the one before.
+    `begins` says that its first step does not follow the last step of the same source, because a new actor replaced the
+    actor that had sent that step.
     """
 
     source: int

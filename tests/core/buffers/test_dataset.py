@@ -256,7 +256,7 @@ def test_warm_replay_draws_in_proportion_to_sizes() -> None:
         )
         warm.add(step)
         assert time > 8 or not list(warm.batches(clock))  # learning_starts counts the run's own steps
-    warm.own.due_batches = 100
+    warm.replay.due_batches = 100
     batches = [batch.obs[:, 0] for batch in warm.batches(clock)]
     assert len(batches) == 100
     mine = torch.stack([(obs < 0).sum() for obs in batches])
@@ -426,11 +426,11 @@ def test_warm_replay_draws_a_fixed_share_from_the_data_set(alpha: float, share: 
                 None,
             )
         )
-    warm.own.due_batches = 50
+    warm.replay.due_batches = 50
     for batch in warm.batches(clock):
         theirs = batch.obs[:, 0] >= 0
         assert (len(theirs), int(theirs.sum())) == (4, wanted)
         assert batch.weight.max() == 1
         warm.feedback(batch, Result({}, 100.0 * (~theirs).float()))
     if alpha and 0 < wanted < 4:
-        assert warm.own.mass / 12 > 5 * warm.recorded.replay.mass / 30
+        assert warm.replay.mass / 12 > 5 * warm.recorded.replay.mass / 30

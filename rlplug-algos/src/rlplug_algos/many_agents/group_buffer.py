@@ -25,6 +25,7 @@ class GroupsBuffer:
     ) -> None:
         self.groups = groups
         self.buffers = buffers
+        #: The signals of each group, with their defaults.
         self.signals = signals
 
     def add(self, step: rl.Step, source: int = 0) -> None:

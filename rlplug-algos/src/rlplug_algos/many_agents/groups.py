@@ -155,10 +155,10 @@ def _rules(
     rules: list[list[str]] = []
     for piece in ",".join(words).split(","):
         name, equals, algorithm = piece.partition("=")
-        options = bool(rules) and ":" in rules[-1][1]
+        has_options = bool(rules) and ":" in rules[-1][1]
         if equals and any(_name_matches(agent, name.strip()) for agent in names):
             rules.append([name.strip(), algorithm.strip()])
-        elif options or (rules and not equals):
+        elif has_options or (rules and not equals):
             rules[-1][1] += f",{piece}"
         else:
             raise rl.UsageError(

@@ -27,7 +27,7 @@ UPDATES = "updates of each"
 class IndependentConfig(rl.Config):
     """Options of independent learners."""
 
-    # algorithm of each agent: NAME=ALGORITHM[:option=value,…]; * matches any letters
+    # algorithm of each agent: NAME=ALGORITHM[:option=value,…]; * matches any characters
     agent: Repeated = ("*=ppo",)
     separate: bool = False  # separate weights for each agent if a name matches several
 
@@ -188,6 +188,6 @@ class GroupsAgent:
 
 def _scatter(value: rl.Array, rows: rl.Array, num_envs: int) -> rl.Array:
     """Return an array of all rows with the values of a group's rows, and zeros in the other rows."""
-    every = np.zeros((num_envs, *value.shape[1:]), value.dtype)
-    every[rows] = value
-    return every
+    all_rows = np.zeros((num_envs, *value.shape[1:]), value.dtype)
+    all_rows[rows] = value
+    return all_rows

@@ -53,6 +53,7 @@ class League:
         self.snapshots.append({"weights": copied, "rating": self.rating})
         if len(self.snapshots) > self.window:
             del self.snapshots[0]
+            # If the oldest was the opponent, the player plays against itself until the next choice.
             self.opponent = None if not self.opponent else self.opponent - 1
 
     def choose(self, weights: rl.State, steps: int, interval: int) -> None:

@@ -88,20 +88,20 @@ class SelfPlayAgent:
 
     def __init__(
         self,
-        learner: SelfPlay,
+        self_play: SelfPlay,
         player: rl.Agent,
         opponent: rl.Agent,
     ) -> None:
-        self.league = learner.league
-        self.config = learner.config
-        self.seats = learner.seats
+        self.league = self_play.league
+        self.config = self_play.config
+        self.seats = self_play.seats
         #: The learner's agent.
         self.player = player
         self.opponent = opponent
         #: Both agents, wrapped if necessary so that their recurrent states are dictionaries of arrays.
         self.player_acting = player
         self.opponent_acting = opponent
-        self.share = learner.share
+        self.share = self_play.share
 
     def weights(self) -> rl.State:
         return self.player.weights()

@@ -1,4 +1,4 @@
-"""The state of a world for a critic: the observations of all agents, and the number of the agent."""
+"""The state of a world for a critic: the observations of all agents, and the number of the agent that it evaluates."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def world_state(
     `keys` a state contains only these keys of a Dict.
     """
     obs = select_space(obs, keys)
-    state = _flat(select(rollout.obs, keys), obs, rollout.reward.ndim)
-    after = state[1:].copy()
+    flat_obs = _flat(select(rollout.obs, keys), obs, rollout.reward.ndim)
+    next_obs = flat_obs[1:].copy()
     truncations = rollout.truncations
     if truncations.count:
         rows = truncations.index[: truncations.count]
         final = _flat(select(truncations.obs, keys), obs, 1)
-        after.reshape(-1, after.shape[-1])[rows] = final[: truncations.count]
+        next_obs.reshape(-1, next_obs.shape[-1])[rows] = final[: truncations.count]
     present = rollout.weight > 0
     not_terminated = present & ~rollout.terminated
     continues = not_terminated & ~rollout.truncated
-    states = _states(state[:-1], present, agents)
+    states = _states(flat_obs[:-1], present, agents)
     successors = np.where(
         continues[..., None],
-        _states(after, continues, agents),
-        _states(after, not_terminated, agents),
+        _states(next_obs, continues, agents),
+        _states(next_obs, not_terminated, agents),
     )
     return states, successors
 

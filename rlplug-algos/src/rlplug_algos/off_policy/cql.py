@@ -157,7 +157,10 @@ class CQL(rl.Algorithm[rl.Transitions]):
         noise: Tensor,
         now: CQLConfig,
     ) -> Tensor:
-        """Return r + discount * Q_target(s', a') [B] with a sampled a'; with soft_q_backup Q - alpha * log pi."""
+        """Return r + discount * Q_target(s', a') [B] with a sampled a'.
+
+        With `soft_q_backup`, Q_target(s', a') - alpha * log pi(a' | s') replaces Q_target(s', a').
+        """
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         next_q = self.target_critics.lowest(batch.next_obs, action)
         if now.soft_q_backup:

@@ -133,7 +133,7 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         noise: Tensor,
         now: CrossQConfig,
     ) -> tuple[Tensor, dict[str, Tensor], rl.Moments]:
-        """Return squared errors with Q(s, a) and Q(s', a') of one forward pass (section 3.1); metrics; moments."""
+        """Return half the squared error with Q(s, a), Q(s', a') of one forward pass (section 3.1); metrics; moments."""
         with torch.no_grad():
             action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         obs = rl.tree_map(

@@ -101,7 +101,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         trunk = rl.memory_trunk(self.spec, c.net, c.memory, c.burn_in, c.critic_net)
         norm, critic_norm = rl.observation_norms(trunk.spec.obs, trunk.net, trunk.critic_net)
         self.policy = rl.PolicyNetwork(trunk.spec, trunk.net, make=rl.squashed, norm=norm)
-        # If the critics have other options, the policy has its own memory; else it uses that of the critics.
+        # If the options of the critics differ, the policy has its own memory; else it uses the memory of the critics.
         self.policy.trunk = rl.policy_trunk(self.spec, c.net, c.memory, c.burn_in, c.critic_net)
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
@@ -117,8 +117,8 @@ class SAC(rl.Algorithm[rl.Transitions]):
         self.critic_optimizer = self.optimizer(
             "critics", [self.critics], learning_rate="critic_learning_rate", defaults={"eps": 1e-8}
         )
-        parts = [self.policy, self.temperature]
-        self.policy_optimizer = self.optimizer("policy", parts, defaults={"eps": 1e-8})
+        modules = [self.policy, self.temperature]
+        self.policy_optimizer = self.optimizer("policy", modules, defaults={"eps": 1e-8})
         self.fixed_critics = rl.NoGradient(self.critics)
         self.target = rl.Target(self.critics, self.target_critics)
 

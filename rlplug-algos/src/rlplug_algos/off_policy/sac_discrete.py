@@ -158,7 +158,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         log_probs: Tensor,
         now: SACDiscreteConfig,
     ) -> float | Tensor:
-        """Return the target entropy: a number, or [B] with action masks (`ILLEGAL` logits)."""
+        """Return the option `target_entropy`; by default 0.98 of the largest entropy of legal actions [B], in nats."""
         if now.target_entropy is not None:
             return now.target_entropy
         return 0.98 * (log_probs > rl.ILLEGAL / 2).sum(-1).float().log()

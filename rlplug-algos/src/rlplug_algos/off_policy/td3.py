@@ -32,8 +32,8 @@ class TD3Config(rl.Config):
     action_noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"
     # standard deviation of Gaussian noise; for Ornstein-Uhlenbeck noise, that of each step's change
     noise_sigma: rl.Scheduled[rl.NonNegative] = 0.1
-    # standard deviation of Gaussian noise in the last environment, if noise_sigma is only that of the first and the
-    # others are evenly spaced between; default: noise_sigma in all
+    # standard deviation of Gaussian noise in the last environment; then noise_sigma is that of the first, and those of
+    # the others are evenly spaced; default: noise_sigma in all environments
     noise_sigma_max: rl.Scheduled[rl.NonNegative] | None = None
     # decay of Ornstein-Uhlenbeck noise per step; default: 0.15
     noise_theta: rl.Scheduled[rl.Fraction] | None = None
@@ -84,7 +84,7 @@ class TD3Config(rl.Config):
             )
         if self.noise_sigma_max is not None and self.action_noise != "gaussian":
             raise ValueError(
-                "noise_sigma_max is a deviation of Gaussian noise, and action_noise is ornstein-uhlenbeck; give "
+                "noise_sigma_max is for Gaussian noise, and action_noise is ornstein-uhlenbeck; give "
                 "--action-noise gaussian, or leave noise_sigma_max at none"
             )
 

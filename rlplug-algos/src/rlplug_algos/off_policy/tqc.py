@@ -36,7 +36,7 @@ class TQCConfig(rl.Config):
     target_entropy: rl.Scheduled[float] | None = None
     n_critics: rl.Count = 2  # number of critics; the target pools their quantiles
     n_quantiles: rl.Count = 25  # quantiles of the return that each critic estimates
-    # number of quantiles per critic, the largest ones, that the target leaves out
+    # number of largest quantiles per critic that the target drops
     top_quantiles_to_drop_per_net: rl.Natural = 2
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
@@ -160,8 +160,8 @@ class TQC(rl.Algorithm[rl.Transitions]):
         """Return r + discount * (z - alpha * log pi(a' | s')) [B, k] for the k smallest pooled quantiles z (eq. 11)."""
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         ordered = self.target_critics.pooled(batch.next_obs, action).sort(1).values
-        kept = ordered[:, : now.n_critics * (now.n_quantiles - now.top_quantiles_to_drop_per_net)]
-        soft: Tensor = kept - self.temperature.times_alpha(log_prob, now.ent_coef)[:, None]
+        lowest = ordered[:, : now.n_critics * (now.n_quantiles - now.top_quantiles_to_drop_per_net)]
+        soft: Tensor = lowest - self.temperature.times_alpha(log_prob, now.ent_coef)[:, None]
         return batch.reward[:, None] + batch.discount[:, None] * soft
 
     @rl.pure

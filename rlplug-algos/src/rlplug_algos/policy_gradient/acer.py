@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import rlplug_core as rl
 
+#: The smallest divisor.
 TINY = 1e-8
 
 

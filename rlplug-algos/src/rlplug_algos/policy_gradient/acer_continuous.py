@@ -180,7 +180,7 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         centered: Tensor,
         now: ContinuousACERConfig,
     ) -> Tensor:
-        """Return the gradient of means and log deviations [B, 2 d], projected into the trust region (eq. 12)."""
+        """Return the gradient of means and log standard deviations [B, 2 d], within the trust region (eq. 12)."""
         drawn = batch.extras["drawn"]
         limit = now.max_importance_weight
         old_log_prob = self.head.log_prob(batch.extras["outputs"], drawn)

@@ -127,9 +127,9 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
     ) -> Tensor:
         """Shorten the policy's step until its mean KL divergence is at most `limit`; return the divergence [].
 
-        K-FAC chose the step by a quadratic model, which often underestimates the divergence by a factor of several. The
-        divergence grows like the square of a short step, so shortening it once is usually enough. A step that is still
-        too long after `TRIES` times is undone.
+        K-FAC chose the step by a quadratic model, and the divergence is often several times that of the model. It grows
+        like the square of a short step, so shortening the step once is usually enough. A step that is still too long
+        after `TRIES` times is undone.
 
         Args:
             samples: the rollout.

@@ -120,7 +120,7 @@ class C51(rl.Algorithm[rl.Transitions]):
         now: C51Config,
         clock: rl.Clock,
     ) -> rl.Result:
-        # Noise of noisy layers for each forward pass: online, target, and with double online again.
+        # Noise of noisy layers for each forward pass: online, target, and online again with `double`.
         noise = self.q_network.noise(self.generator, 2 + now.double)
         loss, metrics, td_error = self.loss(batch, noise, now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
@@ -135,7 +135,7 @@ class C51(rl.Algorithm[rl.Transitions]):
         noise: list[Tensor] | list[None],
         now: C51Config,
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """Return the cross-entropy to the projection of r + discount * Z_target(s', a') (algorithm 1).
+        """Return the cross-entropy with the projection of r + discount * Z_target(s', a') (algorithm 1).
 
         Also returns metrics and the KL divergences [B], the priorities of prioritized replay.
         """

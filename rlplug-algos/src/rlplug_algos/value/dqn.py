@@ -115,7 +115,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
         clock: rl.Clock,
     ) -> rl.Result:
         """Take one gradient step. `now` is the config with the current values of schedules."""
-        # Noise of noisy layers for each forward pass: online, target, and with double online again.
+        # Noise of noisy layers for each forward pass: online, target, and online again with `double`.
         noise = self.q_network.noise(self.generator, 2 + now.double)
         loss, metrics, td_error = self.loss(batch, noise, now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
@@ -130,11 +130,11 @@ class DQN(rl.Algorithm[rl.Transitions]):
         noise: list[Tensor] | list[None],
         now: DQNConfig,
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """Return the loss of the TD errors r + discount * Q_target(s', a') - Q(s, a), a' the best action (algorithm 1).
+        """Return the loss of TD errors r + discount * Q_target(s', a') - Q(s, a) for the best action a' (algorithm 1).
 
         Also returns metrics and the absolute TD errors [B], which are the priorities of prioritized replay.
         """
-        # `next_distribution` also serves networks that predict distributions; DQN's has one column, the value.
+        # `next_distribution` also serves networks that predict distributions; DQN's network has one column, the value.
         next_q = rl.next_distribution(
             self.q_network, self.target_network, batch, noise[1:], now.double
         ).squeeze(1)

@@ -123,14 +123,14 @@ class IQN(rl.Algorithm[rl.Transitions]):
         now: IQNConfig,
         clock: rl.Clock,
     ) -> rl.Result:
-        # Noise of noisy layers for each forward pass: online, target, and with double online again.
+        # Noise of noisy layers for each forward pass: online, target, and online again with `double`.
         noise = self.q_network.noise(self.generator, 2 + now.double)
         count = now.n_quantiles + now.n_target_quantiles
-        fractions = torch.from_numpy(
+        draws = torch.from_numpy(
             self.generator.random((len(batch.weight), count), dtype=np.float32)
         )
-        parts = fractions.to(self.device).split([now.n_quantiles, now.n_target_quantiles], 1)
-        loss, metrics, td_error = self.loss(batch, noise, parts, now)
+        fractions = draws.to(self.device).split([now.n_quantiles, now.n_target_quantiles], 1)
+        loss, metrics, td_error = self.loss(batch, noise, fractions, now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
             self.target.move(now.tau)
@@ -144,7 +144,7 @@ class IQN(rl.Algorithm[rl.Transitions]):
         fractions: tuple[Tensor, ...],
         now: IQNConfig,
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """Return the quantile Huber loss (eq. 3) to r + discount * Z_target(s', a'), both at sampled fractions."""
+        """Return the quantile Huber loss (eq. 3) of sampled quantiles and targets r + discount * Z_target(s', a')."""
         quantiles = rl.gather_actions(
             self.q_network.at_steps(batch, noise[0], fractions[0]), batch.action
         )
@@ -163,7 +163,10 @@ class IQN(rl.Algorithm[rl.Transitions]):
         fractions: Tensor,
         now: IQNConfig,
     ) -> Tensor:
-        """Return the target network's quantiles [B, N'] of the next actions with the best mean of even quantiles."""
+        """Return the target network's quantiles [B, N'] of the best next actions.
+
+        The best action has the highest mean of evenly spaced quantiles; with `double` they are the online network's.
+        """
         if now.double:
             drawn = self.target_network.after_steps(batch, noise[1], fractions)
             values = self.q_network.expected(self.q_network.after_steps(batch, noise[2]))

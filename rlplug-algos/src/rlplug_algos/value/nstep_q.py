@@ -111,10 +111,10 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
         now: NStepQConfig,
         clock: rl.Clock,
     ) -> rl.Result:
-        # Noise of noisy layers for each forward pass: online, target, and with double online again.
+        # Noise of noisy layers for each forward pass: online, target, and online again with `double`.
         noise = self.q_network.host_noise(self.generator, 2 + now.double)
         target = self.td_target(batch, noise, now)
-        # Samples have advantages, too; Q-learning does not use them.
+        # Samples need advantages, which Q-learning does not use, so the target is passed twice.
         samples = batch.samples(target, target, self.device)
         loss, metrics = self.loss(samples, self.q_network.on_device(noise[0]), now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
@@ -130,7 +130,10 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
         noise: Sequence[rl.Array | None],
         now: NStepQConfig,
     ) -> rl.Array:
-        """Return n-step returns [T, N] to the end of the rollout or episode, plus gamma^k max_a Q_target(s, a)."""
+        """Return n-step returns [T, N] to the end of the rollout or episode, plus gamma^k Q_target(s, a).
+
+        Here s is the state after k steps and a its best action by the target network or, with `double`, the online one.
+        """
 
         def best(obs: rl.Obs) -> rl.Array:
             q = self.predict_target_q(obs, noise[1])

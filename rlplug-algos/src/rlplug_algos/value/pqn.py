@@ -86,7 +86,7 @@ class PQN(rl.Algorithm[rl.Rollout]):
         clock: rl.Clock,
     ) -> rl.Result:
         target = self.lambda_return(batch, now)
-        # Samples have advantages, too; Q-learning does not use them.
+        # Samples need advantages, which Q-learning does not use, so the target is passed twice.
         samples = batch.samples(target, target, self.device)
         metrics = dict[str, Tensor]()
         for _ in range(now.n_epochs):

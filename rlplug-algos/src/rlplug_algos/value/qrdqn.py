@@ -117,7 +117,7 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
         now: QRDQNConfig,
         clock: rl.Clock,
     ) -> rl.Result:
-        # Noise of noisy layers for each forward pass: online, target, and with double online again.
+        # Noise of noisy layers for each forward pass: online, target, and online again with `double`.
         noise = self.q_network.noise(self.generator, 2 + now.double)
         loss, metrics, td_error = self.loss(batch, noise, now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
@@ -132,7 +132,7 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
         noise: list[Tensor] | list[None],
         now: QRDQNConfig,
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """Return the quantile Huber loss to r + discount * Z_target(s', a') (algorithm 1).
+        """Return the quantile Huber loss with the targets r + discount * Z_target(s', a') (algorithm 1).
 
         Also returns metrics and the absolute errors of the mean [B], the priorities of prioritized replay.
         """

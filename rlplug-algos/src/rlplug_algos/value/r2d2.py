@@ -121,7 +121,10 @@ class R2D2(rl.Algorithm[rl.Transitions]):
 
     @torch.no_grad()
     def td_target(self, batch: rl.Transitions, now: R2D2Config) -> Tensor:
-        """Return h(r + discount * h^-1(Q_target(s', a'))) [T * B]; with double the online network chooses a'."""
+        """Return h(r + discount * h^-1(Q_target(s', a'))) [T * B]; h is the scale of `rescale_values`, if it is on.
+
+        With `double` the online network chooses a'.
+        """
         online_q, target_q = (
             network.after(batch, network.along(batch, 0))
             for network in (self.q_network, self.target_network)

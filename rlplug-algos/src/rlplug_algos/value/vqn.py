@@ -78,7 +78,7 @@ class VQN(rl.Algorithm[rl.Rollout]):
         # Noise of noisy layers for each forward pass: of the loss, and of the target.
         noise = self.q_network.host_noise(self.generator, 2)
         target = self.td_target(batch, noise, now)
-        # Samples have advantages, too; Q-learning does not use them.
+        # Samples need advantages, which Q-learning does not use, so the target is passed twice.
         samples = batch.samples(target, target, self.device)
         loss, metrics = self.loss(samples, self.q_network.on_device(noise[0]), now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)

@@ -80,7 +80,7 @@ class VSarsa(rl.Algorithm[rl.Rollout]):
         # Noise of noisy layers for each forward pass: of the loss, of the target, and of the choice of actions.
         noise = self.q_network.host_noise(self.generator, 3)
         target = self.td_target(batch, noise, now, clock)
-        # Samples have advantages, too; Q-learning does not use them.
+        # Samples need advantages, which SARSA does not use, so the target is passed twice.
         samples = batch.samples(target, target, self.device)
         loss, metrics = self.loss(samples, self.q_network.on_device(noise[0]), now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
@@ -93,7 +93,10 @@ class VSarsa(rl.Algorithm[rl.Rollout]):
         now: VSarsaConfig,
         clock: rl.Clock,
     ) -> rl.Array:
-        """Return r + gamma * Q(s', a') [T, N] for the next action a'; after a truncation, the mean of Q(s', ·)."""
+        """Return r + gamma * Q(s', a') [T, N] for the next action a'.
+
+        After a truncation a' is unknown: the mean of Q(s', ·) over the agent's possible actions replaces Q(s', a').
+        """
         obs = rl.tree_map(lambda array: array[-1], batch.obs)
         next_action = batch.extras["next_action"][-1]
         q = self.predict_q(obs, noise[1])

@@ -196,7 +196,7 @@ def nest(arrays: Mapping[str, Array]) -> dict[str, object]:
     """Return nested dictionaries for keys `outer/inner`; the inverse of `flatten`.
 
     Raises:
-        ValueError: a name is that of an array and of a dictionary.
+        ValueError: an array and a dictionary have the same name.
     """
     tree: dict[str, Any] = {}
     for name, array in arrays.items():
@@ -242,7 +242,8 @@ def _numbers(
             f"the data set {place} does not fit: '{name}' has shape {list(array.shape[1:])} in each step, not "
             f"{list(shape or ())}; name one that was recorded in this environment"
         )
-    with np.errstate(over="ignore"):  # too large for float32, in which learners compute
+    # Learners compute in float32; numbers too large for it become infinite.
+    with np.errstate(over="ignore"):
         single = array.astype(np.float32) if array.dtype == np.float64 else array
     if not np.isfinite(single).all():
         row = first_nonfinite_row(single)
@@ -253,7 +254,7 @@ def _numbers(
 
 
 def canonical_actions(actions: Array, space: Space) -> Array:
-    """Return actions [B, ...] in the environment's own units as an agent chooses them: a bounded Box as [-1, 1].
+    """Convert actions [B, ...] from the environment's units to those of an agent: a bounded Box becomes [-1, 1].
 
     Args:
         actions: in the units of the environment, as in a data set or from a `Policy`.
@@ -272,10 +273,10 @@ def canonical_actions(actions: Array, space: Space) -> Array:
 
 
 def _canonical(actions: Array, space: Space) -> Array | None:
-    """Return an environment's actions as an agent chooses them; None if some are outside the space.
+    """Convert an environment's actions to the units of an agent; return None if some are outside the space.
 
     Raises:
-        UsageError: the space has several parts, or is of another kind.
+        UsageError: the space has several parts, or its kind is not supported.
     """
     if isinstance(space, Counted) and (actions != actions.astype(np.int64)).any():
         return None
@@ -300,12 +301,13 @@ def _canonical(actions: Array, space: Space) -> Array | None:
 
 
 def _unscale(actions: Array, space: spaces.Box) -> Array | None:
-    """Scale actions from finite bounds to [-1, 1]; the inverse of `scale_and_shift`."""
+    """Scale actions from finite bounds to [-1, 1], the inverse of `scale_and_shift`; None if some are out of bounds."""
     low = space.low.astype(np.float64)
     high = space.high.astype(np.float64)
     bounded, scale, shift = scale_and_shift(space)
     unscaled = (actions - shift) / np.where(scale == 0, 1.0, scale)
-    outside = (actions < low - OUTSIDE) | (actions > high + OUTSIDE)  # only one side has a bound
+    # Dimensions with a bound on one side only, or none, are not scaled.
+    outside = (actions < low - OUTSIDE) | (actions > high + OUTSIDE)
     if np.where(bounded, np.abs(unscaled) > 1 + OUTSIDE, outside).any():
         return None
     clipped: Array = np.where(bounded, unscaled.clip(-1, 1), actions.clip(low, high))

@@ -21,8 +21,8 @@ from rlplug_core.types import Array, Obs, State, Step, tree_map
 class DeviceRing:
     """The last `slots` steps of every row as tensors [slots, N, ...] on one device.
 
-    Both observations of a step are stored. Only the device knows which steps ended an episode, so the host would have
-    to wait for it to store only their successors. Each field is flat, [slots * N, ...].
+    Both observations of a step are stored. To store the next one only at the end of an episode, the host would have to
+    ask the device for these ends, and wait. Each field is flat, [slots * N, ...].
     """
 
     FIELDS = ("obs", "next_obs", "action", "reward", "terminated", "ended", "valid", "extras")
@@ -117,9 +117,9 @@ class DeviceRing:
         num_envs = state["num_envs"]
 
         def resize(rows: Tensor) -> Tensor:
-            whole = rows.new_empty((state["slots"], num_envs, *rows.shape[1:]))
-            whole.flatten(0, 1)[: len(rows)] = rows
-            return whole
+            full = rows.new_empty((state["slots"], num_envs, *rows.shape[1:]))
+            full.flatten(0, 1)[: len(rows)] = rows
+            return full
 
         fields = to_device(state["fields"], torch.device(state["device"]))
         ring = cls(state["slots"], tree_map(resize, fields))

@@ -123,6 +123,6 @@ def _join(episodes: list[State]) -> Rollout:
     )
 
 
-def _concatenate(parts: list[object]) -> Any:
+def _concatenate(trees: list[object]) -> Any:
     """Concatenate trees of [L, ...] to one tree of [T, 1, ...]."""
-    return tree_map(lambda *arrays: np.concatenate(arrays)[:, None], *parts)
+    return tree_map(lambda *arrays: np.concatenate(arrays)[:, None], *trees)

@@ -1,6 +1,6 @@
 """Store stacked images frame by frame: a quarter of the memory for stacks of four, without loss.
 
-Every stored observation is compared with the previous one. If it does not continue it, as at the start of an
+Every stored observation is compared with the previous one. If it does not continue that one, as at the start of an
 episode, its older frames are stored separately, so a read always returns the observed array.
 """
 
@@ -65,8 +65,8 @@ class Stacked:
         last: whether channels come last, so that observations are [..., k * C].
 
     Attributes:
-        age: [length, N] how many observations ago the stack that an observation continues started, at most k - 1.
-            Frames from before this start repeat its newest frame, or are in `starts`.
+        age: [length, N] the number of observations since the stack of an observation started, at most k - 1. Frames
+            from before that start repeat its newest frame, or are in `starts`.
         starts: the older frames of observations that start a stack, by their numbers.
         finals: the newest frames of successors that continue the stack, by the numbers of their steps.
         apart: the other successors, as whole stacks.

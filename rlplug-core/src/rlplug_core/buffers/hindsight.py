@@ -86,8 +86,8 @@ class HindsightReplay(ReplayBuffer):
             write_rows(obs["desired_goal"], rows, goal)
         columns["rest"]["reward"][rows] = self.goals.reward(achieved, goal)
         if self.goals.terminated is not None:
-            # Other terminations, such as a fall, remain, as in Stable-Baselines3, which adds none for reached goals:
-            # the last step of an episode can only get the goal that it achieved itself.
+            # Terminations by a fall or at the original goal remain; the last step of an episode can only get the goal
+            # that it achieved itself. Stable-Baselines3 keeps them, too, but adds none for reached goals.
             columns["rest"]["discount"][rows[self.goals.terminated(achieved, goal)]] = 0
         return columns
 
@@ -130,15 +130,15 @@ class HindsightReplay(ReplayBuffer):
 
 
 def goals_of(spec: Spec) -> Goals:
-    """Return the function of the environment that computes rewards of other goals.
+    """Return the functions of the environment that compute the rewards of other goals.
 
     Raises:
         UsageError: the environment has no goals, its rewards need more than goals, or a wrapper changes them.
     """
     if spec.no_goals:
         raise UsageError(f"her replays other goals, and {spec.no_goals}, or leave her at 0")
-    parts = spec.obs.spaces if isinstance(spec.obs, spaces.Dict) else {}
-    if spec.goals is None or not {"achieved_goal", "desired_goal"} <= parts.keys():
+    obs_spaces = spec.obs.spaces if isinstance(spec.obs, spaces.Dict) else {}
+    if spec.goals is None or not {"achieved_goal", "desired_goal"} <= obs_spaces.keys():
         raise UsageError(
             f"her replays other goals, and {spec.id} has none: it takes observations with 'achieved_goal' and "
             "'desired_goal', a method compute_reward, and rewards that no wrapper changes; leave her at 0"

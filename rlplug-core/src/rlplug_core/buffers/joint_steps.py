@@ -35,23 +35,23 @@ def joint_step(step: Step, agents: int) -> Step:
     terminated = step.terminated.reshape(valid.shape) & valid
     done = step.truncated.reshape(valid.shape) & valid | terminated
     present = np.logical_or.reduce(valid, 1)
-    ended: Array = present & np.logical_and.reduce(done | ~valid, 1)
-    dead: Array = ended & np.logical_and.reduce(terminated | ~valid, 1)
-    follows = valid & ~np.where(ended[:, None], terminated, done)
+    world_ended: Array = present & np.logical_and.reduce(done | ~valid, 1)
+    world_terminated: Array = world_ended & np.logical_and.reduce(terminated | ~valid, 1)
+    follows = valid & ~np.where(world_ended[:, None], terminated, done)
     reward = np.where(valid, step.reward.reshape(valid.shape), 0).astype(np.float32)
-    single = {"agent_reward": reward, "agent_terminated": terminated.astype(np.float32)}
+    agent_extras = {"agent_reward": reward, "agent_terminated": terminated.astype(np.float32)}
     return replace(
         step,
         obs=_joint_obs(step.obs, valid),
         action=joint_rows(step.action, agents),
         reward=reward.sum(1) / np.float32(agents),
         next_obs=_joint_obs(step.next_obs, follows),
-        terminated=dead,
-        truncated=ended & ~dead,
+        terminated=world_terminated,
+        truncated=world_ended & ~world_terminated,
         is_first=np.logical_and.reduce(step.is_first.reshape(valid.shape), 1),
         valid=present,
-        ended=bool(ended.any()),
-        extras=joint_rows(step.extras, agents) | single,
+        ended=bool(world_ended.any()),
+        extras=joint_rows(step.extras, agents) | agent_extras,
         recurrent_state=joint_rows(step.recurrent_state, agents),
     )
 

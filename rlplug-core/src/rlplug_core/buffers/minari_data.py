@@ -37,7 +37,7 @@ def from_minari(place: str) -> Dataset:
     env = dataset.env_spec.id if dataset.env_spec is not None else ""
     arrays = {
         name: tree_map(
-            lambda *parts: np.concatenate(parts), *(episode[name] for episode in episodes)
+            lambda *leaves: np.concatenate(leaves), *(episode[name] for episode in episodes)
         )
         for name in FIELDS
     }

@@ -71,8 +71,8 @@ class ReplayMixture:
         """Return importance weights: over all replays together, or within each replay if shares are fixed."""
         if self.shares is None:
             return drawn[0][0].weights(np.concatenate([mass for _, _, mass in drawn]), clock)
-        parts = [replay.weights(mass, clock) for replay, _, mass in drawn]
-        weights = [part for part in parts if part is not None]
+        by_replay = [replay.weights(mass, clock) for replay, _, mass in drawn]
+        weights = [array for array in by_replay if array is not None]
         return np.concatenate(weights) if weights else None
 
     def _choose(

@@ -38,7 +38,7 @@ class RecordedReplay:
         replay.pace = replace(replay.pace, learning_starts=replay.capacity)
         for step in data.steps():
             replay.add(step)
-        # Copies of the last step complete the windows of the last transitions; its episode ends, so none counts them.
+        # Copies of the last step complete the last n-step windows. Its episode ends there, so no return includes them.
         for _ in range(padding):
             replay.add(step)
         replay.due_batches = 0
@@ -98,7 +98,7 @@ class WarmReplay:
         data: Fitted,
         share: float | None = None,
     ) -> None:
-        self.own = replay
+        self.replay = replay
         data_replay = copy.deepcopy(replay)
         data_replay.generator, self.generator = replay.generator.spawn(2)
         self.recorded = RecordedReplay(data_replay, data)
@@ -106,28 +106,28 @@ class WarmReplay:
         self.mixture = ReplayMixture([replay, data_replay], self.generator, shares)
 
     def add(self, step: Step, source: int = 0) -> None:
-        self.own.add(step, source)
+        self.replay.add(step, source)
 
     def batches(self, clock: Clock) -> Iterator[Transitions]:
-        while self.own.due_batches:
-            self.own.due_batches -= 1
-            yield self.mixture.draw(self.own.pace.batch_size, clock)
+        while self.replay.due_batches:
+            self.replay.due_batches -= 1
+            yield self.mixture.draw(self.replay.pace.batch_size, clock)
 
     def feedback(self, batch: Transitions, result: Result) -> None:
         self.mixture.feedback(result)
 
     def restart(self) -> None:
         """Mark the newest step of every row as truncated."""
-        self.own.restart()
+        self.replay.restart()
 
     def state_dict(self) -> State:
         return {
-            "own": self.own.state_dict(),
+            "own": self.replay.state_dict(),
             "recorded": self.recorded.state_dict(),
             "generator": self.generator.bit_generator.state,
         }
 
     def load_state_dict(self, state: State) -> None:
-        self.own.load_state_dict(state["own"])
+        self.replay.load_state_dict(state["own"])
         self.recorded.load_state_dict(state["recorded"])
         self.generator.bit_generator.state = state["generator"]

@@ -305,7 +305,7 @@ class ReplayBuffer:
         if weight is None:
             weight = np.ones(len(index), dtype=np.float32)
         rest = fields["rest"]
-        parts = (
+        columns = (
             weight,
             weight / np.float32(len(index)),
             fields["obs"],
@@ -317,8 +317,8 @@ class ReplayBuffer:
             rest["extras"],
         )
         if self.device.type != "cpu" or self.store not in ON_HOST:
-            return Transitions(*send(parts, self.device))
-        return from_arrays(Transitions, parts)
+            return Transitions(*send(columns, self.device))
+        return from_arrays(Transitions, columns)
 
     def look_up(self, index: Array) -> State:
         """Copy stored transitions.

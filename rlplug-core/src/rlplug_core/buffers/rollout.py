@@ -69,7 +69,7 @@ class RolloutBuffer:
             return ()
         self.position = 0
         if self.finals is not None:
-            # Not of the last steps [T - 1, N]: their successors are the last observations.
+            # Without the last steps [T - 1, N], because their successors are the last observations.
             truncated = torch.as_tensor(self.rollout.truncated[:-1].reshape(-1))
             index = truncated.nonzero().squeeze(-1)
             obs = tree_map(lambda array: array.flatten(0, 1).index_select(0, index), self.finals)

@@ -21,14 +21,14 @@ class SampledReplay(PrioritizedReplay):
     """Samples as `PrioritizedReplay`, and evicts with P(i) = p_i^-alpha / sum_k p_k^-alpha; same arguments.
 
     A ring has the newest n steps. A finished transition takes a free place, or the place of an evicted transition of
-    an earlier step. Its number is `count * capacity + place`, so it contains its order and its place. Observations are
+    an earlier step. Its number is `finished * capacity + place`, so it contains order and place. Observations are
     stored whole, two for each transition.
     """
 
     numbers: Array  # [capacity] the number of the transition at each place
     inverse: SumTree  # of p^-alpha
     # the finished transitions: the stores of `obs` and `next_obs`, and under `rest` the other fields, in memory
-    kept: State
+    transitions: State
     finished = 0  # number of transitions ever stored
 
     @property
@@ -44,7 +44,7 @@ class SampledReplay(PrioritizedReplay):
 
     def look_up(self, index: Array) -> State:
         place = index % self.capacity
-        return tree_map(lambda stored: read_rows(stored, place), self.kept)
+        return tree_map(lambda stored: read_rows(stored, place), self.transitions)
 
     def _slots(self, num_envs: int) -> int:
         super()._slots(num_envs)
@@ -66,7 +66,7 @@ class SampledReplay(PrioritizedReplay):
             self._allocate(rows)
         free = np.arange(self.fill_level, min(self.fill_level + count, self.capacity))
         place = np.concatenate([free, self._evict(count - len(free))])
-        tree_map(lambda stored, value: write_rows(stored, place, value), self.kept, rows)
+        tree_map(lambda stored, value: write_rows(stored, place, value), self.transitions, rows)
         self.numbers[place] = (self.finished + np.arange(count)) * self.capacity + place
         self._set(place, np.full(count, self.largest))
         self.finished += count
@@ -77,7 +77,7 @@ class SampledReplay(PrioritizedReplay):
         def allocate_tree(tree: object, store: str) -> object:
             return tree_map(lambda array: storage_from(array, self.capacity, store), tree)
 
-        self.kept = {
+        self.transitions = {
             name: allocate_tree(tree, "memory" if name == "rest" else self.store)
             for name, tree in rows.items()
         }
@@ -105,16 +105,16 @@ class SampledReplay(PrioritizedReplay):
         return self.numbers[index % self.capacity] == index
 
     def _extras_at(self, numbers: Array) -> tuple[dict[str, Array], Array]:
-        return self.kept["rest"]["extras"], numbers % self.capacity
+        return self.transitions["rest"]["extras"], numbers % self.capacity
 
     def state_dict(self) -> State:
-        kept = None
+        saved = None
         if self.finished:
-            kept = {
-                "rows": tree_map(lambda stored: stored[: self.fill_level], self.kept),
+            saved = {
+                "rows": tree_map(lambda stored: stored[: self.fill_level], self.transitions),
                 "numbers": self.numbers[: self.fill_level],
             }
-        return {**super().state_dict(), "finished": self.finished, "kept": kept}
+        return {**super().state_dict(), "finished": self.finished, "kept": saved}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)

@@ -136,8 +136,8 @@ class SequenceReplay(PrioritizedReplay):
 
     def _step_numbers(self, batch: Transitions) -> Array:
         assert self.data is not None
-        later = self.data.num_envs * np.arange(self.span)[:, None]
-        return (to_host(batch.index) + later).reshape(-1)
+        offsets = self.data.num_envs * np.arange(self.span)[:, None]
+        return (to_host(batch.index) + offsets).reshape(-1)
 
     def ready(self) -> bool:
         """Return whether a whole sequence is stored."""
@@ -164,7 +164,7 @@ class SequenceReplay(PrioritizedReplay):
         obs, extras = self._copy_observations((index + num_envs * time).reshape(-1))
         has_loss = (time >= burn_in) & (time <= last) & extras["valid"].reshape(self.span, -1)
         weights = has_loss * (np.ones(len(index), np.float32) if weight is None else weight)
-        parts = (
+        columns = (
             weights.reshape(-1).astype(np.float32),
             obs,
             *(outcome["rest"][name] for name in ("action", "reward", "discount")),
@@ -173,8 +173,8 @@ class SequenceReplay(PrioritizedReplay):
             {**extras, "later": (ends - loss_steps) // num_envs},
             None if self.memories is None else self._memories_before(index),
         )
-        first, *others = send(parts, self.device)
-        return Transitions(first, None, *others)
+        first, *rest = send(columns, self.device)
+        return Transitions(first, None, *rest)
 
     def _memories_before(self, index: Array) -> RecurrentState:
         """Return the recurrent states [B, ...] before the sequences that start at the steps `index` [B]."""

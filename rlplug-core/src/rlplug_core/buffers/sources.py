@@ -129,7 +129,7 @@ def separate_sources(
     make: Callable[[], Buffer[Any]],
     sources: int,
 ) -> SupportsSources:
-    """Return a buffer that keeps several sources apart: that of `make` if it can do this, else one made of several."""
+    """Return a buffer that keeps sources apart: that of `make` if it can, else one with a buffer for each source."""
     buffer = make()
     if isinstance(buffer, SupportsSources):
         return buffer

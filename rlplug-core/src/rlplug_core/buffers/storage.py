@@ -91,7 +91,7 @@ def read_rows(store: Either, positions: Array) -> Either:
 
 
 def _as_signed(rows: Tensor) -> Tensor:
-    """Return a view of the same memory in a type with single rows that torch can read and write."""
+    """Return a view of the same memory in a type of `SIGNED`, so that torch can read and write single rows."""
     return rows.view(SIGNED.get(rows.dtype, rows.dtype))
 
 
@@ -127,7 +127,7 @@ def copy_together(
     arrays: Sequence[Array],
     device: torch.device,
 ) -> list[Tensor]:
-    """Copy arrays to a device in one transfer; starting one takes longer than copying a batch of vectors.
+    """Copy arrays to a device in one transfer, because its start takes longer than the copy of a batch of vectors.
 
     The source is pinned memory, so the CPU does not wait. Arrays of one type are adjacent, so one call splits them.
     """
@@ -171,7 +171,7 @@ def unpack(state: State) -> dict[int, Array]:
 
 
 class Whole:
-    """Unchanged observations, for one part of an observation: one array [length, N, ...].
+    """Stores one part of the observations unchanged, as one array [length, N, ...].
 
     The last `length` times can be read. The true successors of steps that ended an episode are stored separately.
     """

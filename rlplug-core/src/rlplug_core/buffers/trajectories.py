@@ -160,8 +160,8 @@ class TrajectoryReplay:
         put(self.fields, slot, fields)
         stored = {"obs": rollout.truncations.obs, "index": rollout.truncations.index}
         truncations = tree_map(lambda array: array[: rollout.truncations.count], stored)
-        parts = {"cuts": truncations, "recurrent_state": rollout.recurrent_state}
-        self.other_parts[slot : slot + 1] = [tree_map(np.array, parts)]
+        entry = {"cuts": truncations, "recurrent_state": rollout.recurrent_state}
+        self.other_parts[slot : slot + 1] = [tree_map(np.array, entry)]
         self.count += 1
 
     def _rollout(self, slot: int) -> Rollout:

@@ -1,6 +1,6 @@
 """Exported policies: the program of a trained network as JSON and safetensors, and an agent that runs it.
 
-An exported policy needs neither the plugin of its algorithm nor the classes of its network. Training is elsewhere.
+An exported policy needs neither the plugin of its algorithm nor the classes of its network.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def without_unread_keys(space: Space, graph: Graph) -> Space:
     """Return the space of observations without the keys of a Dict that a program does not read.
 
     Args:
-        space: of observations.
+        space: the observation space.
         graph: the program with all of them as inputs.
     """
     if not isinstance(space, spaces.Dict):

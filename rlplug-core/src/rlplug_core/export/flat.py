@@ -54,7 +54,7 @@ def example_inputs(
     """Return two example rows of each input by name; with a network for each agent, the rows of two worlds.
 
     Args:
-        space: of observations.
+        space: the observation space.
         memory: width or shape of each part of the recurrent state, by name.
         agents: number of networks for agents, 1 if all agents share one.
     """

@@ -32,7 +32,7 @@ def write_onnx(path: Path, flat: Flat) -> Path:
         )
     exported = export_program(flat, flat.example())
     outputs = ["action", *(f"memory.{part}.next" for part in flat.memory)]
-    # Without this it reports that optional packages are missing.
+    # Without this torch reports that optional packages are missing.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with ignore_torch_warnings():
         program = torch.onnx.export(

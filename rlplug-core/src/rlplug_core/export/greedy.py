@@ -83,7 +83,7 @@ class GreedyTrunk(GreedyRecurrent):
         return self.choose(after["h"]), after
 
 
-class GreedyOwn(GreedyRecurrent):
+class GreedyModule(GreedyRecurrent):
     """Like `GreedyRecurrent`, for the module that an agent of a plugin exports.
 
     Raises:
@@ -129,7 +129,7 @@ def greedy(agent: Agent | SupportsExport) -> Greedy | GreedyRecurrent:
     if isinstance(agent, SupportsExport):
         module = agent.exported()
         if isinstance(module, SupportsInitial):
-            return GreedyOwn(module, module.initial(1))
+            return GreedyModule(module, module.initial(1))
         return Greedy(module, lambda action: action)
     if isinstance(agent, TrunkAgent):
         return GreedyTrunk(agent.trunk, greedy(agent.agent))
@@ -154,7 +154,7 @@ def mode(head: Head) -> Choose:
     """Return the method `mode` of a head as a function of tensors [B, size].
 
     Raises:
-        UsageError: the head is a plugin's own.
+        UsageError: the head is that of a plugin.
     """
     if isinstance(head, Categorical):
         return lambda outputs: outputs.argmax(-1)

@@ -1,8 +1,8 @@
 """Reads a pickle as plain records: no class is imported, and no function is called.
 
 The module `pickletools` splits the file into its instructions. Those that would build objects of a class make a
-`Record` with the name of the class instead, and arrays of NumPy are decoded from the records of their parts. `pickle`
-itself does not follow them, even without classes: the hash of a key in a hostile file can take forever.
+`Record` with the name of the class instead, and arrays of NumPy are decoded from the records of their parts. The module
+`pickle` is not used, even with all classes forbidden: the hash of a key in a hostile file can take forever.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Record:
     """A record of an object that was not constructed: the name of its class, its arguments and its state.
 
     Attributes:
-        name: the module and the class, such as `numpy.dtype`; "" if it is not a name.
+        name: the module and the class, such as `numpy.dtype`.
     """
 
     name: str
@@ -94,7 +94,7 @@ class _Machine:
             raise ValueError(f"it has the instruction {name}")
 
     def pop_to_mark(self) -> list[object]:
-        """Take the values after the last mark."""
+        """Remove the last mark and the values after it; return the values."""
         place = len(self.stack) - 1
         while self.stack[place] is not _MARK:
             place -= 1
@@ -116,7 +116,7 @@ class _Machine:
     def update(self, values: list[object]) -> None:
         target = self.stack[-1]
         for key, value in zip(values[::2], values[1::2], strict=True):
-            # A record has no arguments of this form, and other keys are not read.
+            # Items of a record and keys that are not strings are never read.
             if isinstance(target, dict) and isinstance(key, str):
                 target[key] = value
 
@@ -152,7 +152,7 @@ _COMBINE: dict[str, Callable[[_Machine], None]] = {
 
 
 def array_of(value: Any) -> Array:
-    """Return the array of numbers in the record of one.
+    """Return the array that a record describes, as float64.
 
     Raises:
         ValueError: it is not an array of floats.

@@ -72,7 +72,7 @@ def export_program(
     module: nn.Module,
     inputs: Sequence[Tensor],
 ) -> torch.export.ExportedProgram:
-    """Return the exported program of a module, for any number of rows; with a network for each agent, of worlds.
+    """Return the exported program of a module, for any number of rows; with a network for each agent, of whole worlds.
 
     Raises:
         UsageError: see `trace`.
@@ -114,7 +114,7 @@ class Program:
         self.inputs: list[str] = graph["inputs"]
         self.outputs: list[str] = graph["outputs"]
         self.tensors = tensors
-        self._constants = {place: tensors[name] for place, name in graph["tensors"].items()}
+        self._constants = {value: tensors[name] for value, name in graph["tensors"].items()}
         self._steps = [
             (name, operation(target), args, kwargs) for name, target, args, kwargs in graph["steps"]
         ]
@@ -241,19 +241,19 @@ def _to_graph(
     input_specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     values = {**program.state_dict, **program.constants}
     tensors: dict[str, str] = {}
-    places: dict[str, str] = {}
+    input_names: dict[str, str] = {}
     steps: list[list[object]] = []
     outputs: list[str] = []
     for node in program.graph.nodes:
         if node.op == "placeholder" and input_specs[node.name].kind.name == "USER_INPUT":
-            places[node.name] = names[len(places)]
+            input_names[node.name] = names[len(input_names)]
         elif node.op == "placeholder":
             tensors[node.name] = str(input_specs[node.name].target)
         elif node.op == "output":
-            outputs = [_name(output, places) for output in node.args[0]]
+            outputs = [_name(output, input_names) for output in node.args[0]]
         elif not (_label(node.target).rpartition("aten.")[2].startswith(CHECKS)):
-            arguments = [_to_json(value, places) for value in node.args]
-            options = {key: _to_json(value, places) for key, value in node.kwargs.items()}
+            arguments = [_to_json(value, input_names) for value in node.args]
+            options = {key: _to_json(value, input_names) for key, value in node.kwargs.items()}
             steps.append([node.name, _label(node.target), arguments, options])
     graph = {"inputs": names, "tensors": tensors, "steps": steps, "outputs": outputs}
     return graph, {
@@ -275,16 +275,16 @@ def _label(target: object) -> str:
     return label
 
 
-def _name(node: Any, places: Mapping[str, str]) -> str:
-    return places.get(node.name, node.name)
+def _name(node: Any, input_names: Mapping[str, str]) -> str:
+    return input_names.get(node.name, node.name)
 
 
-def _to_json(value: object, places: Mapping[str, str]) -> object:
+def _to_json(value: object, input_names: Mapping[str, str]) -> object:
     """Return an argument as JSON."""
     if isinstance(value, fx.Node):
-        return {"value": _name(value, places)}
+        return {"value": _name(value, input_names)}
     if isinstance(value, list | tuple):
-        return [_to_json(item, places) for item in value]
+        return [_to_json(item, input_names) for item in value]
     if isinstance(value, _NAMED):
         return {"torch": str(value).removeprefix("torch.")}
     if isinstance(value, torch.device):

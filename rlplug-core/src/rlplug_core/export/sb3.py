@@ -31,7 +31,7 @@ from rlplug_core.types import Space, tree_map
 
 #: The most bytes of the two files that are read.
 LIMITS = {"data": 2**26, "policy.pth": 2**30}
-#: The names of the features extractor of each algorithm's actor.
+#: The prefix of the weights of the features extractor, by algorithm.
 EXTRACTORS = {
     "ppo": "features_extractor.",
     "a2c": "features_extractor.",
@@ -104,10 +104,10 @@ def read_sb3(path: Path) -> Sb3Model:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            parts = {name: _member(archive, name) for name in LIMITS}
-        data = json.loads(parts["data"])
+            files = {name: _member(archive, name) for name in LIMITS}
+        data = json.loads(files["data"])
         with ignore_torch_warnings():
-            weights = torch.load(io.BytesIO(parts["policy.pth"]), "cpu", weights_only=True)
+            weights = torch.load(io.BytesIO(files["policy.pth"]), "cpu", weights_only=True)
     except FileNotFoundError as error:
         raise UsageError(
             f"there is no file {path}; 'model.save' of Stable-Baselines3 writes one"
@@ -163,7 +163,7 @@ def policy_of(
     """Return the policy of a model for these spaces of its environment.
 
     Args:
-        statistics: the running means of `VecNormalize`, if the model was trained with it.
+        statistics: the running means and variances of `VecNormalize`, if the model was trained with it.
 
     Raises:
         UsageError: its kind of policy cannot be imported, or it does not fit the spaces.

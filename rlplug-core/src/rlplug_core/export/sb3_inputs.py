@@ -24,7 +24,7 @@ MOST_STATISTICS = 2**26
 
 @dataclass(frozen=True)
 class Statistics:
-    """The running means that `VecNormalize` saved.
+    """The running means and variances that `VecNormalize` saved.
 
     Attributes:
         moments: mean and variance by key of the observation; the key is "" for an observation that is not a dictionary.
@@ -100,9 +100,9 @@ class Part(nn.Module):
     """Maps one observation [B, ...] to numbers [B, k]: normalized, one-hot, or through convolutions.
 
     Args:
-        space: of the observation.
-        scaling: its normalization; None without.
-        cnn: the convolutions of an image and the layer after them; None without.
+        space: the space of the observation.
+        scaling: its normalization, or None.
+        cnn: the convolutions of an image and the layer after them, or None.
         divide: whether bytes of an image become numbers from 0 to 1.
     """
 
@@ -158,11 +158,11 @@ def inputs_of(
     """Return the module that prepares the observations of a policy.
 
     Args:
-        weights: those of the policy.
+        weights: the weights of the policy, by name.
         prefix: the start of the names of its features extractor, such as `actor.features_extractor.`.
-        space: of observations, of the environment.
+        space: the observation space of the environment.
         options: the arguments of the policy.
-        statistics: of `VecNormalize`.
+        statistics: the running means and variances of `VecNormalize`, if the model has them.
 
     Raises:
         UsageError: the extractor has another form, or does not fit the space.
@@ -228,7 +228,7 @@ def _nature_cnn(weights: Mapping[str, Tensor], prefix: str) -> nn.Sequential:
 
 
 def linear(weights: Mapping[str, Tensor], place: str) -> nn.Linear:
-    """Return the layer with these weights; raises UsageError if there is none."""
+    """Return the dense layer at a place in the weights; raise UsageError if there is none."""
     weight, bias = (weights.get(f"{place}.{part}") for part in ("weight", "bias"))
     if weight is None or bias is None or weight.dim() != 2 or bias.shape != weight.shape[:1]:
         raise UsageError(
