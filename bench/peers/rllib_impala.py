@@ -39,7 +39,7 @@ def config_of(setting: dict[str, Any]) -> Any:
     config.evaluation(
         evaluation_interval=None,
         evaluation_num_env_runners=1,
-        evaluation_duration=setting["episodes"],
+        evaluation_duration=setting.get("final_episodes", 20),
         evaluation_config={"explore": False},
     )
     config.reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=1000)

@@ -178,6 +178,7 @@ def test_compiled_losses_are_single_graphs(algorithm: str) -> None:
         for loss in losses:
             loss.compiled = torch.compile(loss.function, backend="eager", fullgraph=True) if traced else None
         learner.context = replace(learner.context, compile=traced)
+        learner._takes_arrays = not traced
         runner.run(lambda: None)
         for loss in losses:
             loss.compiled = None

@@ -151,7 +151,7 @@ def train_and_close(file: Path, **options: Any) -> tuple[list[int], list[int]]:
     env = f"{Path(__file__).with_name('traces.py')}:LogsClose"
     runner = make_runner(TINY, env, **{"env.file": str(file), "total_timesteps": 400}, **options)
     runner.run(lambda: None)
-    members = [remote.process.pid for remote in getattr(runner, "remotes", [])]
+    members = [child.process.pid for child in getattr(runner, "children", [])]
     runner.close()
     return members, [int(pid) for pid in file.read_text().split()]
 
@@ -166,7 +166,7 @@ def test_environments_of_actors_and_workers_are_closed_at_the_end(tmp_path: Path
 
 def test_env_timing_closes_its_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It makes two: with and without wrappers."""
-    monkeypatch.setattr(env_timing, "MEASURED", 0.001)
+    monkeypatch.setattr(env_timing, "DURATION", 0.001)
     file = tmp_path / "closed"
     env_timing.choose_env_workers(
         Plan.make(TINY, f"{Path(__file__).with_name('traces.py')}:LogsClose", {"env.file": str(file), "env_workers": 0})

@@ -91,9 +91,8 @@ class Algorithm(nn.Module, Generic[B]):
         self.generator = context.seeds.child("learner", context.rank).generator()
         self.optimizers: list[Optimizer] = []
         self._recorded_steps = room().graphs(context.device) if context.cudagraphs else None
-        #: How losses that are marked `pure` run.
+        #: How losses that are marked `pure` run, and whether they may run on arrays.
         self._losses: Losses = room().losses()
-        #: Whether losses may run on arrays.
         self._takes_arrays = not self._why_tensors()
         self._check_spaces()
         self._build_from_seed(context.seeds.child("networks").integer())
@@ -272,12 +271,13 @@ class Algorithm(nn.Module, Generic[B]):
 
     def get_extra_state(self) -> State:
         """Return the state of optimizers, generator and data set, which `state_dict` adds to the tensors."""
+        autograd_only = self._losses.autograd_only
         return {
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "generator": self.generator.bit_generator.state,
             **({} if self.state_version == 1 else {"state_version": self.state_version}),
             **({} if self.dataset is None else {"dataset": self.dataset.state_dict()}),
-            **({"plain_losses": sorted(names)} if (names := self._losses.autograd_only) else {}),
+            **({"plain_losses": sorted(autograd_only)} if autograd_only else {}),
         }
 
     def set_extra_state(self, state: State) -> None:
