@@ -14,7 +14,7 @@ import torch
 
 from rlplug_core import load
 from rlplug_core.errors import UsageError
-from rlplug_core.export.inert_pickle import array_of, read_pickle
+from rlplug_core.export.inert_pickle import Record, array_of, read_pickle
 from rlplug_core.runs import Run, import_sb3
 from tests.core.export.sb3_envs import observations
 from tests.core.harmful import Bomb
@@ -155,6 +155,12 @@ def test_hostile_statistics_raise_and_execute_nothing(tmp_path: Path, monkeypatc
         assert message.isprintable(), (name, message)
     assert not (tmp_path / "executed").exists()
     assert not (tmp_path / "policy").exists()
+
+
+def test_array_of_a_hostile_file_takes_no_memory() -> None:
+    kind = Record("numpy.dtype", ("f8",), (3, "<"))
+    with pytest.raises(ValueError, match="no data"):
+        array_of(Record("numpy._core.numeric._frombuffer", (10**12, kind, (1,), "C")))
 
 
 def _with_mean(data: bytes, value: float) -> bytes:

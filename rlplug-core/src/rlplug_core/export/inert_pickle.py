@@ -166,8 +166,8 @@ def array_of(value: Any) -> Array:
         order = kind.state[1]
         if name not in ("f8", "f4") or order not in ("<", ">", "="):
             raise ValueError("an array does not have floats")
-        return (
-            np.frombuffer(bytes(data), np.dtype(f"{order}{name}")).reshape(shape).astype(np.float64)
-        )
+        if not isinstance(data, bytes | bytearray):  # `bytes` of a number has that length
+            raise ValueError("an array has no data")
+        return np.frombuffer(data, np.dtype(f"{order}{name}")).reshape(shape).astype(np.float64)
     except (AttributeError, IndexError, TypeError) as error:
         raise ValueError("an array has another form") from error
