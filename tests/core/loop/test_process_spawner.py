@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from rlplug_core.errors import WorkerFailed
 from rlplug_core.loop import process_spawner
-from rlplug_core.loop.child_process import post
+from rlplug_core.loop.child_process import Child, post
 from tests.core.fakes import SECOND_THREAD
 from tests.core.loop.test_async_processes import group
 from tests.waiting import until
@@ -43,6 +44,23 @@ class ReportsParent:
     def run(self) -> None:
         post(self.parent, ("parent", os.getppid()))
         threading.Event().wait()
+
+
+class Fails:
+    """The work of a child that fails at once."""
+
+    def __init__(self, task: object, parent: Connection) -> None: ...
+
+    def run(self) -> None:
+        raise ValueError("a broken environment")
+
+
+def test_message_to_a_failed_child_raises_its_exception() -> None:
+    child = Child("actor", 0, Fails, None, 60.0)
+    child.process.join()
+    with pytest.raises(WorkerFailed, match="actor 0 failed: ValueError: a broken environment"):
+        child.send("more")
+    child.end()
 
 
 @pytest.mark.parametrize(

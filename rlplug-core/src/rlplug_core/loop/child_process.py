@@ -169,9 +169,14 @@ class Child:
         """Send a message; from now on the child must send messages.
 
         Raises:
-            ChildLost: it has ended.
+            ChildLost: it has ended. WorkerFailed, NonFinite: it has ended after it reported an exception.
         """
-        self.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+        try:
+            self.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+        except ChildLost:
+            while self.connection.poll():  # the report may be in the pipe
+                self.receive()
+            raise
 
     def send_bytes(self, message: bytes) -> None:
         """Send a message that is already pickled."""
