@@ -95,7 +95,9 @@ def test_index_of_another_core_is_skipped(install: Install) -> None:
     data = json.loads(path.read_text())
     path.write_text(json.dumps({**data, "modules": {**data["modules"], "rlplug_core.nets.net": "0"}}))
     plugins.refresh()
-    assert message("index").startswith("its index was made with another version of rlplug_core.nets.net; rlplug does")
+    assert message("index").startswith(
+        "its index was made with another version of rlplug_core.nets.net; rlplug ignores it"
+    )
     assert outcomes() == {**dict.fromkeys(INSTALLED, "passed"), **SKIPPED}
 
 
