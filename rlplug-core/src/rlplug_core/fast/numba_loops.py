@@ -112,7 +112,7 @@ def loop_library() -> str:
 
 @cache
 def describe_speed(threads: int) -> str:
-    """Describe how losses are computed with this number of torch threads, and what is missing to be faster."""
+    """Describe how losses are computed with this number of torch threads, and why not faster."""
     if not numpy_uses_one_thread():
         return SLOW
     if missing := numba_problem():

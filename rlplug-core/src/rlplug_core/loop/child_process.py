@@ -232,7 +232,7 @@ class Child:
         has_exited = self.process.exitcode is not None
         if self.connection.poll():
             return
-        # The pipe alone does not show it: the child's own child processes may hold its end open.
+        # The pipe does not always show it, because the child's own processes may hold its end open.
         if has_exited:
             raise ChildLost(self.name, self._describe_exit())
         limit = silence_limit(self.ready, self.timeout)

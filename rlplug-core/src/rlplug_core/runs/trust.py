@@ -172,7 +172,7 @@ def _untrusted_sources(
 
 def _seal(data: Mapping[str, object]) -> str:
     sealed = {name: value for name, value in data.items() if name != SEAL}
-    # The data as they are read from the file: a tuple becomes a list.
+    # The data in the form that the file gives back: a tuple becomes a list.
     text = json.dumps(json.loads(json.dumps(sealed)), sort_keys=True)
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     key = _key(Path(home) / "rlplug" / "key")
